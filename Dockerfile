@@ -1,0 +1,26 @@
+# syntax=docker/dockerfile:1
+# A static binary on an empty base: nothing in the image but confrev, nothing to patch but confrev.
+#   docker build -t confrev:0.1.0 .
+
+# The toolchain of rust-toolchain.toml. That file stays outside, or rustup would fetch clippy and rustfmt too.
+FROM rust:1.95.0-alpine AS build
+# The C compiler and assembler that `ring` needs.
+RUN apk add --no-cache build-base
+WORKDIR /confrev
+COPY Cargo.toml Cargo.lock ./
+COPY src src
+# A member of the workspace: cargo reads its manifest, and builds none of it.
+COPY tests/controlplane tests/controlplane
+# Alpine's target is musl, linked statically. No path of this stage is left in the binary, so that two builds are equal.
+ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/confrev/target \
+    cargo build --release --locked --bin confrev && cp target/release/confrev /usr/local/bin/confrev
+
+FROM scratch
+COPY --from=build /usr/local/bin/confrev /confrev
+# By number: the kubelet can tell that it is not root (runAsNonRoot) without a passwd file.
+USER 65532:65532
+EXPOSE 8443 8080
+ENTRYPOINT ["/confrev"]
+CMD ["serve"]

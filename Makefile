@@ -1,0 +1,34 @@
+# Every target says what it does after `##`; `make help` lists them.
+CARGO ?= cargo
+CONTROLPLANE = $(CARGO) run --quiet -p confrev-controlplane --bin controlplane --
+
+.PHONY: help build demo test test-unit lint fmt controlplane clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build target/release/confrev
+	$(CARGO) build --release --locked
+
+demo: build controlplane ## Tell the canary story on a real control plane, in under a minute
+	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked --example demo
+
+test: controlplane ## Run all tests, on a real control plane that they share
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --workspace
+
+test-unit: ## Run the tests that need no control plane
+	$(CARGO) test --locked --lib --test decision --test tls
+
+lint: ## Check formatting and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+fmt: ## Format all code
+	$(CARGO) fmt --all
+
+controlplane: ## Build the control plane's binaries (once; they are kept outside the work tree)
+	$(CONTROLPLANE) build
+
+clean: ## Remove what was built here; the control plane's binaries stay
+	$(CARGO) clean

@@ -1,0 +1,139 @@
+//! Admission over HTTP: from the body of a request to the body of an answer, and nothing that outlives either.
+
+mod decision;
+mod review;
+pub mod server;
+mod sources;
+mod workloads;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, FromRequest, Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+
+pub use decision::{Decided, decide};
+pub use review::{Answer, Review};
+
+use crate::{
+    cluster::Api,
+    controller::Shared,
+    kinds::Kinds,
+    snapshot::SourceKind,
+    telemetry::{Metrics, metrics},
+};
+
+/// The largest body: an AdmissionReview carries the object twice, and etcd takes 1.5 MiB of each. The same as
+/// controller-runtime's limit.
+pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
+/// How long a decision may take. It ends before the API server's own patience does (`timeoutSeconds: 5`), so that the
+/// answer can say why.
+pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
+
+/// What handlers work with.
+pub struct Context<A> {
+    /// Calls to the API server.
+    pub api: A,
+    /// The kinds in force.
+    pub kinds: Arc<Kinds>,
+    /// Whether Secrets are snapshotted at all.
+    pub secrets: bool,
+    /// Who uses which source.
+    pub shared: Shared,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// The webhook's routes.
+pub fn router<A: Api>(context: Context<A>) -> Router {
+    Router::new()
+        .route("/mutate/workloads", post(mutate_workloads::<A>))
+        .route("/mutate/configmaps", post(mutate_configmaps::<A>))
+        .route("/mutate/secrets", post(mutate_secrets::<A>))
+        .route("/validate/workloads", post(validate_workloads::<A>))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "no such webhook\n") })
+        .method_not_allowed_fallback(|| async {
+            (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here\n")
+        })
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(Arc::new(context))
+}
+
+async fn mutate_workloads<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
+    answer(&context.metrics, "/mutate/workloads", &body, async |review| {
+        workloads::mutate(&context, review).await
+    })
+    .await
+}
+
+async fn mutate_configmaps<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
+    let decide = async |review: &Review<'_>| sources::mutate(&context, SourceKind::ConfigMap, review).await;
+    answer(&context.metrics, "/mutate/configmaps", &body, decide).await
+}
+
+async fn mutate_secrets<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
+    let decide = async |review: &Review<'_>| sources::mutate(&context, SourceKind::Secret, review).await;
+    answer(&context.metrics, "/mutate/secrets", &body, decide).await
+}
+
+async fn validate_workloads<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
+    answer(&context.metrics, "/validate/workloads", &body, async |review| {
+        workloads::validate(&context, review)
+    })
+    .await
+}
+
+/// Reads the review, has it answered, counts it, and writes the answer.
+async fn answer(
+    metrics: &Metrics,
+    path: &'static str,
+    body: &Body,
+    decide: impl AsyncFnOnce(&Review<'_>) -> Answer,
+) -> Response {
+    let start = std::time::Instant::now();
+    let (outcome, response) = match Review::parse(&body.0) {
+        Err(error) => {
+            (metrics::Review::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
+        }
+        Ok(review) => {
+            let answer = decide(&review).await;
+            let body = answer.to_json(review.uid());
+            (answer.outcome(), ([(header::CONTENT_TYPE, "application/json")], body).into_response())
+        }
+    };
+    metrics.review(path, outcome, start.elapsed());
+    response
+}
+
+/// A body of JSON, of no more than [`BODY_LIMIT`].
+struct Body(Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        if !is_json(request.headers()) {
+            let message = "the body must be an AdmissionReview, with the content type application/json\n";
+            return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response());
+        }
+        Bytes::from_request(request, state).await.map(Self).map_err(|rejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                let message = format!("the body is larger than {BODY_LIMIT} bytes\n");
+                (StatusCode::PAYLOAD_TOO_LARGE, message).into_response()
+            } else {
+                rejection.into_response()
+            }
+        })
+    }
+}
+
+/// Whether the content type is JSON; parameters, such as a charset, do not matter.
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}

@@ -1,0 +1,252 @@
+//! `AdmissionReview` v1 as it goes over the wire: the request borrowed from the body, the answer built by hand.
+
+use std::borrow::Cow;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{json::Str, telemetry::metrics};
+
+/// The only version there is.
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+/// More warnings than this help nobody; the rest is counted.
+const MOST_WARNINGS: usize = 5;
+/// The API server cuts longer warnings off (`maxLengthWarnings` in its webhook code is 256 characters).
+const LONGEST_WARNING: usize = 256;
+
+/// A request, borrowed from the body.
+#[derive(Debug)]
+pub struct Review<'a>(Request<'a>);
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct Wire<'a> {
+    #[serde(default)]
+    api_version: Str<'a>,
+    #[serde(default)]
+    kind: Str<'a>,
+    #[serde(default)]
+    request: Option<Request<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct Request<'a> {
+    #[serde(default)]
+    uid: Str<'a>,
+    #[serde(default)]
+    resource: Resource<'a>,
+    #[serde(default)]
+    sub_resource: Option<Str<'a>>,
+    #[serde(default)]
+    name: Str<'a>,
+    #[serde(default)]
+    namespace: Str<'a>,
+    #[serde(default)]
+    operation: Str<'a>,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    old_object: Option<&'a RawValue>,
+    #[serde(default)]
+    dry_run: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Resource<'a> {
+    #[serde(default)]
+    group: Str<'a>,
+    #[serde(default)]
+    resource: Str<'a>,
+}
+
+/// A body that is no review.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// Not JSON, or not of a review's form.
+    #[error("the body is not an AdmissionReview: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another object.
+    #[error("the body is a {kind:?} of {api_version:?}, not an AdmissionReview of admission.k8s.io/v1")]
+    Kind {
+        /// Its kind.
+        kind: String,
+        /// Its version.
+        api_version: String,
+    },
+    /// Nothing is asked.
+    #[error("the AdmissionReview has no request")]
+    NoRequest,
+    /// An answer could not be matched to the request.
+    #[error("the AdmissionReview's request has no uid")]
+    NoUid,
+}
+
+impl<'a> Review<'a> {
+    /// Reads a body.
+    pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
+        let wire: Wire<'a> = serde_json::from_slice(body)?;
+        if *wire.api_version != *API_VERSION || *wire.kind != *KIND {
+            let (kind, api_version) = (wire.kind.to_string(), wire.api_version.to_string());
+            return Err(ReviewError::Kind { kind, api_version });
+        }
+        let request = wire.request.ok_or(ReviewError::NoRequest)?;
+        if request.uid.is_empty() {
+            return Err(ReviewError::NoUid);
+        }
+        Ok(Self(request))
+    }
+
+    /// The request's uid, to be echoed.
+    pub fn uid(&self) -> &str {
+        &self.0.uid
+    }
+
+    /// Group and resource of the object.
+    pub fn resource(&self) -> (&str, &str) {
+        (&self.0.resource.group, &self.0.resource.resource)
+    }
+
+    /// Whether a whole object is created or updated: no subresource, no deletion.
+    pub fn is_write(&self) -> bool {
+        matches!(&*self.0.operation, "CREATE" | "UPDATE")
+            && self.0.sub_resource.as_deref().unwrap_or_default().is_empty()
+    }
+
+    /// The object's name; empty where the API server is still to make one.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The object's namespace.
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
+    /// The object as the request wants it.
+    pub fn object(&self) -> Option<&'a str> {
+        self.0.object.map(RawValue::get)
+    }
+
+    /// The object as it is stored; `None` for a creation.
+    pub fn old_object(&self) -> Option<&'a str> {
+        self.0.old_object.map(RawValue::get).filter(|_| &*self.0.operation == "UPDATE")
+    }
+
+    /// Whether nothing may be written.
+    pub fn dry_run(&self) -> bool {
+        self.0.dry_run.unwrap_or(false)
+    }
+}
+
+/// An answer.
+#[derive(Debug, Default)]
+pub struct Answer {
+    patch: json_patch::Patch,
+    warnings: Vec<String>,
+    refusal: Option<(u16, String)>,
+}
+
+impl Answer {
+    /// Lets the object pass as it is.
+    pub fn allowed() -> Self {
+        Self::default()
+    }
+
+    /// Lets the object pass with changes.
+    pub fn patched(patch: json_patch::Patch) -> Self {
+        Self { patch, ..Self::default() }
+    }
+
+    /// Refuses for good: the request must be another.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self { refusal: Some((403, message.into())), ..Self::default() }
+    }
+
+    /// Refuses for now: the same request may succeed later.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { refusal: Some((503, message.into())), ..Self::default() }
+    }
+
+    /// The same answer with warnings for the user.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+
+    /// How the answer is counted.
+    pub fn outcome(&self) -> metrics::Review {
+        match &self.refusal {
+            Some((403, _)) => metrics::Review::Denied,
+            Some(_) => metrics::Review::Failed,
+            None if self.patch.0.is_empty() => metrics::Review::Allowed,
+            None => metrics::Review::Patched,
+        }
+    }
+
+    /// The body that answers the request of that uid.
+    pub fn to_json(&self, uid: &str) -> Vec<u8> {
+        let patch = (self.refusal.is_none() && !self.patch.0.is_empty()).then(|| {
+            serde_json::to_vec(&self.patch).map(|json| BASE64_STANDARD.encode(json)).unwrap_or_default()
+        });
+        let response = Response {
+            uid,
+            allowed: self.refusal.is_none(),
+            patch_type: patch.as_ref().map(|_| "JSONPatch"),
+            patch,
+            status: self.refusal.as_ref().map(|(code, message)| Status { code: *code, message }),
+            warnings: shorten(&self.warnings),
+        };
+        serde_json::to_vec(&Envelope { api_version: API_VERSION, kind: KIND, response }).unwrap_or_default()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Cow<'a, str>>,
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    code: u16,
+    message: &'a str,
+}
+
+/// At most [`MOST_WARNINGS`] lines, each of them short enough to arrive whole.
+fn shorten(warnings: &[String]) -> Vec<Cow<'_, str>> {
+    let most = if warnings.len() > MOST_WARNINGS { MOST_WARNINGS - 1 } else { MOST_WARNINGS };
+    let mut short: Vec<_> = warnings.iter().take(most).map(|warning| cut(warning)).collect();
+    if warnings.len() > most {
+        short.push(Cow::Owned(format!("and {} more warnings", warnings.len() - most)));
+    }
+    short
+}
+
+fn cut(warning: &str) -> Cow<'_, str> {
+    if warning.chars().count() <= LONGEST_WARNING {
+        return Cow::Borrowed(warning);
+    }
+    Cow::Owned(warning.chars().take(LONGEST_WARNING - 1).chain(['…']).collect())
+}

@@ -1,0 +1,239 @@
+//! `confrev serve`: options, and the wiring of everything that runs.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use clap::{ArgGroup, Args};
+use jiff::SignedDuration;
+use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
+
+use crate::{
+    admission::{self, server},
+    cluster::{self, IdentityError, KubeApi, Lease},
+    controller::{self, Leadership, Shared, State},
+    kinds::Kinds,
+    resolve::parse_duration,
+    telemetry::{self, Metrics, Readiness, log},
+    tls::{self, WebhookUrl, webhooks},
+};
+
+/// How long requests are still taken after readiness fell: endpoints follow it with a delay.
+const LAME_DUCK: Duration = Duration::from_secs(3);
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("certificate").required(true).args(["tls_dir", "self_signed"])))]
+pub(super) struct Options {
+    /// Where admission is served, over TLS.
+    #[arg(long, env = "CONFREV_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Where /healthz, /readyz and /metrics are served, in plain HTTP.
+    #[arg(long, env = "CONFREV_ADMIN_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    admin_listen: SocketAddr,
+    /// A mounted Secret with tls.crt and tls.key; re-read when it changes.
+    #[arg(long, env = "CONFREV_TLS_DIR", value_name = "DIR")]
+    tls_dir: Option<PathBuf>,
+    /// Serve with certificates of an own CA, shared by the replicas in a Secret, and keep the webhook
+    /// configurations' caBundle right.
+    #[arg(long, env = "CONFREV_SELF_SIGNED")]
+    self_signed: bool,
+    /// Point the webhook configurations at this URL instead of the Service, for running outside the cluster.
+    #[arg(long, env = "CONFREV_WEBHOOK_URL", value_name = "URL")]
+    webhook_url: Option<WebhookUrl>,
+    /// The namespace in which confrev is installed.
+    #[arg(long, env = "CONFREV_NAMESPACE", default_value = "confrev", value_name = "NAMESPACE")]
+    namespace: String,
+    /// How long a snapshot lives on that nothing refers to.
+    #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = duration)]
+    orphan_grace: SignedDuration,
+    /// Automatic rolls in a second, over all workloads.
+    #[arg(long, env = "CONFREV_ROLL_RATE", default_value_t = 200, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    roll_rate: u32,
+    /// How long a change of a source waits for an apply of the workload to take it along, so that both together make
+    /// one new revision.
+    #[arg(long, env = "CONFREV_SETTLE", default_value = "1s", value_name = "DURATION", value_parser = duration)]
+    settle: SignedDuration,
+    /// Snapshot Secrets of the workloads that ask for it. Without this no Secret is ever read, and none needs be readable.
+    #[arg(long, env = "CONFREV_SECRETS")]
+    secrets: bool,
+    /// The form of the log, on standard error.
+    #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
+    log_format: log::Format,
+}
+
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    parse_duration(text)
+        .and_then(|duration| SignedDuration::try_from(duration).ok())
+        .ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
+}
+
+/// Why serving did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The log could not be set up.
+    #[error(transparent)]
+    Log(#[from] log::Error),
+    /// No threads.
+    #[error("the runtime does not start: {0}")]
+    Runtime(#[source] io::Error),
+    /// An address that cannot be had.
+    #[error("{option} {address}: {source}")]
+    Listen {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No client of the cluster.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// No certificate.
+    #[error("{}", log::causes(.0))]
+    Tls(#[source] Box<tls::Error>),
+    /// The watches ended.
+    #[error("a watch ended beyond repair")]
+    Watches,
+}
+
+/// Serves until SIGTERM or SIGINT; a second one ends it at once.
+pub(super) fn run(options: Options) -> Result<(), Error> {
+    log::init(options.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)?;
+    let result = runtime.block_on(serve(options));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn serve(options: Options) -> Result<(), Error> {
+    let metrics = Metrics::new();
+    let readiness = Readiness::new();
+    let conditions = ["caches", "certificate", "webhook configurations"].map(|name| readiness.register(name));
+    let [caches, certificate, webhooks_right] = conditions;
+    let admission_listener = listen("--listen", options.listen).await?;
+    let admin_listener = listen("--admin-listen", options.admin_listen).await?;
+    let (stop, stopping) = watch::channel(false);
+    tokio::spawn(telemetry::admin::serve(
+        admin_listener,
+        readiness.clone(),
+        metrics.clone(),
+        std::future::pending(),
+    ));
+
+    let client = cluster::client(&options.namespace).await?;
+    let source = certificate_source(&options, &client, &metrics, certificate).await?;
+    let keeper = webhooks::Keeper::new(
+        client.clone(),
+        &options.namespace,
+        options.webhook_url.clone(),
+        source.clone(),
+        webhooks_right,
+    );
+    let kept = source.clone();
+    let keepers =
+        [tokio::spawn(async move { kept.run().await }), tokio::spawn(async move { keeper.run().await })];
+
+    let kinds = Arc::new(Kinds::default());
+    let config = controller::Config {
+        settle: options.settle,
+        orphan_grace: options.orphan_grace,
+        rolls_per_second: options.roll_rate,
+        secrets: options.secrets,
+    };
+    let shared = Shared::new(State::new(Arc::clone(&kinds), config), caches);
+    let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone());
+    let leadership = Leadership::default();
+    let lease = Lease::new(client.clone(), &options.namespace, identity());
+    let leader = tokio::spawn(controller::lead(
+        lease,
+        leadership.clone(),
+        shared.changed(),
+        metrics.clone(),
+        stopping.clone(),
+    ));
+    let run = controller::run(api.clone(), shared.clone(), leadership, metrics.clone(), stopping.clone());
+    let controller = tokio::spawn(run);
+    let mut watches = tokio::spawn(controller::watch_all(client, shared.clone()));
+
+    let router = admission::router(admission::Context { api, kinds, secrets: options.secrets, shared, metrics });
+    let (drain, draining) = watch::channel(false);
+    let limits = server::Limits::default();
+    let tls = source.server_config();
+    let server = tokio::spawn(server::serve(admission_listener, router, tls, limits, until(draining)));
+
+    let result = tokio::select! {
+        () = terminated() => Ok(()),
+        _ = &mut watches => Err(Error::Watches),
+    };
+    tokio::spawn(abort_on_second_signal());
+    readiness.shut_down();
+    // The Lease is given up first: another replica takes over while this one still answers.
+    let _ = stop.send(true);
+    let _ = controller.await;
+    let _ = leader.await;
+    tokio::time::sleep(LAME_DUCK).await;
+    let _ = drain.send(true);
+    let _ = server.await;
+    watches.abort();
+    keepers.iter().for_each(tokio::task::JoinHandle::abort);
+    result
+}
+
+async fn listen(option: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|source| Error::Listen { option, address, source })
+}
+
+async fn certificate_source(
+    options: &Options,
+    client: &kube::Client,
+    metrics: &Metrics,
+    condition: telemetry::Condition,
+) -> Result<tls::Source, Error> {
+    let source = if let Some(dir) = &options.tls_dir {
+        tls::Source::files(dir.clone(), metrics.clone(), condition)
+    } else {
+        let own = tls::SelfSignedOptions {
+            namespace: options.namespace.clone(),
+            webhook_url: options.webhook_url.clone(),
+            lifetimes: tls::Lifetimes::default(),
+        };
+        tls::Source::self_signed(client.clone(), own, metrics.clone(), condition).await
+    };
+    source.map_err(|error| Error::Tls(Box::new(error)))
+}
+
+/// A name for this replica that no other has, not even this one's next life.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "confrev".to_owned());
+    format!("{host}_{}_{}", std::process::id(), jiff::Timestamp::now().as_nanosecond())
+}
+
+async fn until(mut flag: watch::Receiver<bool>) {
+    let _ = flag.wait_for(|set| *set).await;
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn terminated() {
+    let signal = |kind| async move {
+        match tokio::signal::unix::signal(kind) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(error) => {
+                tracing::warn!(%error, "a signal cannot be waited for");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = signal(SignalKind::terminate()) => {}
+        () = signal(SignalKind::interrupt()) => {}
+    }
+    tracing::info!("stopping");
+}
+
+/// Whoever asks twice does not want to wait.
+async fn abort_on_second_signal() {
+    terminated().await;
+    std::process::exit(1);
+}

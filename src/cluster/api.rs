@@ -1,0 +1,322 @@
+//! The calls, made with a client of the real API server.
+
+use std::sync::Arc;
+
+use http::{Method, Request, header};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, object_path};
+use crate::{
+    kinds::{Kinds, WorkloadKind},
+    names,
+    resolve::{NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
+    snapshot::{self, Identity, ObjectName, snapshot_json},
+    telemetry::Metrics,
+};
+
+/// How writes are recorded in `managedFields`.
+const FIELD_MANAGER: &str = "fieldManager=confrev";
+/// Objects in one page of a list.
+const PAGE: usize = 200;
+
+/// Calls to the real API server.
+#[derive(Clone)]
+pub struct KubeApi {
+    client: kube::Client,
+    kinds: Arc<Kinds>,
+    metrics: Metrics,
+}
+
+/// The patch formats in use.
+#[derive(Clone, Copy)]
+enum PatchFormat {
+    Merge,
+    StrategicMerge,
+}
+
+impl PatchFormat {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Merge => "application/merge-patch+json",
+            Self::StrategicMerge => "application/strategic-merge-patch+json",
+        }
+    }
+}
+
+impl KubeApi {
+    /// Calls through that client; every one is counted in `metrics`.
+    pub fn new(client: kube::Client, kinds: Arc<Kinds>, metrics: Metrics) -> Self {
+        Self { client, kinds, metrics }
+    }
+
+    async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
+        self.call("get", Method::GET, path, "", Vec::new()).await
+    }
+
+    async fn patch(&self, path: String, format: PatchFormat, body: &Value) -> Result<Vec<u8>, ApiError> {
+        self.call("patch", Method::PATCH, path, format.content_type(), body.to_string().into_bytes()).await
+    }
+
+    /// One call: its verb is counted, its time is limited, and an answer that is no success becomes an error.
+    async fn call(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, ApiError> {
+        let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
+        let mut request =
+            Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+        if !content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        let request = request
+            .body(Body::from(body))
+            .map_err(|error| ApiError::Answer { what: what.clone(), reason: error.to_string() })?;
+        let answer = tokio::time::timeout(CALL_LIMIT, async {
+            let response = self.client.send(request).await?;
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            Ok::<_, kube::Error>((status, body))
+        });
+        match answer.await {
+            Err(_) => {
+                self.metrics.api_request(verb, 0);
+                Err(ApiError::Late { what, seconds: CALL_LIMIT.as_secs() })
+            }
+            Ok(Err(source)) => {
+                self.metrics.api_request(verb, 0);
+                Err(ApiError::Unreachable { what, source: Box::new(source) })
+            }
+            Ok(Ok((status, body))) => {
+                self.metrics.api_request(verb, status.as_u16());
+                if status.is_success() {
+                    Ok(body.into())
+                } else {
+                    Err(ApiError::of_status(what, status, &body))
+                }
+            }
+        }
+    }
+
+    fn kind(&self, workload: &WorkloadKey) -> Result<&WorkloadKind, ApiError> {
+        self.kinds.iter().nth(workload.kind).ok_or_else(|| ApiError::Answer {
+            what: format!("workload {}/{}", workload.namespace, workload.name),
+            reason: "its kind is not configured".to_owned(),
+        })
+    }
+
+    async fn unlabelled_of_kind(
+        &self,
+        index: usize,
+        kind: &WorkloadKind,
+        namespace: &str,
+    ) -> Result<Vec<(WorkloadKey, String)>, ApiError> {
+        let namespace: Arc<str> = Arc::from(namespace);
+        let mut found = Vec::new();
+        let mut next = String::new();
+        loop {
+            let path = format!(
+                "{}?labelSelector=%21{}&limit={PAGE}&continue={next}",
+                workload_path(kind, &namespace, ""),
+                names::ENABLED.replace('/', "%2F")
+            );
+            let bytes = match self.get(path.clone()).await {
+                Err(error) if error.is_not_found() => return Ok(found),
+                other => other?,
+            };
+            let page: Page = parse(&bytes, &path)?;
+            found.extend(page.items.into_iter().map(|item| {
+                let name = Arc::from(item.metadata.name.as_str());
+                let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
+                (key, item.metadata.resource_version)
+            }));
+            if page.metadata.next.is_empty() {
+                return Ok(found);
+            }
+            next = page.metadata.next;
+        }
+    }
+}
+
+/// One page of a list, of which only names and versions are read.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemMetadata {
+    name: String,
+    resource_version: String,
+}
+
+/// The path of a workload; without a name, of the collection.
+fn workload_path(kind: &WorkloadKind, namespace: &str, name: &str) -> String {
+    let root = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
+    let collection = format!("{root}/{}/namespaces/{namespace}/{}", kind.version, kind.plural);
+    if name.is_empty() { collection } else { format!("{collection}/{name}") }
+}
+
+fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::Answer { what: what.to_owned(), reason: error.to_string() })
+}
+
+impl Api for KubeApi {
+    async fn read(&self, namespace: &str, object: &ObjectName) -> Result<Option<Observed>, ApiError> {
+        // No object is called so, and such a text has no place in a path.
+        if !snapshot::is_object_name(&object.name) {
+            return Ok(None);
+        }
+        let path = object_path(object.kind, namespace, &object.name);
+        match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+            Ok(bytes) => observed(object, bytes, &path).map(Some),
+        }
+    }
+
+    async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
+        let path = format!("/api/v1/namespaces/{namespace}");
+        let bytes = match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => return Ok(NamespaceFacts::default()),
+            other => other?,
+        };
+        let value: Value = parse(&bytes, &path)?;
+        Ok(NamespaceFacts {
+            enabled: value["metadata"]["labels"][names::ENABLED] == "true",
+            secrets: value["metadata"]["annotations"][names::SECRETS] == "true",
+        })
+    }
+
+    async fn is_enabled(&self, namespace: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
+        let known = self.kinds.by_kind(&target.api_version, &target.kind);
+        let Some(kind) = known.filter(|_| snapshot::is_object_name(&target.name)) else { return Ok(None) };
+        let path = workload_path(kind, namespace, &target.name);
+        let bytes = match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            other => other?,
+        };
+        let value: Value = parse(&bytes, &path)?;
+        Ok(Some(value["metadata"]["labels"][names::ENABLED] == "true"))
+    }
+
+    async fn create_snapshot(
+        &self,
+        namespace: &str,
+        name: &ObjectName,
+        identity: &Identity,
+        of: &[u8],
+        owners: &[Owner],
+    ) -> Result<Created, ApiError> {
+        let path = object_path(name.kind, namespace, "") + "?" + FIELD_MANAGER;
+        let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
+        let body =
+            snapshot_json(name.kind, namespace, &name.name, identity, of, &owners).map_err(|error| {
+                ApiError::Answer { what: format!("create {name}"), reason: error.to_string() }
+            })?;
+        match self.call("create", Method::POST, path, "application/json", body).await {
+            Ok(_) => {
+                self.metrics.snapshot_created();
+                Ok(Created::Now)
+            }
+            Err(error) if error.is_conflict() => Ok(Created::Exists),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn set_owners(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        owners: &[Owner],
+    ) -> Result<Observed, ApiError> {
+        let path = object_path(snapshot.kind, namespace, &snapshot.name) + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {
+            "uid": version.uid,
+            "resourceVersion": version.resource_version,
+            "ownerReferences": owners,
+        }});
+        let bytes = self.patch(path.clone(), PatchFormat::Merge, &body).await?;
+        self.metrics.snapshot_bound();
+        observed(snapshot, bytes, &path)
+    }
+
+    async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
+        let path = object_path(snapshot.kind, namespace, &snapshot.name) + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {"ownerReferences": [owner]}});
+        self.patch(path, PatchFormat::StrategicMerge, &body).await?;
+        self.metrics.snapshot_bound();
+        Ok(())
+    }
+
+    async fn delete_snapshot(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+    ) -> Result<(), ApiError> {
+        let path = object_path(snapshot.kind, namespace, &snapshot.name);
+        let preconditions = json!({"uid": version.uid, "resourceVersion": version.resource_version});
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        self.call("delete", Method::DELETE, path, "application/json", body.to_string().into_bytes()).await?;
+        self.metrics.snapshot_swept();
+        Ok(())
+    }
+
+    async fn poke(
+        &self,
+        workload: &WorkloadKey,
+        resource_version: &str,
+        now: Timestamp,
+    ) -> Result<Record, ApiError> {
+        let kind = self.kind(workload)?;
+        let path = workload_path(kind, &workload.namespace, &workload.name) + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {
+            "resourceVersion": resource_version,
+            "annotations": {names::ROLL: auto_roll_value(now)},
+        }});
+        let bytes = self.patch(path.clone(), PatchFormat::Merge, &body).await?;
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|error| ApiError::Answer { what: path.clone(), reason: error.to_string() })?;
+        let workload = Workload::parse(kind, text)
+            .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
+        Ok(Record::of(&workload))
+    }
+
+    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, String)>, ApiError> {
+        let mut found = Vec::new();
+        for (index, kind) in self.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
+            found.append(&mut self.unlabelled_of_kind(index, kind, namespace).await?);
+        }
+        Ok(found)
+    }
+}
+
+fn observed(object: &ObjectName, bytes: Vec<u8>, path: &str) -> Result<Observed, ApiError> {
+    Observed::read(object.kind, bytes)
+        .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
+}

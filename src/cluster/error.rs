@@ -1,0 +1,87 @@
+//! What the API server answered instead of what was asked for.
+
+use http::StatusCode;
+use serde::Deserialize;
+
+/// A call to the API server that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// No such object, or no such resource (a kind that is not installed).
+    #[error("{what}: not found")]
+    NotFound {
+        /// The verb and the path.
+        what: String,
+    },
+    /// The object changed in the meantime, or is not the one that was meant.
+    #[error("{what}: the object changed in the meantime")]
+    Conflict {
+        /// The verb and the path.
+        what: String,
+    },
+    /// The API server refused.
+    #[error("{what}: {code}: {message}")]
+    Refused {
+        /// The verb and the path.
+        what: String,
+        /// The HTTP status.
+        code: u16,
+        /// The API server's own words.
+        message: String,
+    },
+    /// No answer in time.
+    #[error("{what}: no answer within {seconds} s")]
+    Late {
+        /// The verb and the path.
+        what: String,
+        /// The limit, in seconds.
+        seconds: u64,
+    },
+    /// The API server could not be reached.
+    #[error("{what}: {source}")]
+    Unreachable {
+        /// The verb and the path.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// An answer that could not be read.
+    #[error("{what}: the answer could not be read: {reason}")]
+    Answer {
+        /// The verb and the path.
+        what: String,
+        /// Why, without the answer's content.
+        reason: String,
+    },
+}
+
+impl ApiError {
+    /// The error of an answer that is not a success.
+    pub(super) fn of_status(what: String, status: StatusCode, body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(default)]
+            message: String,
+        }
+
+        match status {
+            StatusCode::NOT_FOUND => Self::NotFound { what },
+            StatusCode::CONFLICT => Self::Conflict { what },
+            _ => {
+                let parsed: Result<Status, _> = serde_json::from_slice(body);
+                let message = parsed.map_or_else(|_| status.to_string(), |status| status.message);
+                Self::Refused { what, code: status.as_u16(), message }
+            }
+        }
+    }
+
+    /// Whether the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Whether to look at the present state and try again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+}

@@ -1,0 +1,88 @@
+//! The client, under the identity that the snapshots' guard knows.
+//!
+//! Outside the cluster, confrev is started with whatever kubeconfig there is, often an administrator's. The guard stops
+//! administrators too, so confrev then acts as its own ServiceAccount, by impersonation, and holds no more rights than in
+//! the cluster.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use k8s_openapi::api::{
+    authentication::v1::SelfSubjectReview,
+    authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+};
+use kube::{Api, Client, Config, api::PostParams};
+
+/// The header by which the API server is asked to act as another user.
+/// Source: Kubernetes, "User impersonation".
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+
+/// No client could be had.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// No configuration.
+    #[error("no cluster to talk to: set KUBECONFIG, or run in a pod with a ServiceAccount: {0}")]
+    Config(#[from] Box<kube::config::InferConfigError>),
+    /// A configuration that cannot be used.
+    #[error("the cluster's configuration cannot be used: {0}")]
+    Client(#[source] Box<kube::Error>),
+    /// The API server does not answer.
+    #[error("the API server at {url} does not tell who this is: {source}")]
+    Whoami {
+        /// The API server.
+        url: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// The client for all calls: as the ServiceAccount `confrev` of `namespace`, whoever the kubeconfig says.
+pub async fn client(namespace: &str) -> Result<Client, IdentityError> {
+    let mut config = Config::infer().await.map_err(Box::new)?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    let client = Client::try_from(config.clone()).map_err(|error| IdentityError::Client(Box::new(error)))?;
+    let wanted = format!("system:serviceaccount:{namespace}:confrev");
+    let user = user_name(&client).await.map_err(|source| IdentityError::Whoami {
+        url: config.cluster_url.to_string(),
+        source: Box::new(source),
+    })?;
+    if user == wanted {
+        return Ok(client);
+    }
+    if !may_impersonate(&client, namespace).await {
+        tracing::warn!(
+            user,
+            wanted,
+            "not confrev's own ServiceAccount, and not allowed to impersonate it: \
+             the snapshots' guard will refuse what only confrev may write"
+        );
+        return Ok(client);
+    }
+    tracing::info!(user, acting_as = wanted, "acting as confrev's ServiceAccount by impersonation");
+    if let Ok(value) = HeaderValue::from_str(&wanted) {
+        config.headers.push((IMPERSONATE_USER, value));
+    }
+    Client::try_from(config).map_err(|error| IdentityError::Client(Box::new(error)))
+}
+
+async fn user_name(client: &Client) -> kube::Result<String> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
+    Ok(review.status.and_then(|status| status.user_info).and_then(|user| user.username).unwrap_or_default())
+}
+
+async fn may_impersonate(client: &Client, namespace: &str) -> bool {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let attributes = ResourceAttributes {
+        verb: Some("impersonate".to_owned()),
+        resource: Some("serviceaccounts".to_owned()),
+        name: Some("confrev".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer = reviews.create(&PostParams::default(), &review).await;
+    answer.ok().and_then(|review| review.status).is_some_and(|status| status.allowed)
+}

@@ -1,0 +1,191 @@
+//! Every call to the API server, apart from the watches: counted, limited in time, and conditional where it writes.
+
+mod api;
+mod error;
+mod identity;
+pub mod lease;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use api::KubeApi;
+pub use error::ApiError;
+pub use identity::{IdentityError, client};
+pub use lease::{Lease, LeaseRecord};
+
+use crate::{
+    kinds::WorkloadKind,
+    resolve::{Ensure, NamespaceFacts, Observed, Record, TargetRef},
+    snapshot::{Identity, ObjectName, SourceKind},
+};
+
+/// How long one call may take, its answer included. A call on the way of an admission is cut sooner, by the limit of
+/// the whole decision.
+pub const CALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// A workload by kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadKey {
+    /// Index into the kinds in force.
+    pub kind: usize,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+/// An ownerReference: who keeps a snapshot alive.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// `group/version` of the owner.
+    pub api_version: String,
+    /// Kind of the owner.
+    pub kind: String,
+    /// Name of the owner.
+    pub name: String,
+    /// Uid of the owner.
+    pub uid: String,
+    /// Always false: a snapshot has no controller.
+    pub controller: bool,
+    /// Always false: a snapshot never holds up its owner's deletion.
+    pub block_owner_deletion: bool,
+}
+
+impl Owner {
+    /// An owner of that kind, name and uid.
+    pub fn new(api_version: impl Into<String>, kind: impl Into<String>, name: &str, uid: &str) -> Self {
+        Self {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            controller: false,
+            block_owner_deletion: false,
+        }
+    }
+
+    /// As it stands in an object's `ownerReferences`.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// What came of a creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// It was created now.
+    Now,
+    /// An object of that name is there already.
+    Exists,
+}
+
+/// The state of an object on which a write is conditional.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The object's uid.
+    pub uid: String,
+    /// The object's resourceVersion.
+    pub resource_version: String,
+}
+
+/// The calls that admission and the controller make. The tests' model has an implementation in memory.
+pub trait Api: Clone + Send + Sync + 'static {
+    /// Reads a ConfigMap or Secret live, never from a cache. `None`: there is none of that name.
+    fn read(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+    ) -> impl Future<Output = Result<Option<Observed>, ApiError>> + Send;
+
+    /// What the namespace says for its workloads; read live.
+    fn namespace(&self, namespace: &str) -> impl Future<Output = Result<NamespaceFacts, ApiError>> + Send;
+
+    /// Whether a workload is opted in by its own label. `None`: there is none of that kind and name, or the kind is not
+    /// one of the kinds in force.
+    fn is_enabled(
+        &self,
+        namespace: &str,
+        target: &TargetRef,
+    ) -> impl Future<Output = Result<Option<bool>, ApiError>> + Send;
+
+    /// Creates a snapshot with the content of `of`.
+    fn create_snapshot(
+        &self,
+        namespace: &str,
+        name: &ObjectName,
+        identity: &Identity,
+        of: &[u8],
+        owners: &[Owner],
+    ) -> impl Future<Output = Result<Created, ApiError>> + Send;
+
+    /// Sets a snapshot's owners, on condition of its version. Answers with the object as it then is.
+    fn set_owners(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        owners: &[Owner],
+    ) -> impl Future<Output = Result<Observed, ApiError>> + Send;
+
+    /// Adds one owner to a snapshot, whatever its version: merged by uid, so repeating it changes nothing.
+    fn add_owner(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        owner: &Owner,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+
+    /// Deletes a snapshot, on condition of its version.
+    fn delete_snapshot(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+
+    /// Writes the workload's `roll` annotation, on condition of its resourceVersion. Answers with the record of the
+    /// workload as admission made it.
+    fn poke(
+        &self,
+        workload: &WorkloadKey,
+        resource_version: &str,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Record, ApiError>> + Send;
+
+    /// The workloads of a namespace that carry no `enabled` label: key and resourceVersion of each. A kind that is not
+    /// installed has none.
+    fn unlabelled(
+        &self,
+        namespace: &str,
+    ) -> impl Future<Output = Result<Vec<(WorkloadKey, String)>, ApiError>> + Send;
+}
+
+/// The owner that a workload is to its snapshots.
+pub fn workload_owner(kind: &WorkloadKind, name: &str, uid: &str) -> Owner {
+    Owner::new(kind.api_version(), kind.kind.clone(), name, uid)
+}
+
+/// Creates the snapshot that a decision asks for; a snapshot of that content that is there already is as good.
+pub async fn ensure_snapshot<A: Api>(
+    api: &A,
+    namespace: &str,
+    ensure: &Ensure,
+    of: &[u8],
+) -> Result<Created, ApiError> {
+    let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
+    let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+    api.create_snapshot(namespace, &name, &identity, of, &[]).await
+}
+
+/// The path of a ConfigMap or Secret; without a name, of the collection.
+fn object_path(kind: SourceKind, namespace: &str, name: &str) -> String {
+    let plural = kind.plural();
+    if name.is_empty() {
+        format!("/api/v1/namespaces/{namespace}/{plural}")
+    } else {
+        format!("/api/v1/namespaces/{namespace}/{plural}/{name}")
+    }
+}

@@ -1,0 +1,178 @@
+//! What is to be looked at, and when. An entry says only where to look; what to do is decided then, from what is known
+//! then.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Name;
+use crate::cluster::WorkloadKey;
+
+/// The first pause after a failure; it doubles with each further one.
+const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
+/// The longest pause after a failure.
+const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
+
+/// One object to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Task {
+    /// A source whose content is not known, or changed.
+    Read(Name),
+    /// A workload that has something to take into account.
+    Roll(WorkloadKey),
+    /// A source whose present content may have no snapshot.
+    Ensure(Name),
+    /// A snapshot that may lack an owner.
+    Bind(Name),
+    /// A snapshot that may have an owner too many.
+    Unbind(Name),
+    /// A snapshot that is referenced and may not be there.
+    Restore(Name),
+    /// A snapshot that nothing may want any more.
+    Sweep(Name),
+    /// A namespace that opts in, whose workloads may not know it yet.
+    OptIn(std::sync::Arc<str>),
+}
+
+/// Tasks by time. A task stands in it at most once, and is never handed out while it is being worked on.
+#[derive(Debug, Default)]
+pub struct Agenda {
+    due: BTreeSet<(Timestamp, Task)>,
+    at: HashMap<Task, Timestamp>,
+    working: HashSet<Task>,
+    /// How often a task failed in a row, and until when it must rest.
+    failures: HashMap<Task, (u32, Timestamp)>,
+}
+
+impl Agenda {
+    /// Enters a task for `at`; where it is entered already, the earlier time holds. A task that failed rests first,
+    /// however often it is entered: events on an object must not defeat its pause.
+    pub fn schedule(&mut self, task: Task, at: Timestamp) {
+        let at = self.failures.get(&task).map_or(at, |(_, rest)| at.max(*rest));
+        if let Some(entered) = self.at.get(&task) {
+            if *entered <= at {
+                return;
+            }
+            self.due.remove(&(*entered, task.clone()));
+        }
+        self.at.insert(task.clone(), at);
+        self.due.insert((at, task));
+    }
+
+    /// Strikes a task.
+    pub fn cancel(&mut self, task: &Task) {
+        if let Some(at) = self.at.remove(task) {
+            self.due.remove(&(at, task.clone()));
+        }
+    }
+
+    /// The next task that is due by `now` and not being worked on. The caller must call [`Agenda::done`] for it.
+    pub fn pop(&mut self, now: Timestamp) -> Option<Task> {
+        let entry = self
+            .due
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .find(|(_, task)| !self.working.contains(task))
+            .cloned()?;
+        self.due.remove(&entry);
+        self.at.remove(&entry.1);
+        self.working.insert(entry.1.clone());
+        Some(entry.1)
+    }
+
+    /// Ends the work on a task that [`Agenda::pop`] gave.
+    pub fn done(&mut self, task: &Task) {
+        self.working.remove(task);
+        self.failures.remove(task);
+    }
+
+    /// Hands back a task that [`Agenda::pop`] gave, for another time.
+    pub fn postpone(&mut self, task: Task, at: Timestamp) {
+        self.working.remove(&task);
+        self.schedule(task, at);
+    }
+
+    /// Ends the work on a task that failed: it comes again after a pause that grows. Answers with the pause.
+    pub fn failed(&mut self, task: Task, now: Timestamp) -> SignedDuration {
+        self.working.remove(&task);
+        let (failures, rest) = self.failures.entry(task.clone()).or_insert((0, now));
+        let pause = FIRST_BACKOFF.checked_mul(1 << (*failures).min(10)).unwrap_or(LONGEST_BACKOFF);
+        let pause = pause.min(LONGEST_BACKOFF);
+        *failures += 1;
+        *rest = now + pause;
+        self.schedule(task, now);
+        pause
+    }
+
+    /// When the next task that is not being worked on is due.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.due.iter().find(|(_, task)| !self.working.contains(task)).map(|(at, _)| *at)
+    }
+
+    /// Whether the task is entered or being worked on.
+    pub fn has(&self, task: &Task) -> bool {
+        self.at.contains_key(task) || self.working.contains(task)
+    }
+
+    /// How many workloads wait to be rolled.
+    pub fn pending_rolls(&self) -> usize {
+        self.at.keys().chain(&self.working).filter(|task| matches!(task, Task::Roll(_))).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{ObjectName, SourceKind};
+
+    fn task(name: &str) -> Task {
+        Task::Read(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)))
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_task_stands_once_at_its_earliest_time() {
+        let mut agenda = Agenda::default();
+        agenda.schedule(task("a"), at(5));
+        agenda.schedule(task("a"), at(3));
+        agenda.schedule(task("a"), at(9));
+        assert_eq!(agenda.next(), Some(at(3)));
+        assert_eq!(agenda.pop(at(2)), None);
+        assert_eq!(agenda.pop(at(3)), Some(task("a")));
+        assert_eq!(agenda.pop(at(9)), None);
+    }
+
+    #[test]
+    fn a_task_in_work_is_not_handed_out_again_until_it_is_done() {
+        let mut agenda = Agenda::default();
+        agenda.schedule(task("a"), at(1));
+        assert!(agenda.pop(at(1)).is_some());
+        agenda.schedule(task("a"), at(1));
+        assert_eq!(agenda.pop(at(1)), None);
+        assert_eq!(agenda.next(), None);
+        agenda.done(&task("a"));
+        assert_eq!(agenda.pop(at(1)), Some(task("a")));
+    }
+
+    #[test]
+    fn pauses_after_failures_grow_to_a_limit_and_start_anew_after_success() {
+        let mut agenda = Agenda::default();
+        let mut pauses = Vec::new();
+        for second in 0..10 {
+            agenda.schedule(task("a"), at(0));
+            assert_eq!(agenda.pop(at(second - 1)), None, "it rests, whatever is entered");
+            let popped = agenda.pop(at(10_000 + second)).unwrap();
+            pauses.push(agenda.failed(popped, at(second)).as_millis());
+        }
+        assert_eq!(pauses[..4], [500, 1000, 2000, 4000]);
+        assert_eq!(pauses[9], LONGEST_BACKOFF.as_millis());
+        let popped = agenda.pop(at(10_000)).unwrap();
+        agenda.done(&popped);
+        agenda.schedule(task("a"), at(0));
+        let popped = agenda.pop(at(0)).unwrap();
+        assert_eq!(agenda.failed(popped, at(0)), FIRST_BACKOFF);
+    }
+}

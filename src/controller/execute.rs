@@ -1,0 +1,141 @@
+//! Doing an action: the few calls that each comes to.
+
+use jiff::Timestamp;
+
+use super::{Action, Name, Outcome};
+use crate::{
+    cluster::{Api, ApiError, Created, Owner, Version, WorkloadKey, ensure_snapshot},
+    resolve::{Ensure, Observed},
+    snapshot::{DIGITS, Digest, Identity, snapshot_name},
+};
+
+/// Does an action. Every write in it is conditional or idempotent, so doing it twice, or half, loses nothing.
+pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<Outcome, ApiError> {
+    match action {
+        Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?)),
+        Action::Poke { workload, resource_version } => {
+            let record = api.poke(&workload, &resource_version, now).await?;
+            Ok(Outcome::Poked(Box::new(record)))
+        }
+        Action::SetOwners { snapshot, version, owners, hazard } => {
+            set_owners(api, &snapshot, &version, &owners, hazard).await
+        }
+        Action::Ensure(source) => {
+            if let Some(observed) = api.read(&source.namespace, &source.object).await? {
+                ensure(api, &source, &observed).await?;
+            }
+            Ok(Outcome::Done)
+        }
+        Action::Restore { snapshot, source, content } => {
+            restore(api, &snapshot, &source, content.as_deref()).await?;
+            Ok(Outcome::Done)
+        }
+        Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
+        Action::OptIn(namespace) => {
+            for (workload, resource_version) in api.unlabelled(&namespace).await? {
+                opt_in(api, &workload, &resource_version, now).await?;
+            }
+            Ok(Outcome::Done)
+        }
+    }
+}
+
+/// Sets a snapshot's owners. Where the collector may be at work on it, it is read again: older collectors delete what
+/// they judged before the owners changed (kubernetes#132632), and the watch then finds it gone while it is remembered.
+async fn set_owners<A: Api>(
+    api: &A,
+    snapshot: &Name,
+    version: &Version,
+    owners: &[Owner],
+    hazard: bool,
+) -> Result<Outcome, ApiError> {
+    let observed = api.set_owners(&snapshot.namespace, &snapshot.object, version, owners).await?;
+    if !hazard {
+        return Ok(Outcome::Done);
+    }
+    if api.read(&snapshot.namespace, &snapshot.object).await?.is_none()
+        && let Some(identity) = observed.identity()
+    {
+        api.create_snapshot(&snapshot.namespace, &snapshot.object, identity, observed.json(), owners).await?;
+    }
+    Ok(Outcome::OwnersSet(Box::new(observed)))
+}
+
+/// Makes sure that a sound snapshot of that content exists, under the first name that is free.
+pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Result<Option<String>, ApiError> {
+    let digest = observed.digest();
+    for digits in DIGITS {
+        let name = snapshot_name(&source.object.name, &digest, digits);
+        let wanted = Ensure { source: source.object.clone(), digest, name: name.clone() };
+        if ensure_snapshot(api, &source.namespace, &wanted, observed.json()).await? == Created::Now {
+            return Ok(Some(name));
+        }
+        let taken = api.read(&source.namespace, &source.sibling(&name).object).await?;
+        if taken.is_some_and(|taken| taken.is_snapshot_of(&source.object.name, &digest)) {
+            return Ok(Some(name));
+        }
+    }
+    tracing::warn!(%source, "every name for its snapshot is taken by an object that is not one");
+    Ok(None)
+}
+
+/// Makes a snapshot again, from a memory of it or from the source where that still holds its content.
+async fn restore<A: Api>(
+    api: &A,
+    snapshot: &Name,
+    source: &str,
+    content: Option<&Observed>,
+) -> Result<(), ApiError> {
+    let live = match content {
+        Some(_) => None,
+        None => api.read(&snapshot.namespace, &snapshot.sibling(source).object).await?,
+    };
+    let content = content.or(live.as_ref());
+    let fits = content.filter(|content| {
+        DIGITS.iter().any(|digits| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name)
+    });
+    let Some(content) = fits else {
+        tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
+             pods of the revisions that refer to it do not start");
+        return Ok(());
+    };
+    let identity = Identity { source: source.to_owned(), digest: content.digest() };
+    let created =
+        api.create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), &[]).await?;
+    if created == Created::Now {
+        tracing::warn!(%snapshot, "was gone while referenced, and was made again");
+    }
+    Ok(())
+}
+
+/// Deletes a snapshot, after a last look at what it really is: an object that merely poses as one is left alone.
+async fn sweep<A: Api>(
+    api: &A,
+    snapshot: &Name,
+    version: &Version,
+    digest: &Digest,
+) -> Result<Outcome, ApiError> {
+    let Some(observed) = api.read(&snapshot.namespace, &snapshot.object).await? else {
+        return Ok(Outcome::Done);
+    };
+    let sound = observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest));
+    if sound && observed.uid == version.uid {
+        api.delete_snapshot(&snapshot.namespace, &snapshot.object, version).await?;
+    } else {
+        tracing::warn!(%snapshot, "bears the labels of a snapshot and is none: left alone");
+    }
+    Ok(Outcome::Done)
+}
+
+/// Lets admission take up one workload; one that changed meanwhile was admitted anew by that.
+async fn opt_in<A: Api>(
+    api: &A,
+    workload: &WorkloadKey,
+    resource_version: &str,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    match api.poke(workload, resource_version, now).await {
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
+        other => other.map(|_| ()),
+    }
+}

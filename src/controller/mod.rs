@@ -1,0 +1,92 @@
+//! The controller: rolls workloads whose sources changed, binds snapshots to what uses them, sweeps what nothing wants.
+//!
+//! Level-triggered: watches keep a small state ([`State`]), every change of it enters tasks on an agenda, and a task that
+//! is due decides by what is known then. Every replica keeps the state, since admission asks it; only the leader acts.
+
+mod agenda;
+mod execute;
+mod leader;
+mod lean;
+mod memory;
+mod objects;
+mod plan;
+mod run;
+mod state;
+mod subjects;
+mod watch;
+
+use std::{fmt, sync::Arc};
+
+use jiff::SignedDuration;
+
+pub use agenda::{Agenda, Task};
+pub use execute::{ensure, execute};
+pub use leader::{Leadership, lead};
+pub use objects::SourceMeta;
+pub use plan::{Action, Outcome};
+pub use run::{Shared, run};
+pub use state::{Revision, RevisionKey, SnapshotRecord, State};
+pub use watch::watch_all;
+
+use crate::{cluster::Version, snapshot::{ObjectName, SourceKind}};
+
+/// A ConfigMap or Secret of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Kind and name.
+    pub object: ObjectName,
+}
+
+impl Name {
+    /// That object of that namespace.
+    pub fn new(namespace: impl AsRef<str>, object: ObjectName) -> Self {
+        Self { namespace: Arc::from(namespace.as_ref()), object }
+    }
+
+    /// Another object of the same kind and namespace.
+    #[must_use]
+    pub fn sibling(&self, name: &str) -> Self {
+        Self { namespace: Arc::clone(&self.namespace), object: ObjectName::new(self.object.kind, name) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.object.kind, self.namespace, self.object.name)
+    }
+}
+
+/// What the operator sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How long a change waits for the workload's own apply, which then takes it along: a ConfigMap and a workload that
+    /// are applied together make one new revision.
+    pub settle: SignedDuration,
+    /// How long a snapshot lives on that nothing wants.
+    pub orphan_grace: SignedDuration,
+    /// Automatic rolls in a second, over all workloads.
+    pub rolls_per_second: u32,
+    /// Whether Secrets are snapshotted at all; without it none is ever read.
+    pub secrets: bool,
+}
+
+impl Config {
+    /// The kinds of sources that are watched.
+    fn source_kinds(&self) -> &'static [SourceKind] {
+        if self.secrets { &[SourceKind::ConfigMap, SourceKind::Secret] } else { &[SourceKind::ConfigMap] }
+    }
+
+    /// The time between two rolls at the global rate.
+    fn roll_pause(&self) -> SignedDuration {
+        SignedDuration::from_nanos(1_000_000_000 / i64::from(self.rolls_per_second.max(1)))
+    }
+}
+
+impl SnapshotRecord {
+    /// The state on which writes are conditional.
+    fn version(&self) -> Version {
+        Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
+    }
+}

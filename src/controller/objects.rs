@@ -1,0 +1,238 @@
+//! Sources, snapshots and namespaces as they are now, and who shall own a snapshot.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::{
+    Name,
+    agenda::Task,
+    state::{ENSURE_DELAY, Found, RESTORE_DELAY, SnapshotRecord, Source, State},
+};
+use crate::{
+    cluster::Owner,
+    names,
+    resolve::{Observed, Present, parse_keep},
+};
+
+/// What a metadata-only watch tells of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceMeta {
+    /// The object's resourceVersion.
+    pub resource_version: String,
+    /// Whether its label asks for a snapshot at every change.
+    pub always: bool,
+}
+
+/// What was found of a snapshot's owners.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// These shall own it.
+    Owners(BTreeSet<Owner>),
+    /// Not known yet: its source has not been read.
+    Unknown,
+}
+
+impl State {
+    /// A source as it is now; `None`: it is gone. Sources on which nothing depends leave no trace.
+    pub fn apply_source(&mut self, name: &Name, meta: Option<&SourceMeta>, now: Timestamp) {
+        if !self.is_watched(name) {
+            return;
+        }
+        match (meta, self.sources.get(name)) {
+            (Some(meta), Some(Source::Found(found))) if found.resource_version == meta.resource_version => {}
+            (None, Some(Source::Missing)) => {}
+            (None, _) => self.set_source(name, Source::Missing, now),
+            (Some(_), _) => {
+                self.sources.entry(name.clone()).or_insert(Source::Unknown);
+                self.agenda.schedule(Task::Read(name.clone()), now);
+            }
+        }
+    }
+
+    /// Whether a source is labelled to be snapshotted at every change.
+    pub fn set_labelled(&mut self, name: &Name, labelled: bool, now: Timestamp) {
+        if !labelled {
+            if self.labelled.remove(name) {
+                self.release_namespace(&name.namespace);
+                self.forget_source(name);
+            }
+        } else if self.labelled.insert(name.clone()) {
+            self.hold_namespace(&name.namespace);
+            self.want_source(name.clone(), now);
+            self.agenda.schedule(Task::Ensure(name.clone()), now + ENSURE_DELAY);
+        }
+    }
+
+    /// What a live read of a source found.
+    pub(super) fn source_was_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
+        if !self.is_watched(name) {
+            self.sources.remove(name);
+            return;
+        }
+        let source = observed.map_or(Source::Missing, |observed| {
+            let keep = observed.annotation(names::KEEP);
+            Source::Found(Found {
+                uid: observed.uid.clone(),
+                resource_version: observed.resource_version.clone(),
+                present: Present { digest: observed.digest(), stays_as_written: observed.stays_as_written() },
+                always: observed.enabled() == Some("true"),
+                // A malformed count is told to its writer at admission; here it counts as none.
+                keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
+            })
+        });
+        self.set_source(name, source, now);
+    }
+
+    fn set_source(&mut self, name: &Name, source: Source, now: Timestamp) {
+        let found = matches!(source, Source::Found(_));
+        if self.sources.insert(name.clone(), source.clone()) == Some(source) {
+            return;
+        }
+        let users: Vec<_> = self.workloads_using(name).map(|(key, _)| key.clone()).collect();
+        for key in users {
+            self.evaluate(&key, now);
+        }
+        for snapshot in self.snapshots_of(name) {
+            self.look_at_snapshot(&snapshot, now);
+        }
+        if found {
+            self.agenda.schedule(Task::Ensure(name.clone()), now + ENSURE_DELAY);
+        }
+    }
+
+    /// A snapshot as it is now; `None`: it is gone.
+    pub fn apply_snapshot(&mut self, name: &Name, record: Option<SnapshotRecord>, now: Timestamp) {
+        let old = match &record {
+            Some(record) => self.snapshots.insert(name.clone(), record.clone()),
+            None => self.snapshots.remove(name),
+        };
+        if old == record {
+            return;
+        }
+        if let Some(old) = old
+            && record.as_ref().is_none_or(|record| record.source != old.source)
+        {
+            self.untake(name, &old.source);
+        }
+        let Some(record) = record else {
+            self.unwanted_since.remove(name);
+            if self.users.contains_key(name) {
+                self.agenda.schedule(Task::Restore(name.clone()), now);
+            }
+            return;
+        };
+        let source = name.sibling(&record.source);
+        if !self.taken.contains_key(&source) {
+            self.hold_namespace(&source.namespace);
+        }
+        let taken = self.taken.entry(source.clone()).or_default();
+        if taken.insert(name.object.name.clone()) {
+            // A new one may push an older one out of the newest `keep`.
+            for snapshot in self.snapshots_of(&source) {
+                self.look_at_snapshot(&snapshot, now);
+            }
+        }
+        self.want_source(source, now);
+        self.look_at_snapshot(name, now);
+    }
+
+    fn untake(&mut self, name: &Name, source: &str) {
+        let source = name.sibling(source);
+        if let Some(taken) = self.taken.get_mut(&source) {
+            taken.remove(&name.object.name);
+            if taken.is_empty() {
+                self.taken.remove(&source);
+                self.release_namespace(&source.namespace);
+            }
+        }
+        self.forget_source(&source);
+    }
+
+    /// A namespace as it is now: whether it is labelled to opt its workloads in.
+    pub fn apply_namespace(&mut self, namespace: &Arc<str>, enabled: bool, now: Timestamp) {
+        let known = self.namespaces.get_or_insert_default();
+        if enabled {
+            if known.insert(Arc::clone(namespace)) {
+                self.agenda.schedule(Task::OptIn(Arc::clone(namespace)), now);
+            }
+            return;
+        }
+        if known.remove(namespace) {
+            let keys: Vec<_> =
+                self.workloads.keys().filter(|key| key.namespace == *namespace).cloned().collect();
+            for key in keys {
+                self.evaluate(&key, now);
+            }
+        }
+    }
+
+    /// The names of a source's snapshots.
+    pub(super) fn snapshots_of(&self, source: &Name) -> Vec<Name> {
+        self.taken.get(source).into_iter().flatten().map(|name| source.sibling(name)).collect()
+    }
+
+    /// Whether a sound snapshot of this content of the source is known.
+    pub(super) fn has_snapshot_of(&self, source: &Name, found: &Found) -> bool {
+        self.snapshots_of(source)
+            .iter()
+            .filter_map(|name| self.snapshots.get(name))
+            .any(|record| record.digest == found.present.digest)
+    }
+
+    /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
+    pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
+        let users = self.users.get(name).into_iter().flatten();
+        let mut owners: BTreeSet<_> = users.filter_map(|user| self.owner(user)).collect();
+        let source = name.sibling(&record.source);
+        match self.sources.get(&source) {
+            None | Some(Source::Unknown) => return Wanted::Unknown,
+            Some(Source::Missing) => {}
+            Some(Source::Found(found)) => {
+                if self.is_among_newest(&source, name, found) {
+                    owners.insert(Owner::new("v1", name.object.kind.as_str(), &record.source, &found.uid));
+                }
+            }
+        }
+        Wanted::Owners(owners)
+    }
+
+    /// Whether a snapshot is among the newest `keep` of its source: the present content first, then by age.
+    fn is_among_newest(&self, source: &Name, name: &Name, found: &Found) -> bool {
+        let mut ranked: Vec<_> = self
+            .snapshots_of(source)
+            .into_iter()
+            .filter_map(|name| {
+                let record = self.snapshots.get(&name)?;
+                Some((record.digest == found.present.digest, record.created, name))
+            })
+            .collect();
+        ranked.sort();
+        ranked.iter().rev().take(found.keep).any(|(_, _, newest)| newest == name)
+    }
+
+    /// Enters what must be looked at again once all watches have listed their objects.
+    pub(super) fn look_at_all(&mut self, now: Timestamp) {
+        let snapshots: Vec<_> = self.snapshots.keys().cloned().collect();
+        for name in snapshots {
+            self.look_at_snapshot(&name, now);
+        }
+        let referenced: Vec<_> = self
+            .workloads
+            .values()
+            .map(|record| &record.uses)
+            .zip(self.workloads.keys())
+            .flat_map(|(uses, key)| {
+                uses.iter().filter_map(|used| {
+                    let name = crate::snapshot::ObjectName::new(used.source.kind, used.snapshot.clone()?);
+                    Some(Name::new(&key.namespace, name))
+                })
+            })
+            .collect();
+        for name in referenced {
+            if !self.snapshots.contains_key(&name) {
+                self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! From a task to an action, by what is known at that moment; and from an action's outcome back to the state.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Name,
+    agenda::Task,
+    objects::Wanted,
+    state::{Source, State, UNBIND_DELAY, User},
+};
+use crate::{
+    cluster::{ApiError, Owner, Version, WorkloadKey},
+    resolve::{Observed, Record},
+    snapshot::Digest,
+};
+
+/// How long a task waits for knowledge that is on its way.
+const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
+
+/// Something to do at the API server.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Read a source.
+    Read(Name),
+    /// Let admission take a workload's sources into account.
+    Poke {
+        /// The workload.
+        workload: WorkloadKey,
+        /// The resourceVersion on which it is conditional.
+        resource_version: String,
+    },
+    /// Set a snapshot's owners.
+    SetOwners {
+        /// The snapshot.
+        snapshot: Name,
+        /// The state on which it is conditional.
+        version: Version,
+        /// All owners.
+        owners: Vec<Owner>,
+        /// Its last owners may all be gone, and the collector at work on it.
+        hazard: bool,
+    },
+    /// Snapshot the present content of a source.
+    Ensure(Name),
+    /// Make a snapshot again that is referenced and gone.
+    Restore {
+        /// The snapshot.
+        snapshot: Name,
+        /// The name of its source.
+        source: String,
+        /// Its content, where it is remembered.
+        content: Option<Arc<Observed>>,
+    },
+    /// Delete a snapshot that nothing wants.
+    Sweep {
+        /// The snapshot.
+        snapshot: Name,
+        /// The state on which it is conditional.
+        version: Version,
+        /// What it must hold, or it is none.
+        digest: Digest,
+    },
+    /// Let admission take up the workloads of a namespace that opts in.
+    OptIn(Arc<str>),
+}
+
+/// What came of an action.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A source was read.
+    Read(Option<Observed>),
+    /// A workload was poked; this is what admission made of it.
+    Poked(Box<Record>),
+    /// Owners were set on a snapshot that the collector may be at work on; the object as it then was.
+    OwnersSet(Box<Observed>),
+    /// Done, and nothing is learned that a watch will not tell.
+    Done,
+}
+
+impl State {
+    /// The next action that is due. The caller must give its outcome to [`State::finish`], with the same task.
+    pub fn next_action(&mut self, now: Timestamp) -> Option<(Task, Action)> {
+        while let Some(task) = self.agenda.pop(now) {
+            if let Some(action) = self.action(&task, now) {
+                return Some((task, action));
+            }
+        }
+        None
+    }
+
+    /// What a task comes to now. Without an action, the task is handed back.
+    fn action(&mut self, task: &Task, now: Timestamp) -> Option<Action> {
+        if !self.synced && !matches!(task, Task::Read(_)) {
+            self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
+            return None;
+        }
+        let action = match task {
+            Task::Read(name) => self.is_watched(name).then(|| Action::Read(name.clone())),
+            Task::Roll(key) => return self.roll(key, now),
+            Task::Ensure(name) => self.ensure(name),
+            Task::Bind(name) => self.bind(name, now),
+            Task::Unbind(name) => self.unbind(name),
+            Task::Restore(name) => self.restore(name),
+            Task::Sweep(name) => return self.sweep(name, now),
+            Task::OptIn(namespace) => {
+                let enabled = self.namespaces.as_ref().is_some_and(|known| known.contains(namespace));
+                enabled.then(|| Action::OptIn(Arc::clone(namespace)))
+            }
+        };
+        if action.is_none() {
+            self.agenda.done(task);
+        }
+        action
+    }
+
+    fn roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Action> {
+        let task = Task::Roll(key.clone());
+        let Some(record) = self.workloads.get(key).filter(|_| self.is_pending(key)) else {
+            self.agenda.done(&task);
+            return None;
+        };
+        let resource_version = record.resource_version.clone();
+        // A second's worth may go at once; beyond it the rate holds.
+        let free = now.max(self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(now));
+        let due = self.roll_due(key, now).max(free);
+        if due > now {
+            self.agenda.postpone(task, due);
+            return None;
+        }
+        self.next_roll = self.next_roll.max(now) + self.config.roll_pause();
+        Some(Action::Poke { workload: key.clone(), resource_version })
+    }
+
+    fn ensure(&self, source: &Name) -> Option<Action> {
+        let Some(Source::Found(found)) = self.sources.get(source) else { return None };
+        let wanted = self.is_snapshotted(source) && !found.present.stays_as_written;
+        (wanted && !self.has_snapshot_of(source, found)).then(|| Action::Ensure(source.clone()))
+    }
+
+    /// Adds the owners that a snapshot lacks. Owners too many are left for [`State::unbind`].
+    fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+        let record = self.snapshots.get(name)?;
+        let wanted = self.wanted_owners(name, record);
+        let (version, present) = (record.version(), record.owners.clone());
+        let source = name.sibling(&record.source);
+        let Wanted::Owners(wanted) = wanted else {
+            self.want_source(source, now);
+            return None;
+        };
+        if wanted.is_empty() {
+            let since = *self.unwanted_since.entry(name.clone()).or_insert(now);
+            self.agenda.schedule(Task::Sweep(name.clone()), since + self.config.orphan_grace);
+            return None;
+        }
+        self.unwanted_since.remove(name);
+        if !present.is_subset(&wanted) {
+            self.agenda.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);
+        }
+        if wanted.is_subset(&present) {
+            return None;
+        }
+        let hazard = !present.is_empty() && present.is_disjoint(&wanted);
+        let owners = present.union(&wanted).cloned().collect();
+        Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard })
+    }
+
+    /// Takes away the owners that a snapshot has too many.
+    fn unbind(&self, name: &Name) -> Option<Action> {
+        let record = self.snapshots.get(name)?;
+        let Wanted::Owners(wanted) = self.wanted_owners(name, record) else { return None };
+        if wanted.is_empty() || record.owners.is_subset(&wanted) {
+            return None;
+        }
+        let owners = wanted.into_iter().collect();
+        Some(Action::SetOwners { snapshot: name.clone(), version: record.version(), owners, hazard: false })
+    }
+
+    fn restore(&self, name: &Name) -> Option<Action> {
+        if self.snapshots.contains_key(name) {
+            return None;
+        }
+        let uses = self.users.get(name)?.iter().find_map(|user| match user {
+            User::Workload(key) => self.workloads.get(key).map(|record| &record.uses),
+            User::Revision(key) => self.revisions.get(key).map(|revision| &revision.uses),
+        })?;
+        let entry = uses.iter().find(|entry| entry.snapshot.as_ref() == Some(&name.object.name))?;
+        let content = self.memory.recall(name);
+        Some(Action::Restore { snapshot: name.clone(), source: entry.source.name.clone(), content })
+    }
+
+    fn sweep(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+        let task = Task::Sweep(name.clone());
+        let due = self.unwanted_since.get(name).map(|since| *since + self.config.orphan_grace);
+        let (Some(record), Some(due)) = (self.snapshots.get(name), due) else {
+            self.agenda.done(&task);
+            return None;
+        };
+        let wanted = self.wanted_owners(name, record);
+        if wanted != Wanted::Owners(std::collections::BTreeSet::new()) {
+            self.agenda.done(&task);
+            return None;
+        }
+        if due > now {
+            self.agenda.postpone(task, due);
+            return None;
+        }
+        Some(Action::Sweep { snapshot: name.clone(), version: record.version(), digest: record.digest })
+    }
+
+    /// Takes in what came of an action.
+    pub fn finish(&mut self, task: &Task, outcome: Result<Outcome, ApiError>, now: Timestamp) {
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return self.failed(task, &error, now),
+        };
+        match (task, outcome) {
+            (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, *record, now),
+            (Task::Read(name), Outcome::Read(observed)) => self.source_was_read(name, observed.as_ref(), now),
+            (Task::Bind(name), Outcome::OwnersSet(observed)) => {
+                self.memory.remember(name.clone(), Arc::new(*observed), now);
+            }
+            _ => {}
+        }
+        self.agenda.done(task);
+    }
+
+    fn poked(&mut self, task: &Task, key: &WorkloadKey, record: Record, now: Timestamp) {
+        if !self.workloads.contains_key(key) {
+            return self.agenda.done(task);
+        }
+        self.pending_since.remove(key);
+        self.apply_workload(key, Some(record), now);
+        if self.is_pending(key) {
+            // Admission did not take it up: the webhook is not in force for it. Each try is a write, so rest longer.
+            tracing::warn!(
+                workload = self.display(key),
+                "a roll had no effect: is the webhook configuration in place?"
+            );
+            self.agenda.failed(task.clone(), now);
+        } else {
+            self.agenda.done(task);
+        }
+    }
+
+    fn failed(&mut self, task: &Task, error: &ApiError, now: Timestamp) {
+        match error {
+            // The watches tell what is there instead; a look at that decides anew.
+            ApiError::Conflict { .. } => {
+                tracing::debug!(?task, %error, "changed in the meantime");
+                self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
+            }
+            ApiError::NotFound { .. } => self.agenda.done(task),
+            _ => {
+                let pause = self.agenda.failed(task.clone(), now);
+                tracing::warn!(?task, %error, ?pause, "failed, to be tried again");
+            }
+        }
+    }
+
+    /// A workload as in messages to those who work in its namespace.
+    pub fn display_short(&self, key: &WorkloadKey) -> String {
+        let kind = self.kinds.iter().nth(key.kind).map_or("", |kind| kind.kind.as_str());
+        format!("{kind} {}", key.name)
+    }
+
+    /// A workload as in messages.
+    pub fn display(&self, key: &WorkloadKey) -> String {
+        let kind = self.kinds.iter().nth(key.kind).map_or("", |kind| kind.kind.as_str());
+        format!("{kind} {}/{}", key.namespace, key.name)
+    }
+}

@@ -1,0 +1,220 @@
+//! The controller's loop, and the state as admission and the watches share it.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::FutureExt as _;
+use jiff::Timestamp;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+use super::{Leadership, Name, Outcome, State, Task, execute};
+use crate::{
+    cluster::{Api, ApiError},
+    telemetry::{Condition, Metrics},
+};
+
+/// Actions under way at once.
+const CONCURRENCY: usize = 16;
+/// The longest the loop rests: clocks may step, and nothing may hang on a lost wake-up.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// The state, shared by the watches, the loop and admission. It is locked for moments, never across an await.
+#[derive(Clone)]
+pub struct Shared(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    changed: Arc<Notify>,
+    namespaces: watch::Sender<usize>,
+    sync: Arc<Sync>,
+}
+
+/// Counts the watches that have not listed their objects yet.
+struct Sync {
+    open: AtomicUsize,
+    complete: AtomicBool,
+    condition: Condition,
+    reached: Notify,
+}
+
+/// Told once by a watch when its objects are known. The default one tells nobody.
+#[derive(Default)]
+pub(super) struct SyncPoint(Mutex<Option<Arc<Sync>>>);
+
+impl SyncPoint {
+    /// The watch's objects are known.
+    pub(super) fn reached(&self) {
+        if let Some(sync) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            sync.open.fetch_sub(1, Ordering::SeqCst);
+            sync.reached.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    /// Shares a state; `condition` holds once every watch has listed its objects.
+    pub fn new(state: State, condition: Condition) -> Self {
+        let sync = Sync {
+            open: AtomicUsize::new(0),
+            complete: AtomicBool::new(false),
+            condition,
+            reached: Notify::new(),
+        };
+        Self(Arc::new(Inner {
+            state: Mutex::new(state),
+            changed: Arc::new(Notify::new()),
+            namespaces: watch::Sender::new(0),
+            sync: Arc::new(sync),
+        }))
+    }
+
+    /// The state, for a moment.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the loop.
+    pub fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.changed)
+    }
+
+    /// Whether the state holds everything that the watches know.
+    pub fn is_synced(&self) -> bool {
+        self.lock().synced
+    }
+
+    /// Whether a write of this source is to be snapshotted.
+    pub fn is_snapshotted(&self, source: &Name) -> bool {
+        self.lock().is_snapshotted(source)
+    }
+
+    /// Changes the state, and wakes whoever may have something to do.
+    pub(super) fn change(&self, change: impl FnOnce(&mut State, Timestamp)) {
+        let generation = {
+            let mut state = self.lock();
+            change(&mut state, Timestamp::now());
+            state.watched_namespace_generation()
+        };
+        self.0.namespaces.send_if_modified(|known| std::mem::replace(known, generation) != generation);
+        self.0.changed.notify_one();
+    }
+
+    /// A point that a watch must reach before the state counts as known.
+    pub(super) fn sync_point(&self) -> SyncPoint {
+        self.0.sync.open.fetch_add(1, Ordering::SeqCst);
+        SyncPoint(Mutex::new(Some(Arc::clone(&self.0.sync))))
+    }
+
+    /// No further sync point will be made.
+    pub(super) fn sync_points_are_complete(&self) {
+        self.0.sync.complete.store(true, Ordering::SeqCst);
+        self.0.sync.reached.notify_one();
+    }
+
+    /// Tells of every change of the set of namespaces to watch.
+    pub(super) fn namespace_changes(&self) -> watch::Receiver<usize> {
+        self.0.namespaces.subscribe()
+    }
+
+    /// Waits until every watch has listed its objects, then lets the controller act on what they say.
+    async fn wait_for_sync(&self) {
+        let sync = &self.0.sync;
+        while !(sync.complete.load(Ordering::SeqCst) && sync.open.load(Ordering::SeqCst) == 0) {
+            sync.reached.notified().await;
+        }
+        self.change(|state, now| {
+            state.set_synced();
+            state.look_at_all(now);
+        });
+        sync.condition.hold();
+    }
+}
+
+/// Runs the controller until `stop` is set: pops tasks that are due, does them side by side, and takes in the outcomes.
+pub async fn run<A: Api>(
+    api: A,
+    shared: Shared,
+    leadership: Leadership,
+    metrics: Metrics,
+    mut stop: watch::Receiver<bool>,
+) {
+    tokio::select! {
+        () = shared.wait_for_sync() => {}
+        _ = stop.wait_for(|stop| *stop) => return,
+    }
+    let mut under_way: JoinSet<(Task, Result<Outcome, ApiError>)> = JoinSet::new();
+    loop {
+        if leadership.holds() {
+            start_due(&api, &shared, &mut under_way);
+        }
+        let rest = rest(&shared, &metrics);
+        tokio::select! {
+            Some(done) = under_way.join_next(), if !under_way.is_empty() => match done {
+                Ok((task, outcome)) => finish(&shared, &metrics, &task, outcome),
+                Err(error) => tracing::error!(%error, "an action was cancelled"),
+            },
+            () = shared.0.changed.notified() => {}
+            () = tokio::time::sleep(rest) => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    // Let what is under way come to its end: a write that was sent is then known to have been answered.
+    while let Some(done) = under_way.join_next().await {
+        drop(done);
+    }
+}
+
+fn start_due<A: Api>(api: &A, shared: &Shared, under_way: &mut JoinSet<(Task, Result<Outcome, ApiError>)>) {
+    while under_way.len() < CONCURRENCY {
+        let now = Timestamp::now();
+        let Some((task, action)) = shared.lock().next_action(now) else { return };
+        let api = api.clone();
+        under_way.spawn(async move {
+            let outcome = AssertUnwindSafe(execute(&api, action, now)).catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|_| {
+                let reason = "the program panicked, which is a defect of confrev".to_owned();
+                Err(ApiError::Answer { what: format!("{task:?}"), reason })
+            });
+            (task, outcome)
+        });
+    }
+}
+
+fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outcome, ApiError>) {
+    use crate::telemetry::metrics::Roll;
+    if let Task::Roll(key) = task {
+        let result = match &outcome {
+            Ok(_) => Roll::Rolled,
+            Err(error) if error.is_conflict() => Roll::Conflict,
+            Err(_) => Roll::Failed,
+        };
+        metrics.roll(result);
+        if outcome.is_ok() {
+            tracing::info!(
+                workload = shared.lock().display(key),
+                "rolled to the present content of its sources"
+            );
+        }
+    }
+    shared.change(|state, now| state.finish(task, outcome, now));
+}
+
+/// How long the loop may rest before the next task is due.
+fn rest(shared: &Shared, metrics: &Metrics) -> Duration {
+    let state = shared.lock();
+    metrics.set_workloads(state.workloads());
+    metrics.set_pending_workloads(state.pending());
+    let due = state.next_due().map_or(LONGEST_REST, |due| {
+        Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO)
+    });
+    due.min(LONGEST_REST)
+}

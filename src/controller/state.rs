@@ -1,0 +1,381 @@
+//! What the controller knows: small records derived from watches and reads, and who refers to what.
+//!
+//! Nothing here does I/O. Watches call `apply_*` and `reset_*`; every change enters on the agenda what may need a look.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Config, Name,
+    agenda::{Agenda, Task},
+    memory::Memory,
+};
+use crate::{
+    cluster::{Owner, WorkloadKey, workload_owner},
+    kinds::Kinds,
+    resolve::{Present, Record, Use, is_pending},
+    snapshot::{Digest, ObjectName},
+};
+
+/// How long owners to add are collected before they are written: one write for many workloads.
+pub(super) const BIND_DELAY: SignedDuration = SignedDuration::from_millis(500);
+/// How long an owner too many is left: a template's next owner is then surely known.
+pub(super) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
+/// How long after a change its snapshot is made up for where admission did not make it.
+pub(super) const ENSURE_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// How long a referenced snapshot may be unknown: the watches are not in step with each other.
+pub(super) const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
+
+/// A revision object by kind (index into [`crate::kinds::REVISION_KINDS`]), namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RevisionKey {
+    /// Index into [`crate::kinds::REVISION_KINDS`].
+    pub kind: usize,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+/// The little that is kept of a revision object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// The object's uid.
+    pub uid: String,
+    /// The snapshots that its template names.
+    pub uses: Vec<Use>,
+}
+
+/// Who refers to a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum User {
+    /// A workload's present template.
+    Workload(WorkloadKey),
+    /// A revision's template.
+    Revision(RevisionKey),
+}
+
+/// What is known of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Not read yet.
+    Unknown,
+    /// There is none of that name.
+    Missing,
+    /// It is there.
+    Found(Found),
+}
+
+/// A source that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The object's uid.
+    pub uid: String,
+    /// The resourceVersion that was read.
+    pub resource_version: String,
+    /// What decisions need to know of it.
+    pub present: Present,
+    /// Labelled to be snapshotted at every change, used or not.
+    pub always: bool,
+    /// How many of its newest snapshots live on.
+    pub keep: usize,
+}
+
+/// The little that is kept of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// The object's uid.
+    pub uid: String,
+    /// The object's resourceVersion.
+    pub resource_version: String,
+    /// The name of its source.
+    pub source: String,
+    /// The digest that it states.
+    pub digest: Digest,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its ownerReferences.
+    pub owners: BTreeSet<Owner>,
+}
+
+/// All that the controller knows.
+pub struct State {
+    pub(super) config: Config,
+    pub(super) kinds: Arc<Kinds>,
+    pub(super) agenda: Agenda,
+    pub(super) memory: Memory,
+    pub(super) workloads: HashMap<WorkloadKey, Record>,
+    pub(super) revisions: HashMap<RevisionKey, Revision>,
+    pub(super) sources: HashMap<Name, Source>,
+    pub(super) snapshots: HashMap<Name, SnapshotRecord>,
+    /// The snapshots of each source.
+    pub(super) taken: HashMap<Name, BTreeSet<String>>,
+    /// Namespaces labelled to opt in; `None` until they were listed.
+    pub(super) namespaces: Option<HashSet<Arc<str>>>,
+    /// Sources labelled to be snapshotted at every change.
+    pub(super) labelled: HashSet<Name>,
+    pub(super) users: HashMap<Name, BTreeSet<User>>,
+    /// How many workloads, sources with snapshots and labelled sources each namespace has.
+    namespace_holds: HashMap<Arc<str>, usize>,
+    namespace_generation: usize,
+    /// Since when a workload is pending.
+    pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
+    /// Since when nothing wants a snapshot.
+    pub(super) unwanted_since: HashMap<Name, Timestamp>,
+    /// When the next roll is within the global rate.
+    pub(super) next_roll: Timestamp,
+    /// Whether every watch has listed its objects: nothing is taken away before that.
+    pub(super) synced: bool,
+}
+
+impl State {
+    /// A state that knows nothing yet.
+    pub fn new(kinds: Arc<Kinds>, config: Config) -> Self {
+        Self {
+            config,
+            kinds,
+            agenda: Agenda::default(),
+            memory: Memory::default(),
+            workloads: HashMap::new(),
+            revisions: HashMap::new(),
+            sources: HashMap::new(),
+            snapshots: HashMap::new(),
+            taken: HashMap::new(),
+            namespaces: None,
+            labelled: HashSet::new(),
+            users: HashMap::new(),
+            namespace_holds: HashMap::new(),
+            namespace_generation: 0,
+            pending_since: HashMap::new(),
+            unwanted_since: HashMap::new(),
+            next_roll: Timestamp::MIN,
+            synced: false,
+        }
+    }
+
+    /// Says that every watch has listed its objects.
+    pub fn set_synced(&mut self) {
+        self.synced = true;
+    }
+
+    /// How many workloads are opted in.
+    pub fn workloads(&self) -> usize {
+        self.workloads.len()
+    }
+
+    /// How many workloads wait to be rolled.
+    pub fn pending(&self) -> usize {
+        self.agenda.pending_rolls()
+    }
+
+    /// When the next task is due.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.agenda.next()
+    }
+
+    /// The opted-in workloads whose templates use this source.
+    pub fn workloads_using(&self, source: &Name) -> impl Iterator<Item = (&WorkloadKey, &Record)> {
+        self.users.get(source).into_iter().flatten().filter_map(|user| match user {
+            User::Workload(key) => self.workloads.get_key_value(key),
+            User::Revision(_) => None,
+        })
+    }
+
+    /// Whether a write of this source is to be snapshotted: something opted-in uses it, or its label says so.
+    pub fn is_snapshotted(&self, source: &Name) -> bool {
+        self.labelled.contains(source) || self.workloads_using(source).next().is_some()
+    }
+
+    /// Whether anything depends on this source's state.
+    pub(super) fn is_watched(&self, source: &Name) -> bool {
+        self.is_snapshotted(source) || self.taken.contains_key(source)
+    }
+
+    /// The namespaces whose sources matter: those of opted-in workloads, of snapshots and of labelled sources.
+    pub fn watched_namespaces(&self) -> BTreeSet<Arc<str>> {
+        self.namespace_holds.keys().cloned().collect()
+    }
+
+    /// A number that is another one after [`State::watched_namespaces`] has changed.
+    pub(super) fn watched_namespace_generation(&self) -> usize {
+        self.namespace_generation
+    }
+
+    /// Counts one more object for which a namespace's sources matter.
+    pub(super) fn hold_namespace(&mut self, namespace: &Arc<str>) {
+        let holds = self.namespace_holds.entry(Arc::clone(namespace)).or_insert(0);
+        *holds += 1;
+        if *holds == 1 {
+            self.namespace_generation += 1;
+        }
+    }
+
+    /// Takes back one [`State::hold_namespace`].
+    pub(super) fn release_namespace(&mut self, namespace: &Arc<str>) {
+        if let Some(holds) = self.namespace_holds.get_mut(namespace) {
+            *holds -= 1;
+            if *holds == 0 {
+                self.namespace_holds.remove(namespace);
+                self.namespace_generation += 1;
+            }
+        }
+    }
+
+    /// A workload as it is now; `None`: it is gone, or no longer opted in.
+    pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
+        let user = User::Workload(key.clone());
+        let old = match &record {
+            Some(record) => self.workloads.insert(key.clone(), record.clone()),
+            None => self.workloads.remove(key),
+        };
+        match (old.is_some(), record.is_some()) {
+            (false, true) => self.hold_namespace(&key.namespace),
+            (true, false) => self.release_namespace(&key.namespace),
+            _ => {}
+        }
+        let same_uid = old.as_ref().map(|old| &old.uid) == record.as_ref().map(|record| &record.uid);
+        let old_uses = old.map(|old| old.uses).unwrap_or_default();
+        let new_uses = record.map(|record| record.uses).unwrap_or_default();
+        if !same_uid || old_uses != new_uses {
+            self.change_uses(&user, &key.namespace, &old_uses, &new_uses, now);
+        }
+        self.evaluate(key, now);
+    }
+
+    /// A revision as it is now; `None`: it is gone.
+    pub fn apply_revision(&mut self, key: &RevisionKey, revision: Option<Revision>, now: Timestamp) {
+        let user = User::Revision(key.clone());
+        let old = match &revision {
+            Some(revision) => self.revisions.insert(key.clone(), revision.clone()),
+            None => self.revisions.remove(key),
+        };
+        if old == revision {
+            return;
+        }
+        let old_uses = old.map(|old| old.uses).unwrap_or_default();
+        let new_uses = revision.map(|revision| revision.uses).unwrap_or_default();
+        self.change_uses(&user, &key.namespace, &old_uses, &new_uses, now);
+    }
+
+    /// Enters what a user refers to now in place of what it referred to, and everything that may follow from it.
+    fn change_uses(&mut self, user: &User, namespace: &Arc<str>, old: &[Use], new: &[Use], now: Timestamp) {
+        let is_workload = matches!(user, User::Workload(_));
+        let names = |uses: &[Use]| -> BTreeSet<ObjectName> {
+            uses.iter()
+                .flat_map(|used| {
+                    let snapshot =
+                        used.snapshot.as_ref().map(|name| ObjectName::new(used.source.kind, name.clone()));
+                    snapshot.into_iter().chain(is_workload.then(|| used.source.clone()))
+                })
+                .collect()
+        };
+        let (old_names, new_names) = (names(old), names(new));
+        for object in old_names.difference(&new_names) {
+            let name = Name { namespace: Arc::clone(namespace), object: object.clone() };
+            if let Some(users) = self.users.get_mut(&name) {
+                users.remove(user);
+                if users.is_empty() {
+                    self.users.remove(&name);
+                }
+            }
+            self.forget_source(&name);
+            self.look_at_snapshot(&name, now);
+        }
+        for object in &new_names {
+            let name = Name { namespace: Arc::clone(namespace), object: object.clone() };
+            self.users.entry(name.clone()).or_default().insert(user.clone());
+            self.look_at_snapshot(&name, now);
+        }
+        for used in new {
+            if let Some(snapshot) = &used.snapshot {
+                let name = Name::new(namespace, ObjectName::new(used.source.kind, snapshot.clone()));
+                if !self.snapshots.contains_key(&name) {
+                    self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
+                }
+            }
+            if is_workload {
+                self.want_source(Name::new(namespace, used.source.clone()), now);
+            }
+        }
+    }
+
+    /// Enters a snapshot for a look at its owners.
+    pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
+        if self.snapshots.contains_key(name) {
+            self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY);
+        }
+    }
+
+    /// Enters a source to be read where it is not known.
+    pub(super) fn want_source(&mut self, name: Name, now: Timestamp) {
+        if let Source::Unknown = self.sources.entry(name.clone()).or_insert(Source::Unknown) {
+            self.agenda.schedule(Task::Read(name), now);
+        }
+    }
+
+    /// Drops what is known of a source on which nothing depends any more.
+    pub(super) fn forget_source(&mut self, name: &Name) {
+        if !self.is_watched(name) {
+            self.sources.remove(name);
+        }
+    }
+
+    /// What decisions need to know of a source; `None` where it does not exist or is not known.
+    fn present(&self, source: &Name) -> Option<Present> {
+        match self.sources.get(source)? {
+            Source::Found(found) => Some(found.present),
+            Source::Unknown | Source::Missing => None,
+        }
+    }
+
+    /// Whether a workload has something to take into account.
+    pub(super) fn is_pending(&self, key: &WorkloadKey) -> bool {
+        let Some(record) = self.workloads.get(key) else { return false };
+        let left_alone = record.by_namespace
+            && self.namespaces.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
+        left_alone || is_pending(record, |source| self.present(&Name::new(&key.namespace, source.clone())))
+    }
+
+    /// Enters a workload to be rolled where it is pending, and strikes it where it is not.
+    pub(super) fn evaluate(&mut self, key: &WorkloadKey, now: Timestamp) {
+        if self.is_pending(key) {
+            self.pending_since.entry(key.clone()).or_insert(now);
+            let due = self.roll_due(key, now);
+            self.agenda.schedule(Task::Roll(key.clone()), due);
+        } else {
+            self.pending_since.remove(key);
+            self.agenda.cancel(&Task::Roll(key.clone()));
+        }
+    }
+
+    /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
+    pub(super) fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
+        let settled = self.pending_since.get(key).copied().unwrap_or(now) + self.config.settle;
+        let Some(record) = self.workloads.get(key) else { return settled };
+        let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
+        let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
+        // A time too far ahead was written by a clock that is wrong; nothing waits longer than its interval.
+        let latest = now.checked_add(interval).unwrap_or(now);
+        rested.map_or(settled, |rested| settled.max(rested.min(latest)))
+    }
+
+    /// The owner that a user is.
+    pub(super) fn owner(&self, user: &User) -> Option<Owner> {
+        match user {
+            User::Workload(key) => {
+                let record = self.workloads.get(key)?;
+                let kind = self.kinds.iter().nth(key.kind)?;
+                Some(workload_owner(kind, &key.name, &record.uid))
+            }
+            User::Revision(key) => {
+                let revision = self.revisions.get(key)?;
+                let kind = crate::kinds::REVISION_KINDS.get(key.kind)?;
+                Some(Owner::new(kind.api_version(), kind.kind, &key.name, &revision.uid))
+            }
+        }
+    }
+}

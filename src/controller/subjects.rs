@@ -1,0 +1,258 @@
+//! What each watch is about: how its objects become records of the state.
+
+use std::{collections::BTreeSet, hash::Hash, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Resource,
+    api::{DynamicObject, ObjectMeta},
+    core::PartialObjectMeta,
+};
+
+use super::{Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, lean::Lean, state::Source};
+use crate::{
+    cluster::{Owner, WorkloadKey},
+    json::At,
+    kinds::REVISION_KINDS,
+    names,
+    resolve::{Record, Use, Workload},
+    snapshot::{ObjectName, SourceKind},
+    template::{SourceMap, Template},
+};
+
+/// One watch's part of the state.
+pub(super) trait Subject: Send + 'static {
+    /// What is watched.
+    type Object: Resource;
+    /// What tells its objects apart.
+    type Key: Clone + Eq + Hash + Send;
+
+    /// The object's key.
+    fn key(&self, object: &Self::Object) -> Self::Key;
+    /// Puts an object into the state.
+    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp);
+    /// Takes an object out of the state.
+    fn remove(&self, state: &mut State, key: &Self::Key, now: Timestamp);
+    /// The keys of this watch that the state holds.
+    fn known(&self, state: &State) -> Vec<Self::Key>;
+}
+
+/// Opted-in workloads of one kind, by its index.
+pub(super) struct Workloads(pub(super) usize);
+/// Revisions of one kind, by its index.
+pub(super) struct Revisions(pub(super) usize);
+/// Snapshots.
+pub(super) struct Snapshots(pub(super) SourceKind);
+/// Sources labelled by their owners.
+pub(super) struct Labelled(pub(super) SourceKind);
+/// Sources in use, in one namespace.
+pub(super) struct UsedSources(pub(super) SourceKind, pub(super) Arc<str>);
+/// Namespaces that opt in.
+pub(super) struct Namespaces;
+
+fn namespace_of(meta: &ObjectMeta) -> Arc<str> {
+    Arc::from(meta.namespace.as_deref().unwrap_or_default())
+}
+
+fn name_of(meta: &ObjectMeta) -> Arc<str> {
+    Arc::from(meta.name.as_deref().unwrap_or_default())
+}
+
+fn object_name(kind: SourceKind, meta: &ObjectMeta) -> Name {
+    let object = ObjectName::new(kind, meta.name.clone().unwrap_or_default());
+    Name { namespace: namespace_of(meta), object }
+}
+
+impl Subject for Workloads {
+    type Object = Lean;
+    type Key = WorkloadKey;
+
+    fn key(&self, object: &Lean) -> WorkloadKey {
+        WorkloadKey { kind: self.0, namespace: namespace_of(object.meta()), name: name_of(object.meta()) }
+    }
+
+    fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {
+        let key = self.key(object);
+        let kinds = Arc::clone(&state.kinds);
+        let Some(kind) = kinds.iter().nth(self.0) else { return };
+        let record = match Workload::read(kind, &object.value) {
+            Ok(workload) => Record::of(&workload),
+            // The error quotes the object's content, which is nobody's to read in a log.
+            Err(_) => {
+                tracing::warn!(workload = state.display(&key), "is not of the form of its kind: left alone");
+                return self.remove(state, &key, now);
+            }
+        };
+        state.apply_workload(&key, Some(record), now);
+    }
+
+    fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
+        state.apply_workload(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<WorkloadKey> {
+        state.workloads.keys().filter(|key| key.kind == self.0).cloned().collect()
+    }
+}
+
+impl Subject for Revisions {
+    type Object = Lean;
+    type Key = RevisionKey;
+
+    fn key(&self, object: &Lean) -> RevisionKey {
+        RevisionKey { kind: self.0, namespace: namespace_of(object.meta()), name: name_of(object.meta()) }
+    }
+
+    fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {
+        let Some(kind) = REVISION_KINDS.get(self.0) else { return };
+        let template =
+            serde::de::DeserializeSeed::deserialize(At::<_, Template<'_>>::new(kind.template), &object.value);
+        let template = template.ok().flatten().unwrap_or_default();
+        let uid = object.meta().uid.clone().unwrap_or_default();
+        state.apply_revision(&self.key(object), Some(Revision { uid, uses: snapshots_used(&template) }), now);
+    }
+
+    fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
+        state.apply_revision(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<RevisionKey> {
+        state.revisions.keys().filter(|key| key.kind == self.0).cloned().collect()
+    }
+}
+
+/// The snapshots that a revision's template names.
+fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
+    let sources: SourceMap<String> =
+        template.annotation(names::SOURCES).and_then(SourceMap::parse).unwrap_or_default();
+    let used: BTreeSet<_> = template
+        .references()
+        .iter()
+        .filter_map(|reference| {
+            let source = sources.source_of(reference.kind, reference.name)?.clone();
+            Some(Use { source, snapshot: Some(reference.name.to_owned()) })
+        })
+        .collect();
+    used.into_iter().collect()
+}
+
+impl Subject for Snapshots {
+    type Object = PartialObjectMeta<DynamicObject>;
+    type Key = Name;
+
+    fn key(&self, object: &Self::Object) -> Name {
+        object_name(self.0, &object.metadata)
+    }
+
+    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
+        let key = self.key(object);
+        match snapshot_record(&object.metadata) {
+            Some(record) => state.apply_snapshot(&key, Some(record), now),
+            None => state.apply_snapshot(&key, None, now),
+        }
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.apply_snapshot(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        state.snapshots.keys().filter(|name| name.object.kind == self.0).cloned().collect()
+    }
+}
+
+/// The record of a snapshot; `None` where the object lacks what makes it one.
+fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
+    let annotations = meta.annotations.as_ref()?;
+    let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
+        controller: owner.controller.unwrap_or(false),
+        block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),
+        ..Owner::new(owner.api_version.clone(), owner.kind.clone(), &owner.name, &owner.uid)
+    });
+    Some(SnapshotRecord {
+        uid: meta.uid.clone()?,
+        resource_version: meta.resource_version.clone()?,
+        source: annotations.get(names::SOURCE_NAME)?.clone(),
+        digest: annotations.get(names::DIGEST)?.parse().ok()?,
+        created: meta.creation_timestamp.as_ref()?.0,
+        owners: owners.collect(),
+    })
+}
+
+impl Subject for Labelled {
+    type Object = PartialObjectMeta<DynamicObject>;
+    type Key = Name;
+
+    fn key(&self, object: &Self::Object) -> Name {
+        object_name(self.0, &object.metadata)
+    }
+
+    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
+        let always = source_meta(&object.metadata).always;
+        state.set_labelled(&self.key(object), always, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.set_labelled(key, false, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        state.labelled.iter().filter(|name| name.object.kind == self.0).cloned().collect()
+    }
+}
+
+impl Subject for UsedSources {
+    type Object = PartialObjectMeta<DynamicObject>;
+    type Key = Name;
+
+    fn key(&self, object: &Self::Object) -> Name {
+        object_name(self.0, &object.metadata)
+    }
+
+    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
+        state.apply_source(&self.key(object), Some(&source_meta(&object.metadata)), now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.apply_source(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        let found = state.sources.iter().filter(|(_, source)| matches!(source, Source::Found(_)));
+        let names = found.map(|(name, _)| name);
+        names.filter(|name| name.object.kind == self.0 && name.namespace == self.1).cloned().collect()
+    }
+}
+
+fn source_meta(meta: &ObjectMeta) -> SourceMeta {
+    SourceMeta {
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        always: meta
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(names::ENABLED))
+            .is_some_and(|value| value == "true"),
+    }
+}
+
+impl Subject for Namespaces {
+    type Object = PartialObjectMeta<Namespace>;
+    type Key = Arc<str>;
+
+    fn key(&self, object: &Self::Object) -> Arc<str> {
+        name_of(&object.metadata)
+    }
+
+    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
+        state.apply_namespace(&self.key(object), true, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {
+        state.apply_namespace(key, false, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Arc<str>> {
+        state.namespaces.iter().flatten().cloned().collect()
+    }
+}

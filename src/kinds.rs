@@ -1,0 +1,140 @@
+//! The kinds of workloads that confrev knows: where each keeps its pod template, and what its revisions are.
+
+use std::fmt;
+
+/// A kind of workload, by group, version, resource and the path of its pod template.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WorkloadKind {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind, as in `kind:`.
+    pub kind: String,
+    /// Resource, as in API paths.
+    pub plural: String,
+    /// Field names from the object's root to its pod template.
+    pub template: Vec<String>,
+    /// Whether a changed template rolls out. A Job's template cannot change once it is stored.
+    pub rolls: bool,
+}
+
+/// A kind whose objects each stand for one revision of a workload's template, and own the snapshots that it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RevisionKind {
+    /// API group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind, as in `kind:`.
+    pub kind: &'static str,
+    /// Resource, as in API paths.
+    pub plural: &'static str,
+    /// Field names from the object's root to the pod template.
+    pub template: &'static [&'static str],
+}
+
+/// Every kind of revision object: ReplicaSets of any parent, StatefulSets' and DaemonSets' ControllerRevisions, Jobs.
+pub const REVISION_KINDS: [RevisionKind; 3] = [
+    RevisionKind {
+        group: "apps",
+        version: "v1",
+        kind: "ReplicaSet",
+        plural: "replicasets",
+        template: &["spec", "template"],
+    },
+    RevisionKind {
+        group: "apps",
+        version: "v1",
+        kind: "ControllerRevision",
+        plural: "controllerrevisions",
+        template: &["data", "spec", "template"],
+    },
+    RevisionKind {
+        group: "batch",
+        version: "v1",
+        kind: "Job",
+        plural: "jobs",
+        template: &["spec", "template"],
+    },
+];
+
+impl RevisionKind {
+    /// `group/version`.
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+}
+
+impl WorkloadKind {
+    fn builtin(group: &str, version: &str, kind: &str, plural: &str, template: &[&str], rolls: bool) -> Self {
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            template: template.iter().map(|&field| field.to_owned()).collect(),
+            rolls,
+        }
+    }
+
+    /// `group/version`.
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
+    /// The JSON pointer of the pod template.
+    pub fn template_pointer(&self) -> String {
+        self.template
+            .iter()
+            .fold(String::new(), |path, field| path + "/" + &crate::names::pointer_token(field))
+    }
+}
+
+impl fmt::Display for WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)
+    }
+}
+
+/// The workloads' kinds in force: the built-in ones and those of the configuration.
+#[derive(Clone, Debug)]
+pub struct Kinds(Vec<WorkloadKind>);
+
+impl Default for Kinds {
+    fn default() -> Self {
+        const TEMPLATE: &[&str] = &["spec", "template"];
+        let kind = WorkloadKind::builtin;
+        Self(vec![
+            kind("argoproj.io", "v1alpha1", "Rollout", "rollouts", TEMPLATE, true),
+            kind("apps", "v1", "Deployment", "deployments", TEMPLATE, true),
+            kind("apps", "v1", "StatefulSet", "statefulsets", TEMPLATE, true),
+            kind("apps", "v1", "DaemonSet", "daemonsets", TEMPLATE, true),
+            kind("batch", "v1", "CronJob", "cronjobs", &["spec", "jobTemplate", "spec", "template"], true),
+            kind("batch", "v1", "Job", "jobs", TEMPLATE, false),
+        ])
+    }
+}
+
+impl Kinds {
+    /// All kinds, the built-in ones first.
+    pub fn iter(&self) -> impl Iterator<Item = &WorkloadKind> {
+        self.0.iter()
+    }
+
+    /// Adds a kind of the configuration.
+    pub fn add(&mut self, kind: WorkloadKind) {
+        self.0.push(kind);
+    }
+
+    /// The kind of a group and resource, whatever its version.
+    pub fn by_resource(&self, group: &str, plural: &str) -> Option<&WorkloadKind> {
+        self.0.iter().find(|kind| kind.group == group && kind.plural == plural)
+    }
+
+    /// The kind of an object's `apiVersion` and `kind`, whatever its version.
+    pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&WorkloadKind> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        self.0.iter().find(|known| known.group == group && known.kind == kind)
+    }
+}

@@ -1,0 +1,78 @@
+//! What a resolver knows of live objects, and the snapshot of a source's present content.
+
+use super::{
+    Ensure, Need, Observed,
+    decide::{Resolver, Stop},
+    used::{UsedKeys, keys_of},
+};
+use crate::snapshot::{DIGITS, ObjectName, snapshot_name};
+
+impl<'r> Resolver<'r> {
+    /// The snapshot of the source's present content, or `held` where every key in use reads the same in both.
+    pub(super) fn present_content(
+        &mut self,
+        source: &ObjectName,
+        held: Option<&str>,
+        used: &UsedKeys<'_>,
+    ) -> Result<String, Stop> {
+        self.mark_seen(source)?;
+        let facts = self.facts;
+        let Some(Some(present)) = facts.object(source) else { return Err(Stop::Unknown) };
+        let digest = present.digest();
+        if let Some(held) = held
+            && let Some(keys) = keys_of(source, held, used)
+        {
+            let snapshot = ObjectName::new(source.kind, held);
+            if let Some(content) = self.live(&snapshot)?
+                && content.same_values(present, keys.iter().copied())
+            {
+                return Ok(held.to_owned());
+            }
+        }
+        for digits in DIGITS {
+            let name = snapshot_name(&source.name, &digest, digits);
+            let candidate = ObjectName::new(source.kind, name.clone());
+            match self.live(&candidate)? {
+                Some(taken) if taken.is_snapshot_of(&source.name, &digest) => return Ok(name),
+                Some(_) => {}
+                None => {
+                    let ensure = Ensure { source: source.clone(), digest, name: name.clone() };
+                    self.ensure.insert(candidate, ensure);
+                    return Ok(name);
+                }
+            }
+        }
+        Err(Stop::Deny(format!(
+            "every name for a snapshot of {source} is taken by an object that is not one"
+        )))
+    }
+
+    /// The live object of that name: `Ok(None)` where there is none.
+    pub(super) fn live(&mut self, name: &ObjectName) -> Result<Option<&'r Observed>, Stop> {
+        self.facts.object(name).ok_or_else(|| {
+            self.needs.insert(Need::Object(name.clone()));
+            Stop::Unknown
+        })
+    }
+
+    /// The present content of the source is taken into account by this decision.
+    pub(super) fn mark_seen(&mut self, source: &ObjectName) -> Result<(), Stop> {
+        if let Some(present) = self.live(source)? {
+            self.now_seen.insert(source.clone(), present.digest());
+        } else {
+            self.keep_seen(source);
+        }
+        Ok(())
+    }
+
+    /// A source that is gone stays accounted for as it was.
+    pub(super) fn keep_seen(&mut self, source: &ObjectName) {
+        if let Some(digest) = self.seen.get(source) {
+            self.now_seen.insert(source.clone(), *digest);
+        }
+    }
+
+    pub(super) fn warn_source_is_gone(&mut self, source: &ObjectName, snapshot: &str) {
+        self.warnings.push(format!("{source} is gone: its references keep the snapshot {snapshot:?}"));
+    }
+}

@@ -1,0 +1,350 @@
+//! The rules, reference by reference.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Decision, Ensure, Facts, Need, Observed, Outcome, Request,
+    effects::{self, Resolution},
+    optin::{Giver, OptIn, opt_in},
+    policy::{Missing, Policy},
+    used::{UsedKeys, asks_for_newest, used_keys},
+};
+use crate::{
+    names,
+    snapshot::{Digest, ObjectName, ROTATED_CONFIGMAPS, SourceKind},
+    template::{Reference, SourceMap},
+};
+
+/// Decides what a workload's template shall refer to.
+///
+/// Equal requests and facts give equal bytes. The result is a fixed point: asked about its own result, it changes
+/// nothing.
+pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
+    match opt_in(request, facts) {
+        OptIn::Unknown => Outcome::Needs(BTreeSet::from([Need::Namespace])),
+        OptIn::Malformed(error) => Outcome::Decided(denied(request, &[error])),
+        // The API server refuses any change of the template of a stored Job, an opt-out's included.
+        _ if !request.new.kind.rolls && request.old.is_some() => Outcome::Decided(Decision::default()),
+        OptIn::Out(giver) => Outcome::Decided(effects::opt_out(request, giver)),
+        OptIn::In(giver) => {
+            let (policy, errors) = Policy::read(&request.new);
+            if !errors.is_empty() {
+                return Outcome::Decided(denied(request, &errors));
+            }
+            Resolver::new(request, facts, &policy).run(giver)
+        }
+    }
+}
+
+/// What is wrong with an opted-in workload's label and annotations; `None` where they are well-formed.
+pub fn malformed(request: &Request<'_>) -> Option<String> {
+    let errors = match request.new.label(names::ENABLED) {
+        None | Some("false") => return None,
+        Some("true") => Policy::read(&request.new).1,
+        Some(_) => match opt_in(request, &Facts::default()) {
+            OptIn::Malformed(error) => vec![error],
+            _ => Vec::new(),
+        },
+    };
+    (!errors.is_empty()).then(|| format!("{}: {}", request.new.display(), errors.join("; ")))
+}
+
+/// Whether the platform or confrev's configuration keeps references to this object as written, whatever it holds.
+pub fn is_reserved(object: &ObjectName) -> bool {
+    object.kind == SourceKind::ConfigMap && ROTATED_CONFIGMAPS.contains(&object.name.as_str())
+}
+
+fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
+    let denial = format!("{}: {}", request.new.display(), errors.join("; "));
+    Decision { denial: Some(denial), ..Decision::default() }
+}
+
+/// Why a decision cannot be completed in this pass.
+pub(super) enum Stop {
+    /// A fact is missing; it stands in `needs`.
+    Unknown,
+    /// The request must be refused.
+    Deny(String),
+}
+
+/// What a reference is to name.
+enum Target {
+    /// It stays as it is, and confrev has no part in it.
+    AsWritten,
+    /// It names this snapshot of the source.
+    Snapshot { source: ObjectName, name: String },
+    /// It names the source again.
+    Source(ObjectName),
+    /// It names something that does not exist (yet).
+    Unresolved,
+}
+
+pub(super) struct Resolver<'r> {
+    request: &'r Request<'r>,
+    pub(super) facts: &'r Facts,
+    policy: &'r Policy,
+    /// What the stored template says of its snapshots.
+    prior: SourceMap<String>,
+    /// What the requested template says of its own; a user may have written it.
+    stated: SourceMap<String>,
+    /// The content last taken into account.
+    pub(super) seen: SourceMap<Digest>,
+    /// Names that the stored template refers to.
+    stored: BTreeSet<ObjectName>,
+    /// A person asks for the newest content.
+    roll: bool,
+    pub(super) needs: BTreeSet<Need>,
+    pub(super) ensure: BTreeMap<ObjectName, Ensure>,
+    adopt: BTreeSet<ObjectName>,
+    pub(super) warnings: Vec<String>,
+    missing: Vec<String>,
+    pub(super) now_seen: SourceMap<Digest>,
+}
+
+impl<'r> Resolver<'r> {
+    fn new(request: &'r Request<'r>, facts: &'r Facts, policy: &'r Policy) -> Self {
+        let old = request.old.as_ref();
+        let stored = old.and_then(|old| old.template.as_ref()).map_or_else(BTreeSet::new, |template| {
+            template
+                .references()
+                .iter()
+                .map(|reference| ObjectName::new(reference.kind, reference.name))
+                .collect()
+        });
+        Self {
+            request,
+            facts,
+            policy,
+            prior: old.map(super::Workload::sources).unwrap_or_default(),
+            stated: request.new.sources(),
+            seen: old.map(super::Workload::seen).unwrap_or_default(),
+            stored,
+            roll: asks_for_newest(request),
+            needs: BTreeSet::new(),
+            ensure: BTreeMap::new(),
+            adopt: BTreeSet::new(),
+            warnings: Vec::new(),
+            missing: Vec::new(),
+            now_seen: SourceMap::default(),
+        }
+    }
+
+    fn run(mut self, giver: Giver) -> Outcome {
+        let Some(template) = &self.request.new.template else {
+            return self.without_template(giver);
+        };
+        let references = template.references();
+        let used = used_keys(&references);
+        let mut resolution = Resolution::default();
+        for reference in &references {
+            match self.target(reference, &used) {
+                Ok(target) => self.take(&mut resolution, reference, target),
+                Err(Stop::Unknown) => {}
+                Err(Stop::Deny(reason)) => return Outcome::Decided(denied(self.request, &[reason])),
+            }
+        }
+        if !self.needs.is_empty() {
+            return Outcome::Needs(self.needs);
+        }
+        if self.policy.missing == Missing::Deny && !self.missing.is_empty() {
+            let mut errors = self.missing;
+            errors.push(format!("annotation {} is \"deny\"", names::MISSING));
+            return Outcome::Decided(denied(self.request, &errors));
+        }
+        if self.policy.missing == Missing::Warn {
+            self.warnings.append(&mut self.missing);
+        }
+        if self.policy.secrets == Some(true) && !self.request.secrets {
+            self.warnings.push(format!(
+                "annotation {}: Secrets are off in this installation of confrev, so they stay as written",
+                names::SECRETS
+            ));
+        }
+        self.warnings.dedup();
+        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen);
+        decision.ensure = self.ensure.into_values().collect();
+        decision.adopt = self.adopt.into_iter().collect();
+        decision.warnings = self.warnings;
+        Outcome::Decided(decision)
+    }
+
+    /// A Rollout with `workloadRef`: the object with the template is the one to opt in.
+    fn without_template(&self, giver: Giver) -> Outcome {
+        let mut decision = effects::opt_in(self.request, giver, &Resolution::default(), &self.now_seen);
+        let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
+        match self.facts.target() {
+            None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
+            Some(Some(true)) => {}
+            Some(_) => decision.warnings.push(format!(
+                "{} has its template in {} {:?}, which is not opted in: label that one {}=true",
+                self.request.new.display(),
+                target.kind,
+                target.name,
+                names::ENABLED
+            )),
+        }
+        Outcome::Decided(decision)
+    }
+
+    /// Enters a reference's target into the resolution.
+    fn take(&mut self, resolution: &mut Resolution, reference: &Reference<'_>, target: Target) {
+        match target {
+            Target::AsWritten => {}
+            Target::Unresolved => {
+                if !reference.optional {
+                    let object = ObjectName::new(reference.kind, reference.name);
+                    self.missing.push(format!(
+                        "{object} does not exist in namespace {:?}: pods that refer to it do not start until it does",
+                        self.request.namespace
+                    ));
+                }
+            }
+            Target::Source(source) => resolution.rename(reference, source.name),
+            Target::Snapshot { source, name } => {
+                self.check_keys(reference, &source, &name);
+                // One source may stand in a template by two snapshots, where a user pins one of its references; the
+                // second one is then entered under its own name, so that `sources` always names every snapshot.
+                let entry = match resolution.sources.get(&source) {
+                    Some(entered) if *entered != name => ObjectName::new(source.kind, name.clone()),
+                    _ => source,
+                };
+                resolution.sources.insert(entry, name.clone());
+                resolution.rename(reference, name);
+            }
+        }
+    }
+
+    /// Notes keys that the reference needs and its content lacks.
+    fn check_keys(&mut self, reference: &Reference<'_>, source: &ObjectName, name: &str) {
+        let Some(keys) = reference.keys.as_ref().filter(|_| !reference.optional) else { return };
+        let snapshot = ObjectName::new(source.kind, name);
+        let content = if self.ensure.contains_key(&snapshot) { source } else { &snapshot };
+        // Where the content was not read, the reference did not change, and was checked when it did.
+        let Some(Some(content)) = self.facts.object(content) else { return };
+        for key in keys.iter().filter(|key| !content.has_key(key)) {
+            self.missing.push(format!("{source} has no key {key:?}: pods that refer to it do not start"));
+        }
+    }
+
+    /// The rules of the design, in their order.
+    fn target(&mut self, reference: &Reference<'_>, used: &UsedKeys<'_>) -> Result<Target, Stop> {
+        let object = ObjectName::new(reference.kind, reference.name);
+        let Some(source) = self.source_of(&object)? else {
+            return self.by_source_name(object, reference, used);
+        };
+        let unchanged = self.stored.contains(&object);
+        if self.stays_as_written(&source)? {
+            // What confrev rewrote goes back to what the user wrote.
+            return Ok(if unchanged { Target::Source(source) } else { Target::AsWritten });
+        }
+        if unchanged {
+            self.unchanged_snapshot(source, object, used)
+        } else {
+            self.changed_snapshot(source, object, used)
+        }
+    }
+
+    /// The source of which `object` is a snapshot; `None` where it is a source itself.
+    fn source_of(&mut self, object: &ObjectName) -> Result<Option<ObjectName>, Stop> {
+        // What stands in the stored template was entered by an earlier decision.
+        let entered = self.prior.source_of(object.kind, &object.name).cloned();
+        let is_second = entered.as_ref() == Some(object);
+        if let Some(source) = entered
+            && !is_second
+        {
+            return Ok(Some(source));
+        }
+        // An object of the wanted name is believed before an annotation that a user may have written.
+        if let Some(observed) = self.live(object)? {
+            let identity = observed.identity().filter(|identity| identity.source != object.name);
+            return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
+        }
+        Ok(self.stated.source_of(object.kind, &object.name).filter(|source| *source != object).cloned())
+    }
+
+    /// Whether references to this source stay as written.
+    fn stays_as_written(&mut self, source: &ObjectName) -> Result<bool, Stop> {
+        let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
+        if !ours || is_reserved(source) || self.policy.exclude.contains(source) {
+            return Ok(true);
+        }
+        Ok(self.live(source)?.is_some_and(Observed::stays_as_written))
+    }
+
+    /// Whether Secrets are snapshotted: by the workload's word, else by its namespace's.
+    fn takes_secrets(&mut self) -> Result<bool, Stop> {
+        match (self.request.secrets, self.policy.secrets) {
+            (false, _) => Ok(false),
+            (true, Some(asked)) => Ok(asked),
+            (true, None) => if let Some(namespace) = self.facts.namespace() { Ok(namespace.enabled && namespace.secrets) } else {
+                self.needs.insert(Need::Namespace);
+                Err(Stop::Unknown)
+            },
+        }
+    }
+
+    fn by_source_name(
+        &mut self,
+        source: ObjectName,
+        reference: &Reference<'_>,
+        used: &UsedKeys<'_>,
+    ) -> Result<Target, Stop> {
+        if self.stays_as_written(&source)? {
+            return Ok(Target::AsWritten);
+        }
+        let prior = self.prior.get(&source).cloned();
+        if self.live(&source)?.is_some() {
+            let name = self.present_content(&source, prior.as_deref(), used)?;
+            return Ok(Target::Snapshot { source, name });
+        }
+        let Some(name) = prior else { return Ok(Target::Unresolved) };
+        if !reference.optional {
+            self.warn_source_is_gone(&source, &name);
+        }
+        self.keep_seen(&source);
+        Ok(Target::Snapshot { source, name })
+    }
+
+    /// An undo, a pin or a copy: it stays.
+    fn changed_snapshot(
+        &mut self,
+        source: ObjectName,
+        object: ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<Target, Stop> {
+        let exists = self.live(&object)?.is_some();
+        let source_lives = self.live(&source)?.is_some();
+        if exists {
+            self.mark_seen(&source)?;
+            self.adopt.insert(object.clone());
+            return Ok(Target::Snapshot { source, name: object.name });
+        }
+        // A template copied from another namespace or cluster brings names of snapshots that were never here.
+        if self.request.old.is_none() && source_lives {
+            let name = self.present_content(&source, None, used)?;
+            return Ok(Target::Snapshot { source, name });
+        }
+        Ok(Target::Unresolved)
+    }
+
+    /// A reference that this request did not touch: it moves where a person asks for it, or with a pending roll.
+    fn unchanged_snapshot(
+        &mut self,
+        source: ObjectName,
+        object: ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<Target, Stop> {
+        let Some(present) = self.live(&source)?.map(Observed::digest) else {
+            self.warn_source_is_gone(&source, &object.name);
+            self.keep_seen(&source);
+            return Ok(Target::Snapshot { source, name: object.name });
+        };
+        let pending = self.policy.track && self.seen.get(&source) != Some(&present);
+        if self.roll || pending {
+            let name = self.present_content(&source, Some(&object.name), used)?;
+            return Ok(Target::Snapshot { source, name });
+        }
+        self.mark_seen(&source)?;
+        Ok(Target::Snapshot { source, name: object.name })
+    }
+}

@@ -1,0 +1,135 @@
+//! From targets to operations on the raw object.
+
+use serde_json::Value;
+
+use super::{Decision, Request, optin::Giver, policy::auto_roll_time};
+use crate::{
+    names,
+    snapshot::Digest,
+    template::{Patch, Reference, SourceMap, Template, revision_of},
+};
+
+/// What each reference resolved to.
+#[derive(Debug, Default)]
+pub(super) struct Resolution {
+    /// Every snapshot that the template names, by its source.
+    pub(super) sources: SourceMap<String>,
+    /// Pointers within the template, and the names to put there.
+    renames: Vec<(String, String)>,
+}
+
+impl Resolution {
+    /// The text of the `sources` annotation; `None` where no snapshot is named.
+    fn annotation(&self) -> Option<String> {
+        (!self.sources.is_empty()).then(|| self.sources.to_annotation())
+    }
+
+    /// The value of the `revision` label.
+    fn revision(&self) -> Option<String> {
+        self.annotation().as_deref().map(revision_of)
+    }
+
+    /// Makes the reference name `name`, where it does not yet.
+    pub(super) fn rename(&mut self, reference: &Reference<'_>, name: String) {
+        if reference.name != name {
+            self.renames.push((reference.pointer.clone(), name));
+        }
+    }
+}
+
+/// The changes of an opted-in workload; without a template (a Rollout with `workloadRef`) only its metadata's.
+pub(super) fn opt_in(
+    request: &Request<'_>,
+    giver: Giver,
+    resolution: &Resolution,
+    seen: &SourceMap<Digest>,
+) -> Decision {
+    let mut patch = Patch::default();
+    let mark = (giver == Giver::Namespace).then(|| "namespace".to_owned());
+    let seen = (!seen.is_empty()).then(|| seen.to_annotation());
+    set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], resolution);
+    set_annotations(request, &mut patch, &[(names::ENABLED_BY, mark), (names::SEEN, seen)]);
+    if let Some(template) = &request.new.template {
+        set_template(request, template, resolution, &mut patch);
+    }
+    decided(patch)
+}
+
+/// The changes of a workload that is not, or no longer, opted in: whatever confrev wrote is taken back.
+pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
+    // Only where confrev wrote: another's object is left alone.
+    let written = |workload: &super::Workload<'_>| {
+        [names::SEEN, names::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
+            || !workload.sources().is_empty()
+    };
+    if !written(&request.new) && !request.old.as_ref().is_some_and(written) {
+        return Decision::default();
+    }
+    let mut patch = Patch::default();
+    let given = (giver == Giver::Namespace).then_some((names::ENABLED, None));
+    set_labels(request, &mut patch, given.as_slice(), &Resolution::default());
+    let mut annotations = vec![(names::ENABLED_BY, None), (names::SEEN, None)];
+    // A `roll` that confrev wrote goes too; one that a person wrote is theirs.
+    if request.new.annotation(names::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
+        annotations.push((names::ROLL, None));
+    }
+    set_annotations(request, &mut patch, &annotations);
+    if let Some(template) = &request.new.template {
+        let entered = [request.old.as_ref().map(super::Workload::sources), Some(request.new.sources())];
+        let mut resolution = Resolution::default();
+        for reference in template.references() {
+            let mut maps = entered.iter().flatten();
+            let source = maps.find_map(|map| map.source_of(reference.kind, reference.name));
+            if let Some(source) = source.filter(|source| source.name != reference.name) {
+                resolution.rename(&reference, source.name.clone());
+            }
+        }
+        set_template(request, template, &resolution, &mut patch);
+    }
+    decided(patch)
+}
+
+fn decided(patch: Patch) -> Decision {
+    Decision { patch: patch.finish(), ..Decision::default() }
+}
+
+/// The workload's labels, and the `revision` label of what stands for its revisions.
+///
+/// Kubernetes copies a template's labels to ReplicaSets and ControllerRevisions. A Job has them copied before admission
+/// sees it, and a CronJob's Jobs get `jobTemplate`'s labels where it has any: there the label must be written as well.
+fn set_labels(request: &Request<'_>, patch: &mut Patch, own: &[(&str, Option<String>)], resolution: &Resolution) {
+    let revision = resolution.revision();
+    let mut labels = own.to_vec();
+    if !request.new.kind.rolls {
+        labels.push((names::REVISION, revision.clone()));
+    }
+    patch.set_keys("/metadata/labels", request.new.labels(), &labels);
+    if let Some(present) = &request.new.job_labels {
+        let at = request.new.kind.template_pointer();
+        let at = at.trim_end_matches("/spec/template");
+        patch.set_keys(&format!("{at}/metadata/labels"), Some(present), &[(names::REVISION, revision)]);
+    }
+}
+
+fn set_annotations(request: &Request<'_>, patch: &mut Patch, wanted: &[(&str, Option<String>)]) {
+    patch.set_keys("/metadata/annotations", request.new.annotations(), wanted);
+}
+
+/// The template's references, its `sources` annotation and its `revision` label.
+fn set_template(request: &Request<'_>, template: &Template<'_>, resolution: &Resolution, patch: &mut Patch) {
+    let at = request.new.kind.template_pointer();
+    let sources = resolution.annotation();
+    if !template.has_metadata() && sources.is_some() {
+        patch.add(&format!("{at}/metadata"), Value::Object(serde_json::Map::new()));
+    }
+    let revision = resolution.revision();
+    patch.set_keys(
+        &format!("{at}/metadata/annotations"),
+        template.annotations(),
+        &[(names::SOURCES, sources)],
+    );
+    patch.set_keys(&format!("{at}/metadata/labels"), template.labels(), &[(names::REVISION, revision)]);
+    for (pointer, name) in &resolution.renames {
+        patch.replace(&format!("{at}{pointer}"), name.as_str());
+    }
+}

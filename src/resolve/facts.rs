@@ -1,0 +1,168 @@
+//! What is known of the live objects when a decision is made.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    names,
+    snapshot::{self, ContentError, Digest, Identity, Object, ObjectName, SourceKind},
+};
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub struct Facts {
+    objects: BTreeMap<ObjectName, Option<Observed>>,
+    namespace: Option<NamespaceFacts>,
+    target: Option<Option<bool>>,
+}
+
+/// What a namespace says for its workloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceFacts {
+    /// Its label opts them in.
+    pub enabled: bool,
+    /// Its annotation asks for snapshots of Secrets. It counts only beside the label.
+    pub secrets: bool,
+}
+
+impl Facts {
+    /// Records what was read of an object; `None`: there is none of that name.
+    pub fn set_object(&mut self, name: ObjectName, observed: Option<Observed>) {
+        self.objects.insert(name, observed);
+    }
+
+    /// Records what the namespace says.
+    pub fn set_namespace(&mut self, namespace: NamespaceFacts) {
+        self.namespace = Some(namespace);
+    }
+
+    /// Records whether the target of a `workloadRef` is opted in by its own label; `None`: there is no such workload.
+    pub fn set_target(&mut self, enabled: Option<bool>) {
+        self.target = Some(enabled);
+    }
+
+    /// Whether the target of a `workloadRef` is opted in by its own label: `None` not read yet, `Some(None)` there is none.
+    pub fn target(&self) -> Option<Option<bool>> {
+        self.target
+    }
+
+    /// What is known of an object: `None` not read yet, `Some(None)` there is none.
+    pub fn object(&self, name: &ObjectName) -> Option<Option<&Observed>> {
+        self.objects.get(name).map(Option::as_ref)
+    }
+
+    /// What the namespace says; `None` where that was not read.
+    pub fn namespace(&self) -> Option<NamespaceFacts> {
+        self.namespace
+    }
+}
+
+/// A live ConfigMap or Secret, with its text.
+#[derive(Clone)]
+pub struct Observed {
+    json: std::sync::Arc<[u8]>,
+    kind: SourceKind,
+    digest: Digest,
+    /// The object's uid.
+    pub uid: String,
+    /// The object's resourceVersion.
+    pub resource_version: String,
+    identity: Option<Identity>,
+    sound: bool,
+    enabled: Option<String>,
+    untouched: bool,
+}
+
+/// Names and digests only: content is never printed.
+impl std::fmt::Debug for Observed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observed")
+            .field("kind", &self.kind)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An object's text could not be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// Not a ConfigMap's or Secret's JSON.
+    #[error("it is not of the form of a ConfigMap or Secret: {0}")]
+    Form(#[from] serde_json::Error),
+    /// Content that cannot be.
+    #[error(transparent)]
+    Content(#[from] ContentError),
+}
+
+impl Observed {
+    /// Reads an object from the API server's answer.
+    pub fn read(kind: SourceKind, json: impl Into<std::sync::Arc<[u8]>>) -> Result<Self, SourceError> {
+        let json = json.into();
+        let object = Object::parse(&json)?;
+        let digest = object.digest(kind)?;
+        let identity = object.identity();
+        let sound =
+            identity.as_ref().is_some_and(|identity| object.is_snapshot_of(kind, &identity.source, &digest));
+        let untouched = match kind {
+            SourceKind::ConfigMap => false,
+            SourceKind::Secret => !snapshot::secret_type_is_snapshotted(object.secret_type()),
+        };
+        let (uid, resource_version) = (object.uid().to_owned(), object.resource_version().to_owned());
+        let enabled = object.label(names::ENABLED).map(str::to_owned);
+        Ok(Self { json, kind, digest, uid, resource_version, identity, sound, enabled, untouched })
+    }
+
+    /// The digest of the content.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The object's text.
+    pub fn json(&self) -> &[u8] {
+        &self.json
+    }
+
+    /// What it says of itself, where it bears confrev's labels.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// Whether it is a sound snapshot of that content of that source.
+    pub fn is_snapshot_of(&self, source: &str, digest: &Digest) -> bool {
+        self.sound
+            && self.digest == *digest
+            && self.identity.as_ref().is_some_and(|identity| identity.source == source)
+    }
+
+    /// Whether references to it stay as written: by its label (`"false"`, `"bind"`), or because its type is the
+    /// platform's own.
+    pub fn stays_as_written(&self) -> bool {
+        self.untouched || matches!(self.enabled.as_deref(), Some("false" | "bind"))
+    }
+
+    /// The value of its `enabled` label.
+    pub fn enabled(&self) -> Option<&str> {
+        self.enabled.as_deref()
+    }
+
+    /// An annotation of the object.
+    pub fn annotation(&self, key: &str) -> Option<String> {
+        self.object()?.annotation(key).map(str::to_owned)
+    }
+
+    /// The parsed object.
+    fn object(&self) -> Option<Object<'_>> {
+        // It was parsed before, or there would be no `Observed`.
+        Object::parse(&self.json).ok()
+    }
+
+    /// Whether the content has the key.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.object().is_some_and(|object| object.has_key(key))
+    }
+
+    /// Whether all `keys` read the same in both.
+    pub fn same_values<'k>(&self, other: &Observed, mut keys: impl Iterator<Item = &'k str>) -> bool {
+        let (Some(mine), Some(theirs)) = (self.object(), other.object()) else { return false };
+        keys.all(|key| mine.same_value(&theirs, key))
+    }
+}

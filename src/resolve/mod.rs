@@ -1,0 +1,86 @@
+//! The one decision: which snapshot each reference of a workload's template names. Pure: no I/O, no client.
+//!
+//! [`resolve`] is asked with what is known. Where that does not suffice, it answers with what it needs to know
+//! ([`Outcome::Needs`]); the caller reads that, live, and asks again. Admission, `render` and the tests are such callers.
+
+mod content;
+mod decide;
+mod effects;
+mod facts;
+mod optin;
+mod pending;
+mod policy;
+mod used;
+mod workload;
+
+use std::collections::BTreeSet;
+
+pub use decide::{is_reserved, malformed, resolve};
+pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
+pub use pending::{Present, Record, Use, is_pending};
+pub use policy::{
+    DEFAULT_MIN_INTERVAL, Missing, Policy, auto_roll_time, auto_roll_value, parse_duration, parse_keep,
+};
+pub use workload::{TargetRef, Workload};
+
+use crate::snapshot::{Digest, ObjectName};
+
+/// What is to be decided: the object as it shall be, and as it was before an update.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The object's namespace.
+    pub namespace: &'a str,
+    /// Whether this installation snapshots Secrets at all.
+    pub secrets: bool,
+    /// The object as the request wants it.
+    pub new: Workload<'a>,
+    /// The object as it is stored; `None` for a creation.
+    pub old: Option<Workload<'a>>,
+}
+
+/// A fact that the decision depends on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// The live object of that name in the workload's namespace.
+    Object(ObjectName),
+    /// What the workload's namespace says for its workloads.
+    Namespace,
+    /// Whether the workload to which a `workloadRef` refers is opted in.
+    Target(TargetRef),
+}
+
+/// An answer of [`resolve`].
+#[derive(Debug)]
+pub enum Outcome {
+    /// Not decidable yet: read these, and ask again.
+    Needs(BTreeSet<Need>),
+    /// Decided.
+    Decided(Decision),
+}
+
+/// What is to happen.
+#[derive(Debug, Default)]
+pub struct Decision {
+    /// Operations on the raw object that was asked about; empty where it is as wanted.
+    pub patch: json_patch::Patch,
+    /// Snapshots to create before the object may be stored.
+    pub ensure: Vec<Ensure>,
+    /// Snapshots that exist and that this request turned to (an undo, a pin): to be bound to the workload at once,
+    /// since their last owner may go at any moment.
+    pub adopt: Vec<ObjectName>,
+    /// What the user should know, each in one line.
+    pub warnings: Vec<String>,
+    /// Why the request is refused.
+    pub denial: Option<String>,
+}
+
+/// A snapshot to be created of the present content of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ensure {
+    /// The source.
+    pub source: ObjectName,
+    /// The digest of its content.
+    pub digest: Digest,
+    /// The snapshot's name.
+    pub name: String,
+}

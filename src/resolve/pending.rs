@@ -1,0 +1,99 @@
+//! What the controller asks of the decision: does this workload have a source whose content it has not seen?
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{Policy, Workload, decide::is_reserved, policy::auto_roll_time};
+use crate::{
+    names,
+    snapshot::{Digest, ObjectName, SourceKind},
+};
+
+/// The little that is kept of an opted-in workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The object's uid.
+    pub uid: String,
+    /// The object's resourceVersion.
+    pub resource_version: String,
+    /// Every source and snapshot that its template names.
+    pub uses: Vec<Use>,
+    /// The digest last taken into account, by source.
+    pub seen: BTreeMap<ObjectName, Digest>,
+    /// Whether it rolls by itself.
+    pub track: bool,
+    /// The least time between two automatic rolls.
+    pub min_interval: Duration,
+    /// When confrev last rolled it.
+    pub last_roll: Option<Timestamp>,
+    /// Its `enabled` label was given by the namespace.
+    pub by_namespace: bool,
+}
+
+/// A source that a template uses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Use {
+    /// The source.
+    pub source: ObjectName,
+    /// The snapshot that stands for it; `None` where the template names the source itself.
+    pub snapshot: Option<String>,
+}
+
+/// What is known of a source that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// The digest of its content.
+    pub digest: Digest,
+    /// References to it stay as written.
+    pub stays_as_written: bool,
+}
+
+impl Record {
+    /// Derives the record of a workload. References that stay as written by the workload's own word are left out, as are
+    /// Secrets that only the namespace asks for, until an admission has resolved them.
+    pub fn of(workload: &Workload<'_>) -> Self {
+        let (policy, _) = Policy::read(workload);
+        let sources = workload.sources();
+        let ours = |source: &ObjectName| {
+            (source.kind == SourceKind::ConfigMap || policy.secrets == Some(true))
+                && !is_reserved(source)
+                && !policy.exclude.contains(source)
+        };
+        let references = workload.template.as_ref().map(super::super::template::Template::references);
+        let mut uses: Vec<_> = references
+            .iter()
+            .flatten()
+            .map(|reference| match sources.source_of(reference.kind, reference.name) {
+                Some(source) => Use { source: source.clone(), snapshot: Some(reference.name.to_owned()) },
+                None => Use { source: ObjectName::new(reference.kind, reference.name), snapshot: None },
+            })
+            .filter(|used| used.snapshot.is_some() || ours(&used.source))
+            .collect();
+        uses.sort();
+        uses.dedup();
+        Self {
+            uid: workload.uid().to_owned(),
+            resource_version: workload.resource_version().to_owned(),
+            uses,
+            seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
+            track: policy.track && workload.kind.rolls,
+            min_interval: policy.min_interval,
+            by_namespace: workload.annotation(names::ENABLED_BY).is_some() && !workload.enabled_is_owned(),
+            last_roll: workload.annotation(names::ROLL).and_then(auto_roll_time),
+        }
+    }
+}
+
+/// Whether a poke would let the workload take something into account that it has not.
+///
+/// `present` tells of a source: `None` where it does not exist, or is not known.
+pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Option<Present>) -> bool {
+    record.track
+        // A second snapshot of one source is entered under its own name; the first one speaks for the source.
+        && record.uses.iter().filter(|used| used.snapshot.as_ref() != Some(&used.source.name)).any(|used| match present(&used.source) {
+            None => false,
+            Some(source) if source.stays_as_written => used.snapshot.is_some(),
+            Some(source) => used.snapshot.is_none() || record.seen.get(&used.source) != Some(&source.digest),
+        })
+}

@@ -1,0 +1,219 @@
+//! The annotations by which users say what they want of confrev for a workload or a source.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::Timestamp;
+
+use super::Workload;
+use crate::{
+    names,
+    snapshot::{ObjectName, SourceKind, is_object_name},
+};
+
+/// The least time between two automatic rolls where the workload does not say.
+pub const DEFAULT_MIN_INTERVAL: Duration = Duration::from_secs(10);
+/// How many of a source's newest snapshots live on where the source does not say.
+const DEFAULT_KEEP: usize = 1;
+/// The largest `keep`. Each costs an object in etcd.
+const MAX_KEEP: usize = 1000;
+/// What the values of `roll` that confrev itself writes begin with; a timestamp follows.
+const AUTO: &str = "auto-";
+
+/// What a missing object or key leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// Admit with a warning.
+    #[default]
+    Warn,
+    /// Refuse.
+    Deny,
+    /// Admit in silence.
+    Allow,
+}
+
+/// What a workload's annotations ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Snapshot Secrets too; `None` leaves it to the namespace.
+    pub secrets: Option<bool>,
+    /// References that stay as written.
+    pub exclude: BTreeSet<ObjectName>,
+    /// Roll by itself when a source changes.
+    pub track: bool,
+    /// What a missing object or key leads to.
+    pub missing: Missing,
+    /// The least time between two automatic rolls.
+    pub min_interval: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            secrets: None,
+            exclude: BTreeSet::new(),
+            track: true,
+            missing: Missing::default(),
+            min_interval: DEFAULT_MIN_INTERVAL,
+        }
+    }
+}
+
+impl Policy {
+    /// Reads a workload's annotations. Errors name the annotation, its value and what is allowed, one for each that is
+    /// malformed; the policy then holds the defaults in their place.
+    pub fn read(workload: &Workload<'_>) -> (Self, Vec<String>) {
+        let mut errors = Vec::new();
+        let mut policy = Self::default();
+        let mut read = |key: &str, set: &mut dyn FnMut(&str) -> Result<(), &'static str>| {
+            if let Some(value) = workload.annotation(key)
+                && let Err(allowed) = set(value)
+            {
+                errors.push(format!("annotation {key}: {value:?} is not allowed, use {allowed}"));
+            }
+        };
+        read(names::SECRETS, &mut |value| set(&mut policy.secrets, parse_bool(value).map(Some)));
+        read(names::EXCLUDE, &mut |value| set(&mut policy.exclude, parse_exclude(value)));
+        read(names::TRACK, &mut |value| set(&mut policy.track, parse_bool(value)));
+        read(names::MISSING, &mut |value| set(&mut policy.missing, parse_missing(value)));
+        read(names::MIN_INTERVAL, &mut |value| {
+            let parsed = parse_duration(value).ok_or("a duration such as \"30s\", \"5m\" or \"1h30m\"");
+            set(&mut policy.min_interval, parsed)
+        });
+        (policy, errors)
+    }
+}
+
+fn set<T>(field: &mut T, parsed: Result<T, &'static str>) -> Result<(), &'static str> {
+    *field = parsed?;
+    Ok(())
+}
+
+fn parse_bool(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("\"true\" or \"false\""),
+    }
+}
+
+fn parse_missing(value: &str) -> Result<Missing, &'static str> {
+    match value {
+        "warn" => Ok(Missing::Warn),
+        "deny" => Ok(Missing::Deny),
+        "allow" => Ok(Missing::Allow),
+        _ => Err("\"warn\", \"deny\" or \"allow\""),
+    }
+}
+
+fn parse_exclude(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
+    let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
+    let parsed = items.map(|item| {
+        let (kind, name) = match item.split_once('/') {
+            Some(("secret", name)) => (SourceKind::Secret, name),
+            Some(("configmap", name)) => (SourceKind::ConfigMap, name),
+            Some(_) => return None,
+            None => (SourceKind::ConfigMap, item),
+        };
+        is_object_name(name).then(|| ObjectName::new(kind, name))
+    });
+    parsed
+        .collect::<Option<_>>()
+        .ok_or("names of ConfigMaps, and of Secrets as secret/NAME, with commas between")
+}
+
+/// Reads a duration in the form that Kubernetes' own tools use: numbers with a unit each, `1h30m`, `500ms`, `0`.
+/// `None` where it is not of that form, or is too large.
+pub fn parse_duration(value: &str) -> Option<Duration> {
+    if value == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = value;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(end);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        if !number.starts_with(|c: char| c.is_ascii_digit()) {
+            return None;
+        }
+        let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
+        total = total.checked_add(part)?;
+        rest = tail;
+    }
+    // A hundred years: far beyond use, and far within what clocks can add.
+    (!value.is_empty() && total.as_secs() < 100 * 365 * 86_400).then_some(total)
+}
+
+/// Reads a source's `keep`; `None` where it is not a count in range.
+pub fn parse_keep(annotation: Option<&str>) -> Option<usize> {
+    match annotation {
+        None => Some(DEFAULT_KEEP),
+        Some(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse().ok().filter(|keep| *keep <= MAX_KEEP)
+        }
+        Some(_) => None,
+    }
+}
+
+/// The value of `roll` with which confrev makes a workload take what changed, at that time.
+pub fn auto_roll_value(now: Timestamp) -> String {
+    format!("{AUTO}{now:.3}")
+}
+
+/// When confrev itself last rolled the workload; `None` where a person wrote the value.
+pub fn auto_roll_time(roll: &str) -> Option<Timestamp> {
+    roll.strip_prefix(AUTO)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_kubernetes_tools_write_them() {
+        for (text, millis) in
+            [("10s", 10_000), ("1m30s", 90_000), ("500ms", 500), ("1.5h", 5_400_000), ("0", 0), ("0s", 0)]
+        {
+            assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "10", "s", "-1s", "1 s", "1d", "10s ", "1e3s", ".5s", "99999999999h", "1..5s"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_excludes_names_configmaps_and_secrets() {
+        let parsed = parse_exclude(" a, secret/b.c ,configmap/d,,").unwrap();
+        let names: Vec<_> = parsed.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["ConfigMap \"a\"", "ConfigMap \"d\"", "Secret \"b.c\""]);
+        for text in ["A", "a b", "pod/a", "secret/", "a/b/c", "-a", "a."] {
+            assert!(parse_exclude(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_confrev_wrote_is_told_from_one_that_a_person_wrote() {
+        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        assert_eq!(auto_roll_value(now), "auto-2026-01-02T03:04:05.678Z");
+        assert_eq!(auto_roll_time(&auto_roll_value(now)), Some(now));
+        assert_eq!(auto_roll_time("now"), None);
+        assert_eq!(auto_roll_time("auto-matic"), None);
+    }
+
+    #[test]
+    fn keep_is_a_count_in_range() {
+        assert_eq!(parse_keep(None), Some(1));
+        assert_eq!(parse_keep(Some("3")), Some(3));
+        for text in ["", "-1", "+1", "1001", "x", "1.0"] {
+            assert_eq!(parse_keep(Some(text)), None, "{text}");
+        }
+    }
+}

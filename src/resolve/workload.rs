@@ -1,0 +1,257 @@
+//! A workload as it stands in JSON: its metadata and, at its kind's path, its pod template.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+};
+
+use crate::{
+    json::{At, Str},
+    kinds::WorkloadKind,
+    names,
+    template::Template,
+};
+
+/// A workload, borrowed from its JSON.
+#[derive(Debug)]
+pub struct Workload<'a> {
+    /// What kind it is.
+    pub kind: &'a WorkloadKind,
+    /// The template; `None` where the object has none (a Rollout with `workloadRef`).
+    pub template: Option<Template<'a>>,
+    /// The workload whose template this one uses, where it has none of its own.
+    pub target: Option<TargetRef>,
+    /// The labels that Jobs made from this object get in place of their template's; `None` where there are none.
+    pub job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    metadata: Metadata<'a>,
+}
+
+/// A `workloadRef` of a Rollout.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TargetRef {
+    /// `group/version` of the workload.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name, in the same namespace.
+    pub name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(default)]
+    name: Str<'a>,
+    #[serde(default)]
+    generate_name: Str<'a>,
+    #[serde(default)]
+    namespace: Str<'a>,
+    #[serde(default)]
+    uid: Str<'a>,
+    #[serde(default)]
+    resource_version: Str<'a>,
+    #[serde(default)]
+    labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    #[serde(default)]
+    deletion_timestamp: Option<Str<'a>>,
+    #[serde(default)]
+    managed_fields: Option<Vec<Option<ManagedFields>>>,
+}
+
+/// One manager's fields, of which only one matters: the `enabled` label.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ManagedFields {
+    #[serde(default, deserialize_with = "owns_enabled_label")]
+    fields_v1: bool,
+}
+
+/// Whether a `fieldsV1` set holds the `enabled` label.
+fn owns_enabled_label<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    const PATH: [&str; 3] = ["f:metadata", "f:labels", "f:confrev.dev/enabled"];
+    Ok(At::<_, IgnoredAny>::new(&PATH).deserialize(deserializer)?.is_some())
+}
+
+impl<'a> Workload<'a> {
+    /// Reads a workload of that kind from its JSON.
+    pub fn parse(kind: &'a WorkloadKind, json: &'a str) -> Result<Self, serde_json::Error> {
+        let mut reader = serde_json::Deserializer::from_str(json);
+        let workload = Self::read(kind, &mut reader)?;
+        reader.end()?;
+        Ok(workload)
+    }
+
+    /// Reads a workload of that kind from any deserializer, such as a parsed value.
+    pub fn read<'de: 'a, D: Deserializer<'de>>(kind: &'a WorkloadKind, from: D) -> Result<Self, D::Error> {
+        let parts = from.deserialize_map(PartsVisitor { kind })?;
+        Ok(Self {
+            kind,
+            template: parts.template,
+            target: parts.target,
+            job_labels: parts.job_labels,
+            metadata: parts.metadata,
+        })
+    }
+
+    /// The name, or where the API server is to choose one, what it shall begin with.
+    pub fn name(&self) -> &str {
+        if self.metadata.name.is_empty() { &self.metadata.generate_name } else { &self.metadata.name }
+    }
+
+    /// The namespace; empty where the request alone names it.
+    pub fn namespace(&self) -> &str {
+        &self.metadata.namespace
+    }
+
+    /// The uid; empty before the object is stored.
+    pub fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    /// The resourceVersion; empty before the object is stored.
+    pub fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+
+    /// Whether its deletion has begun.
+    pub fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The labels; `None` where there is no such field.
+    pub fn labels(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
+        self.metadata.labels.as_ref()
+    }
+
+    /// The annotations; `None` where there is no such field.
+    pub fn annotations(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
+        self.metadata.annotations.as_ref()
+    }
+
+    /// A label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels()?.get(key).map(|value| &**value)
+    }
+
+    /// An annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations()?.get(key).map(|value| &**value)
+    }
+
+    /// Whether some field manager owns the `enabled` label. What a webhook writes belongs to none.
+    pub fn enabled_is_owned(&self) -> bool {
+        self.metadata.managed_fields.iter().flatten().flatten().any(|fields| fields.fields_v1)
+    }
+
+    /// The kind and name, as in messages.
+    pub fn display(&self) -> String {
+        format!("{} {:?}", self.kind, self.name())
+    }
+
+    /// The annotation `sources` of the template; empty where there is none or it is not of confrev's form.
+    pub fn sources(&self) -> crate::template::SourceMap<String> {
+        let text = self.template.as_ref().and_then(|template| template.annotation(names::SOURCES));
+        text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    }
+
+    /// The annotation `seen`; empty where there is none or it is not of confrev's form.
+    pub fn seen(&self) -> crate::template::SourceMap<crate::snapshot::Digest> {
+        self.annotation(names::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    }
+}
+
+/// What is read of an object.
+#[derive(Default)]
+struct Parts<'a> {
+    metadata: Metadata<'a>,
+    template: Option<Template<'a>>,
+    target: Option<TargetRef>,
+    job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
+}
+
+/// Reads an object's parts in one pass, skipping all else.
+struct PartsVisitor<'k> {
+    kind: &'k WorkloadKind,
+}
+
+impl<'de> Visitor<'de> for PartsVisitor<'_> {
+    type Value = Parts<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of Kubernetes")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut parts = Parts::default();
+        while let Some(key) = map.next_key::<Str<'de>>()? {
+            match self.kind.template.split_first() {
+                Some((first, rest)) if *key == **first && rest.is_empty() => parts.template = map.next_value()?,
+                Some((first, rest)) if *key == **first => {
+                    map.next_value_seed(Fields { path: rest, parts: &mut parts })?;
+                }
+                _ if &*key == "metadata" => parts.metadata = map.next_value::<Option<_>>()?.unwrap_or_default(),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Reads what lies on the way to the template: the template itself, and what stands beside it.
+struct Fields<'p, 'k, 'de> {
+    path: &'k [String],
+    parts: &'p mut Parts<'de>,
+}
+
+impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with the field {:?}", self.path.first().map_or("", String::as_str))
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Some((first, rest)) = self.path.split_first() else { return Ok(()) };
+        while let Some(key) = map.next_key::<Str<'de>>()? {
+            if *key == **first && rest.is_empty() {
+                self.parts.template = map.next_value()?;
+            } else if *key == **first {
+                map.next_value_seed(Fields { path: rest, parts: self.parts })?;
+            } else if &*key == "workloadRef" {
+                self.parts.target = map.next_value()?;
+            } else if &*key == "metadata" {
+                self.parts.job_labels = map.next_value::<Option<JobMetadata<'de>>>()?.and_then(|meta| meta.labels);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The `metadata` that stands on the way to a template: a CronJob's `jobTemplate` has one.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct JobMetadata<'a> {
+    #[serde(default)]
+    labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
+}

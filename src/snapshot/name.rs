@@ -1,0 +1,72 @@
+//! Names of snapshots, and the label that names their source.
+
+use super::Digest;
+
+/// The longest name of a ConfigMap or Secret, in bytes (a DNS subdomain, RFC 1123).
+const MAX_NAME: usize = 253;
+/// The longest value of a label, in bytes.
+const MAX_LABEL: usize = 63;
+
+/// How many hex digits of the digest a name carries: the first that is free is taken.
+pub const DIGITS: [usize; 4] = [10, 16, 32, 64];
+
+/// The snapshot's name: the source's name, cut so that all fits, `-`, and the first `digits` hex digits.
+pub fn snapshot_name(source: &str, digest: &Digest, digits: usize) -> String {
+    let hex = digest.hex(digits);
+    // Names of objects are ASCII; a cut may leave a trailing dot, which the API server refuses before a dash.
+    let stem = cut(source, MAX_NAME - 1 - hex.len()).trim_end_matches('.');
+    format!("{stem}-{hex}")
+}
+
+/// The value of the `source` label: the source's name, or where longer than a label may be, its start and a hash.
+pub fn source_label(source: &str) -> String {
+    if source.len() <= MAX_LABEL {
+        return source.to_owned();
+    }
+    let hash = Digest::of_text(source).hex(10);
+    format!("{}-{hash}", cut(source, MAX_LABEL - 1 - hash.len()))
+}
+
+/// Whether a ConfigMap or Secret may be called so (a DNS subdomain, RFC 1123).
+pub fn is_object_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        let bytes = label.as_bytes();
+        edge(bytes.first())
+            && edge(bytes.last())
+            && bytes.iter().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase() || *byte == b'-')
+    };
+    name.len() <= MAX_NAME && name.split('.').all(label)
+}
+
+/// The longest start of `text` of at most `most` bytes that ends between characters.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_fits_whatever_the_source_is_called() {
+        let digest = Digest::of_text("x");
+        for digits in DIGITS {
+            for length in [1, 63, 188, 242, 243, 253] {
+                let source = "a".repeat(length);
+                let name = snapshot_name(&source, &digest, digits);
+                assert!(name.len() <= MAX_NAME, "{} for {length} and {digits}", name.len());
+                assert!(name.ends_with(&format!("-{}", digest.hex(digits))));
+            }
+        }
+        assert!(!snapshot_name(&format!("{}.{}", "a".repeat(241), "b"), &digest, 10).contains(".-"));
+    }
+
+    #[test]
+    fn a_source_label_is_the_name_or_its_start_and_a_hash() {
+        assert_eq!(source_label(&"a".repeat(63)), "a".repeat(63));
+        let long = source_label(&"a".repeat(64));
+        assert_eq!(long.len(), MAX_LABEL);
+        assert_ne!(long, source_label(&"a".repeat(65)));
+    }
+}

@@ -1,0 +1,259 @@
+//! A ConfigMap or Secret as it stands in JSON, and the snapshot made of it.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Digest, Hasher, SourceKind, Tag, source_label};
+use crate::{json::Str, names};
+
+/// A ConfigMap or Secret, borrowed from its JSON text.
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub struct Object<'a> {
+    #[serde(default)]
+    metadata: Metadata<'a>,
+    #[serde(default)]
+    data: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    #[serde(default, rename = "binaryData")]
+    binary_data: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    #[serde(default, rename = "type")]
+    secret_type: Option<Str<'a>>,
+    #[serde(default)]
+    immutable: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(default)]
+    name: Str<'a>,
+    #[serde(default)]
+    uid: Str<'a>,
+    #[serde(default)]
+    resource_version: Str<'a>,
+    #[serde(default)]
+    labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    #[serde(default)]
+    deletion_timestamp: Option<Str<'a>>,
+}
+
+/// What a snapshot says of itself. It is believed only together with its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The name of the source it was taken of.
+    pub source: String,
+    /// The digest that it states.
+    pub digest: Digest,
+}
+
+/// Content that no API server would have stored.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    /// A value that must be base64 is not.
+    #[error("the value of key {key:?} is not base64")]
+    NotBase64 {
+        /// The key.
+        key: String,
+    },
+    /// One key stands in `data` and in `binaryData`.
+    #[error("key {key:?} is in data and in binaryData: remove one")]
+    Twice {
+        /// The key.
+        key: String,
+    },
+}
+
+impl<'a> Object<'a> {
+    /// Reads an object from its JSON text.
+    pub fn parse(json: &'a [u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
+
+    /// The object's own name; empty where it has none.
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// The object's uid; empty before it is stored.
+    pub fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    /// The object's resourceVersion; empty before it is stored.
+    pub fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+
+    /// A label's value.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(|value| &**value)
+    }
+
+    /// An annotation's value.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(|value| &**value)
+    }
+
+    /// Whether its deletion has begun.
+    pub fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The type of a Secret; the API server's default where none is given.
+    pub fn secret_type(&self) -> &str {
+        self.secret_type.as_deref().filter(|text| !text.is_empty()).unwrap_or("Opaque")
+    }
+
+    /// What the object says of itself, where it bears confrev's labels: it is a snapshot, or poses as one.
+    pub fn identity(&self) -> Option<Identity> {
+        if self.label(names::MANAGED_BY) != Some(names::MANAGER) || self.label(names::SOURCE).is_none() {
+            return None;
+        }
+        let source = self.annotation(names::SOURCE_NAME)?.to_owned();
+        let digest = self.annotation(names::DIGEST)?.parse().ok()?;
+        Some(Identity { source, digest })
+    }
+
+    /// Whether this is a sound snapshot of exactly that content: immutable, not going away, labelled by confrev as a
+    /// snapshot of `source`, and holding what the digest says. The name is not trusted, nor is the annotation.
+    pub fn is_snapshot_of(&self, kind: SourceKind, source: &str, digest: &Digest) -> bool {
+        self.immutable == Some(true)
+            && !self.is_being_deleted()
+            && self.identity().is_some_and(|identity| identity.source == source && identity.digest == *digest)
+            && self.digest(kind).is_ok_and(|actual| actual == *digest)
+    }
+
+    /// The digest of the content.
+    pub fn digest(&self, kind: SourceKind) -> Result<Digest, ContentError> {
+        let mut hasher = Hasher::new(kind, self.secret_type());
+        for (key, (tag, text)) in self.entries(kind)? {
+            hasher.entry(tag, key, &decode(tag, key, text)?);
+        }
+        Ok(hasher.finish())
+    }
+
+    /// Whether the content has the key.
+    pub fn has_key(&self, key: &str) -> bool {
+        [&self.data, &self.binary_data].into_iter().flatten().any(|map| map.contains_key(key))
+    }
+
+    /// Whether `key` reads the same in both contents (absent in both counts as the same).
+    pub fn same_value(&self, other: &Object<'_>, key: &str) -> bool {
+        fn value<'m>(map: Option<&'m BTreeMap<Str<'_>, Str<'_>>>, key: &str) -> Option<&'m str> {
+            map?.get(key).map(|text| &**text)
+        }
+        value(self.data.as_ref(), key) == value(other.data.as_ref(), key)
+            && value(self.binary_data.as_ref(), key) == value(other.binary_data.as_ref(), key)
+    }
+
+    /// All entries in ascending order of their key's bytes, with their undecoded text.
+    fn entries(&self, kind: SourceKind) -> Result<BTreeMap<&str, (Tag, &str)>, ContentError> {
+        let data_tag = if kind == SourceKind::ConfigMap { Tag::Text } else { Tag::Bytes };
+        let mut entries = BTreeMap::new();
+        // A Secret has no binaryData; whatever stands there was dropped by the API server.
+        let binary_data = self.binary_data.as_ref().filter(|_| kind == SourceKind::ConfigMap);
+        for (map, tag) in [(self.data.as_ref(), data_tag), (binary_data, Tag::Bytes)] {
+            for (key, text) in map.into_iter().flatten() {
+                if entries.insert(&**key, (tag, &**text)).is_some() {
+                    return Err(ContentError::Twice { key: key.to_string() });
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// The bytes that a value stands for. Line breaks inside base64 do not count, as in Go's decoder.
+fn decode<'t>(tag: Tag, key: &str, text: &'t str) -> Result<Cow<'t, [u8]>, ContentError> {
+    if tag == Tag::Text {
+        return Ok(Cow::Borrowed(text.as_bytes()));
+    }
+    let folded: Cow<'_, str> = if text.contains(['\r', '\n']) {
+        Cow::Owned(text.replace(['\r', '\n'], ""))
+    } else {
+        Cow::Borrowed(text)
+    };
+    let bytes = BASE64_STANDARD
+        .decode(folded.as_bytes())
+        .map_err(|_| ContentError::NotBase64 { key: key.to_owned() })?;
+    Ok(Cow::Owned(bytes))
+}
+
+/// The payload of an object, as it stands in its text.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Payload<'a> {
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "binaryData")]
+    binary_data: Option<&'a RawValue>,
+    #[serde(default, rename = "type")]
+    secret_type: Option<Str<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Snapshot<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: SnapshotMetadata<'a>,
+    immutable: bool,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    secret_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary_data: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SnapshotMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    labels: BTreeMap<&'static str, String>,
+    annotations: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_references: Option<&'a [serde_json::Value]>,
+}
+
+/// The snapshot to create: the payload of `json` copied as it stands, none of the source's labels or annotations.
+///
+/// `json` is the source, or another snapshot of the same content.
+pub fn snapshot_json(
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+    of: &Identity,
+    json: &[u8],
+    owners: &[serde_json::Value],
+) -> Result<Vec<u8>, serde_json::Error> {
+    let payload: Payload<'_> = serde_json::from_slice(json)?;
+    let secret_type = payload.secret_type.as_deref().filter(|text| !text.is_empty()).unwrap_or("Opaque");
+    serde_json::to_vec(&Snapshot {
+        api_version: "v1",
+        kind: kind.as_str(),
+        metadata: SnapshotMetadata {
+            name,
+            namespace,
+            labels: BTreeMap::from([
+                (names::MANAGED_BY, names::MANAGER.to_owned()),
+                (names::SOURCE, source_label(&of.source)),
+            ]),
+            annotations: BTreeMap::from([
+                (names::SOURCE_NAME, of.source.clone()),
+                (names::DIGEST, of.digest.to_string()),
+            ]),
+            owner_references: Some(owners).filter(|owners| !owners.is_empty()),
+        },
+        immutable: true,
+        secret_type: (kind == SourceKind::Secret).then_some(secret_type),
+        data: payload.data,
+        binary_data: payload.binary_data.filter(|_| kind == SourceKind::ConfigMap),
+    })
+}

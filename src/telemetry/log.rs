@@ -1,0 +1,106 @@
+//! Starts the log: lines of text or JSON on standard error.
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+/// The environment variable that holds the log filter, in the syntax of `tracing_subscriber::EnvFilter`.
+pub const FILTER_VARIABLE: &str = "CONFREV_LOG";
+
+/// What libraries may say. They come first in the filter, so that the user's own words win.
+const LIBRARIES: &str = "kube=warn,hyper=warn,h2=warn,tower=warn,rustls=warn";
+
+/// How a log line is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// One JSON object in each line.
+    #[default]
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Why the log could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `CONFREV_LOG` is not a filter.
+    #[error("{FILTER_VARIABLE}={value:?} is no log filter: give a level (\"debug\") or TARGET=LEVEL,…")]
+    Filter {
+        /// What stood there.
+        value: String,
+        /// What the parser said.
+        #[source]
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// Something else has started a log in this process.
+    #[error("the log was started twice")]
+    Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Starts the log for the whole process, at the level that `CONFREV_LOG` asks for (default: info, libraries at
+/// warn). To be called once, first of all.
+pub fn init(format: Format) -> Result<(), Error> {
+    let asked = std::env::var(FILTER_VARIABLE).unwrap_or_default();
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(filter(&asked)?);
+    match format {
+        Format::Json => builder.json().flatten_event(true).try_init(),
+        Format::Text => builder.try_init(),
+    }
+    .map_err(Error::Twice)
+}
+
+/// An error with all that caused it, in one line.
+pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = message(error);
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = message(cause);
+        // Some libraries repeat the cause in their own message.
+        if !line.ends_with(&cause_text) {
+            line = format!("{line}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    line
+}
+
+/// kube writes an answer of the API server twice, the second time as a whole structure.
+fn message(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),
+        _ => error.to_string(),
+    }
+}
+
+fn filter(asked: &str) -> Result<EnvFilter, Error> {
+    let asked = if asked.trim().is_empty() { "info" } else { asked };
+    EnvFilter::try_new(format!("{LIBRARIES},{asked}"))
+        .map_err(|source| Error::Filter { value: asked.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_wish_the_program_says_info_and_libraries_say_warn() {
+        let filter = filter("").unwrap().to_string();
+        assert!(filter.contains("info"), "{filter}");
+        assert!(filter.contains("kube=warn"), "{filter}");
+    }
+
+    #[test]
+    fn the_users_word_on_a_library_wins() {
+        let filter = filter("kube=debug").unwrap().to_string();
+        assert!(filter.contains("kube=debug"), "{filter}");
+        assert!(!filter.contains("kube=warn"), "{filter}");
+    }
+
+    #[test]
+    fn a_filter_that_is_none_is_refused_by_name() {
+        let error = filter("confrev=loudly").unwrap_err().to_string();
+        assert!(error.contains("CONFREV_LOG"), "{error}");
+    }
+}

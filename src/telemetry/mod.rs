@@ -1,0 +1,8 @@
+//! What the program tells its operator: logs, metrics, and whether it is ready.
+pub mod admin;
+pub mod log;
+pub mod metrics;
+pub mod readiness;
+
+pub use metrics::Metrics;
+pub use readiness::{Condition, Readiness};

@@ -1,0 +1,161 @@
+//! Whether the program may be sent work: named conditions, ready when every one of them is true.
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The conditions of the whole program. Cheap to clone; clones see the same conditions.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<RwLock<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Why a condition does not hold; `None` where it holds.
+    conditions: BTreeMap<&'static str, Option<String>>,
+    shutting_down: bool,
+}
+
+/// One condition, held by whoever can tell whether it is true.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    name: &'static str,
+    all: Readiness,
+}
+
+/// What `/readyz` tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// True when every condition holds and the program is not shutting down.
+    pub ready: bool,
+    /// One line for each condition, or, when not ready, for each that fails.
+    pub lines: Vec<String>,
+}
+
+impl Readiness {
+    /// No condition yet: ready, so register every condition before serving `/readyz`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a condition that does not hold yet. Registering a name again gives a handle on the same condition,
+    /// false anew.
+    pub fn register(&self, name: &'static str) -> Condition {
+        self.write(|state| state.conditions.insert(name, Some("not yet known".to_owned())));
+        Condition { name, all: self.clone() }
+    }
+
+    /// From now on not ready, for good. Call it before the listener closes, so that nothing new is sent here.
+    pub fn shut_down(&self) {
+        self.write(|state| state.shutting_down = true);
+    }
+
+    /// True when every condition holds and the program is not shutting down.
+    pub fn ready(&self) -> bool {
+        self.report().ready
+    }
+
+    /// The state of every condition, now.
+    pub fn report(&self) -> Report {
+        // A panic elsewhere must not take `/readyz` with it; the map is whole after each insert.
+        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if state.shutting_down {
+            return Report { ready: false, lines: vec!["shutting down".to_owned()] };
+        }
+        let failing: Vec<String> = state
+            .conditions
+            .iter()
+            .filter_map(|(name, reason)| reason.as_ref().map(|reason| format!("{name}: {reason}")))
+            .collect();
+        if failing.is_empty() {
+            Report { ready: true, lines: state.conditions.keys().map(|name| format!("{name}: ok")).collect() }
+        } else {
+            Report { ready: false, lines: failing }
+        }
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Condition {
+    /// The condition holds.
+    pub fn hold(&self) {
+        self.set(None);
+    }
+
+    /// The condition does not hold, because of `reason`, which `/readyz` shows: name what to do where that is known.
+    pub fn fail(&self, reason: impl Into<String>) {
+        self.set(Some(reason.into()));
+    }
+
+    /// Gives `reason` for a condition that does not hold yet, and leaves one that does: for when nothing can be known
+    /// at the moment.
+    pub fn fail_unless_held(&self, reason: impl Into<String>) {
+        if !self.held() {
+            self.fail(reason);
+        }
+    }
+
+    /// Whether the condition holds.
+    pub fn held(&self) -> bool {
+        let state = self.all.0.read().unwrap_or_else(PoisonError::into_inner);
+        state.conditions.get(self.name).is_some_and(Option::is_none)
+    }
+
+    fn set(&self, reason: Option<String>) {
+        let said = reason.clone();
+        let before = self.all.write(|state| state.conditions.insert(self.name, reason)).flatten();
+        match said {
+            None if before.is_some() => tracing::info!(condition = self.name, "holds"),
+            Some(now) if before.as_ref() != Some(&now) => {
+                tracing::info!(condition = self.name, reason = now, "does not hold");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_only_when_every_condition_holds() {
+        let readiness = Readiness::new();
+        let (caches, certificate) = (readiness.register("caches"), readiness.register("certificate"));
+        assert!(!readiness.ready());
+        caches.hold();
+        assert!(!readiness.ready());
+        certificate.hold();
+        let report = readiness.report();
+        assert!(report.ready);
+        assert_eq!(report.lines, ["caches: ok", "certificate: ok"]);
+    }
+
+    #[test]
+    fn only_what_fails_is_named_with_its_reason() {
+        let readiness = Readiness::new();
+        let (caches, certificate) = (readiness.register("caches"), readiness.register("certificate"));
+        caches.hold();
+        certificate.fail("expired");
+        assert_eq!(readiness.report(), Report { ready: false, lines: vec!["certificate: expired".into()] });
+    }
+
+    #[test]
+    fn a_condition_that_fails_again_takes_readiness_back() {
+        let readiness = Readiness::new();
+        let caches = readiness.register("caches");
+        caches.hold();
+        assert!(readiness.ready());
+        caches.fail("lost");
+        assert!(!readiness.ready());
+    }
+
+    #[test]
+    fn shutting_down_is_final() {
+        let readiness = Readiness::new();
+        let caches = readiness.register("caches");
+        readiness.shut_down();
+        caches.hold();
+        assert_eq!(readiness.report(), Report { ready: false, lines: vec!["shutting down".into()] });
+    }
+}

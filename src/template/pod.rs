@@ -1,0 +1,271 @@
+//! The parts of a pod template that matter here, borrowed from its JSON, and the references found in it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::{json::Str, snapshot::SourceKind};
+
+/// A list as the API knows it: absent, null, or values any of which may be null.
+type List<T> = Option<Vec<Option<T>>>;
+type Map<'a> = Option<BTreeMap<Str<'a>, Str<'a>>>;
+
+/// A pod template. Unknown fields are skipped, never lost: changes are patches on the JSON that it was read from.
+#[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub struct Template<'a> {
+    #[serde(default)]
+    metadata: Option<TemplateMetadata<'a>>,
+    #[serde(default)]
+    spec: Option<PodSpec<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct TemplateMetadata<'a> {
+    #[serde(default)]
+    labels: Map<'a>,
+    #[serde(default)]
+    annotations: Map<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct PodSpec<'a> {
+    #[serde(default)]
+    volumes: List<Volume<'a>>,
+    #[serde(default)]
+    containers: List<Container<'a>>,
+    #[serde(default)]
+    init_containers: List<Container<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct Volume<'a> {
+    #[serde(default)]
+    config_map: Option<Named<'a>>,
+    #[serde(default)]
+    secret: Option<SecretVolume<'a>>,
+    #[serde(default)]
+    projected: Option<Projected<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Projected<'a> {
+    #[serde(default)]
+    sources: List<Projection<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct Projection<'a> {
+    #[serde(default)]
+    config_map: Option<Named<'a>>,
+    #[serde(default)]
+    secret: Option<Named<'a>>,
+}
+
+/// Every form that calls the object `name`: volumes and projections of ConfigMaps, `envFrom`, `valueFrom`.
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Named<'a> {
+    #[serde(default)]
+    name: Str<'a>,
+    #[serde(default)]
+    items: List<Item<'a>>,
+    #[serde(default)]
+    key: Option<Str<'a>>,
+    #[serde(default)]
+    optional: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct SecretVolume<'a> {
+    #[serde(default)]
+    secret_name: Str<'a>,
+    #[serde(default)]
+    items: List<Item<'a>>,
+    #[serde(default)]
+    optional: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Item<'a> {
+    #[serde(default)]
+    key: Str<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct Container<'a> {
+    #[serde(default)]
+    env: List<EnvVar<'a>>,
+    #[serde(default)]
+    env_from: List<EnvFrom<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct EnvVar<'a> {
+    #[serde(default)]
+    value_from: Option<ValueFrom<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct ValueFrom<'a> {
+    #[serde(default)]
+    config_map_key_ref: Option<Named<'a>>,
+    #[serde(default)]
+    secret_key_ref: Option<Named<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct EnvFrom<'a> {
+    #[serde(default)]
+    config_map_ref: Option<Named<'a>>,
+    #[serde(default)]
+    secret_ref: Option<Named<'a>>,
+}
+
+/// One place of a template that names a ConfigMap or Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference<'t> {
+    /// JSON pointer of the name, relative to the template.
+    pub pointer: String,
+    /// What it refers to.
+    pub kind: SourceKind,
+    /// The name as it stands; never empty.
+    pub name: &'t str,
+    /// The keys that it reads; `None` where it takes the whole.
+    pub keys: Option<Vec<&'t str>>,
+    /// Whether pods start without it.
+    pub optional: bool,
+}
+
+impl<'a> Template<'a> {
+    /// The template's labels; `None` where there is no such field.
+    pub fn labels(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
+        self.metadata.as_ref()?.labels.as_ref()
+    }
+
+    /// The template's annotations; `None` where there is no such field.
+    pub fn annotations(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
+        self.metadata.as_ref()?.annotations.as_ref()
+    }
+
+    /// Whether the template has a `metadata` object.
+    pub fn has_metadata(&self) -> bool {
+        self.metadata.is_some()
+    }
+
+    /// An annotation of the template.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations()?.get(key).map(|value| &**value)
+    }
+
+    /// A label of the template.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels()?.get(key).map(|value| &**value)
+    }
+
+    /// Every reference, in the order in which a reader of the manifest meets them: volumes, containers,
+    /// initContainers. Names that are empty refer to nothing and are left out.
+    pub fn references(&self) -> Vec<Reference<'_>> {
+        let mut found = Found(Vec::new());
+        let Some(spec) = &self.spec else { return found.0 };
+        for (i, volume) in each(spec.volumes.as_ref()) {
+            found.volume(&format!("/spec/volumes/{i}"), volume);
+        }
+        for (field, containers) in
+            [("containers", spec.containers.as_ref()), ("initContainers", spec.init_containers.as_ref())]
+        {
+            for (i, container) in each(containers) {
+                found.container(&format!("/spec/{field}/{i}"), container);
+            }
+        }
+        found.0
+    }
+}
+
+/// The values of a list that are not null, with their indices.
+fn each<T>(list: Option<&Vec<Option<T>>>) -> impl Iterator<Item = (usize, &T)> {
+    list.into_iter().flatten().enumerate().filter_map(|(i, value)| Some((i, value.as_ref()?)))
+}
+
+/// Collects references.
+struct Found<'t>(Vec<Reference<'t>>);
+
+impl<'t> Found<'t> {
+    fn volume(&mut self, at: &str, volume: &'t Volume<'_>) {
+        if let Some(source) = &volume.config_map {
+            self.named(format!("{at}/configMap/name"), SourceKind::ConfigMap, source);
+        }
+        if let Some(source) = &volume.secret {
+            let keys = item_keys(source.items.as_ref());
+            let pointer = format!("{at}/secret/secretName");
+            self.push(pointer, SourceKind::Secret, &source.secret_name, keys, source.optional);
+        }
+        for (j, projection) in volume.projected.iter().flat_map(|projected| each(projected.sources.as_ref()))
+        {
+            let at = format!("{at}/projected/sources/{j}");
+            if let Some(source) = &projection.config_map {
+                self.named(format!("{at}/configMap/name"), SourceKind::ConfigMap, source);
+            }
+            if let Some(source) = &projection.secret {
+                self.named(format!("{at}/secret/name"), SourceKind::Secret, source);
+            }
+        }
+    }
+
+    fn container(&mut self, at: &str, container: &'t Container<'_>) {
+        for (j, variable) in each(container.env.as_ref()) {
+            let Some(from) = &variable.value_from else { continue };
+            let at = format!("{at}/env/{j}/valueFrom");
+            if let Some(source) = &from.config_map_key_ref {
+                self.named(format!("{at}/configMapKeyRef/name"), SourceKind::ConfigMap, source);
+            }
+            if let Some(source) = &from.secret_key_ref {
+                self.named(format!("{at}/secretKeyRef/name"), SourceKind::Secret, source);
+            }
+        }
+        for (j, from) in each(container.env_from.as_ref()) {
+            let at = format!("{at}/envFrom/{j}");
+            if let Some(source) = &from.config_map_ref {
+                self.named(format!("{at}/configMapRef/name"), SourceKind::ConfigMap, source);
+            }
+            if let Some(source) = &from.secret_ref {
+                self.named(format!("{at}/secretRef/name"), SourceKind::Secret, source);
+            }
+        }
+    }
+
+    fn named(&mut self, pointer: String, kind: SourceKind, source: &'t Named<'_>) {
+        let keys = source.key.as_ref().map(|key| vec![&**key]).or_else(|| item_keys(source.items.as_ref()));
+        self.push(pointer, kind, &source.name, keys, source.optional);
+    }
+
+    fn push(
+        &mut self,
+        pointer: String,
+        kind: SourceKind,
+        name: &'t str,
+        keys: Option<Vec<&'t str>>,
+        optional: Option<bool>,
+    ) {
+        if !name.is_empty() {
+            self.0.push(Reference { pointer, kind, name, keys, optional: optional.unwrap_or(false) });
+        }
+    }
+}
+
+/// The keys that `items` names; `None` where there are none, which takes the whole.
+fn item_keys<'t>(items: Option<&'t Vec<Option<Item<'_>>>>) -> Option<Vec<&'t str>> {
+    let keys: Vec<_> = each(items).map(|(_, item)| &*item.key).collect();
+    (!keys.is_empty()).then_some(keys)
+}

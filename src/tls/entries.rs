@@ -1,0 +1,221 @@
+//! What is to change in a webhook configuration so that it reaches this program, as a pure function on its JSON.
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::Uri;
+use serde_json::{Map, Value, json};
+
+use super::url::WebhookUrl;
+
+/// The name of the Service before the webhook, and of the configurations.
+pub(super) const NAME: &str = "confrev";
+/// The port of that Service.
+const PORT: u16 = 443;
+/// Annotations by which cert-manager's injector takes charge of `caBundle`
+/// (<https://cert-manager.io/docs/concepts/ca-injector/>).
+const INJECTORS: [&str; 3] = [
+    "cert-manager.io/inject-ca-from",
+    "cert-manager.io/inject-ca-from-secret",
+    "cert-manager.io/inject-apiserver-ca",
+];
+
+/// Where the webhooks are to be reached, and whom to trust there.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    /// The namespace of the Service.
+    pub(super) namespace: &'a str,
+    /// Instead of the Service.
+    pub(super) url: Option<&'a WebhookUrl>,
+    /// The `caBundle`, before base64; `None` leaves it as it is.
+    pub(super) bundle: Option<&'a [u8]>,
+    /// The authority is confrev's own, so an annotation for another injector does not count.
+    pub(super) owned: bool,
+}
+
+/// How a webhook configuration stands.
+#[derive(Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// Nothing is to be written.
+    Right,
+    /// Another injector has to write first.
+    WaitsForInjector,
+    /// These operations of a JSON patch make it right. They apply to the state that was looked at only.
+    Write(Vec<Value>),
+}
+
+/// Compares `configuration` with what is wanted.
+pub(super) fn judge(configuration: &Value, wanted: &Wanted<'_>) -> Verdict {
+    let injected = !wanted.owned && has_injector(configuration);
+    let bundle = wanted.bundle.filter(|_| !injected);
+    let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut operations = Vec::new();
+    let mut waits = false;
+    for (index, webhook) in webhooks.iter().enumerate() {
+        let Some(present) = webhook["clientConfig"].as_object() else { continue };
+        let mut right = present.clone();
+        set_address(&mut right, wanted);
+        if let Some(bundle) = bundle.filter(|bundle| decoded(present).as_deref() != Some(*bundle)) {
+            right.insert("caBundle".to_owned(), BASE64.encode(bundle).into());
+        }
+        waits |= injected && decoded(present).is_none_or(|bundle| bundle.is_empty());
+        if right != *present {
+            let path = format!("/webhooks/{index}/clientConfig");
+            operations.push(json!({ "op": "replace", "path": path, "value": right }));
+        }
+    }
+    if !operations.is_empty() {
+        let version = &configuration["metadata"]["resourceVersion"];
+        let guard = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version });
+        operations.insert(0, guard);
+        return Verdict::Write(operations);
+    }
+    if waits { Verdict::WaitsForInjector } else { Verdict::Right }
+}
+
+fn has_injector(configuration: &Value) -> bool {
+    let annotations = &configuration["metadata"]["annotations"];
+    INJECTORS.iter().any(|name| annotations.get(name).is_some())
+}
+
+fn decoded(client_config: &Map<String, Value>) -> Option<Vec<u8>> {
+    BASE64.decode(client_config.get("caBundle")?.as_str()?).ok()
+}
+
+/// Points the webhook at the URL or at the Service, keeping its path.
+fn set_address(client_config: &mut Map<String, Value>, wanted: &Wanted<'_>) {
+    match (wanted.url, client_config.get("url").and_then(Value::as_str)) {
+        (Some(url), present) => {
+            let path = present.map_or_else(|| service_path(client_config), url_path);
+            client_config.insert("url".to_owned(), url.with_path(&path).into());
+            client_config.remove("service");
+        }
+        (None, Some(present)) => {
+            let path = url_path(present);
+            let mut service = json!({ "name": NAME, "namespace": wanted.namespace, "port": PORT });
+            if !path.is_empty() {
+                service["path"] = path.into();
+            }
+            client_config.insert("service".to_owned(), service);
+            client_config.remove("url");
+        }
+        (None, None) => {}
+    }
+}
+
+fn service_path(client_config: &Map<String, Value>) -> String {
+    let path = client_config.get("service").and_then(|service| service["path"].as_str());
+    path.unwrap_or_default().to_owned()
+}
+
+fn url_path(url: &str) -> String {
+    let path = url.parse::<Uri>().map(|uri| uri.path().to_owned()).unwrap_or_default();
+    if path == "/" { String::new() } else { path }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUNDLE: &[u8] = b"authority";
+
+    fn by_service() -> Value {
+        json!({
+            "metadata": { "name": "confrev", "resourceVersion": "7" },
+            "webhooks": [
+                { "name": "workloads", "futureField": 1, "clientConfig": {
+                    "service": { "name": "confrev", "namespace": "n", "path": "/mutate/workloads", "port": 443 } } },
+                { "name": "configmaps", "clientConfig": {
+                    "service": { "name": "confrev", "namespace": "n", "path": "/mutate/configmaps", "port": 443 } } },
+            ],
+        })
+    }
+
+    fn wanted(url: Option<&WebhookUrl>) -> Wanted<'_> {
+        Wanted { namespace: "n", url, bundle: Some(BUNDLE), owned: true }
+    }
+
+    fn url(text: &str) -> WebhookUrl {
+        text.parse().unwrap()
+    }
+
+    /// The configuration after the patch of the verdict.
+    fn written(configuration: &Value, wanted: &Wanted<'_>) -> Value {
+        let Verdict::Write(operations) = judge(configuration, wanted) else { panic!("nothing to write") };
+        let patch: json_patch::Patch = serde_json::from_value(operations.into()).unwrap();
+        let mut after = configuration.clone();
+        json_patch::patch(&mut after, &patch).unwrap();
+        assert_eq!(judge(&after, wanted), Verdict::Right, "what was written is right");
+        after
+    }
+
+    #[test]
+    fn the_bundle_is_put_into_each_webhook_and_nothing_else_is_touched() {
+        let after = written(&by_service(), &wanted(None));
+        let mut expected = by_service();
+        for index in 0..2 {
+            expected["webhooks"][index]["clientConfig"]["caBundle"] = BASE64.encode(BUNDLE).into();
+        }
+        assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn with_a_url_each_webhook_keeps_its_path() {
+        let url = url("https://127.0.0.1:8443");
+        let after = written(&by_service(), &wanted(Some(&url)));
+        assert_eq!(after["webhooks"][0]["clientConfig"]["url"], "https://127.0.0.1:8443/mutate/workloads");
+        assert_eq!(after["webhooks"][1]["clientConfig"]["url"], "https://127.0.0.1:8443/mutate/configmaps");
+        assert!(after["webhooks"][0]["clientConfig"].get("service").is_none());
+    }
+
+    #[test]
+    fn another_url_and_then_none_keep_the_path_too() {
+        let (one, two) = (url("https://127.0.0.1:8443"), url("https://example.com"));
+        let first = written(&by_service(), &wanted(Some(&one)));
+        let second = written(&first, &wanted(Some(&two)));
+        assert_eq!(second["webhooks"][0]["clientConfig"]["url"], "https://example.com/mutate/workloads");
+        let back = written(&second, &wanted(None));
+        assert_eq!(back, written(&by_service(), &wanted(None)));
+    }
+
+    #[test]
+    fn what_is_right_is_not_written() {
+        let right = written(&by_service(), &wanted(None));
+        assert_eq!(judge(&right, &wanted(None)), Verdict::Right);
+    }
+
+    #[test]
+    fn a_write_applies_to_the_state_that_was_looked_at_only() {
+        let Verdict::Write(operations) = judge(&by_service(), &wanted(None)) else { panic!() };
+        assert_eq!(operations[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
+    }
+
+    #[test]
+    fn without_a_bundle_the_one_that_is_there_stays() {
+        let mut configuration = by_service();
+        configuration["webhooks"][0]["clientConfig"]["caBundle"] = "eHg=".into();
+        let wanted = Wanted { bundle: None, owned: false, ..wanted(None) };
+        assert_eq!(judge(&configuration, &wanted), Verdict::Right);
+    }
+
+    #[test]
+    fn an_injector_is_waited_for_and_not_overruled() {
+        let mut configuration = by_service();
+        configuration["metadata"]["annotations"] = json!({ "cert-manager.io/inject-ca-from": "n/confrev" });
+        let foreign = Wanted { owned: false, ..wanted(None) };
+        assert_eq!(judge(&configuration, &foreign), Verdict::WaitsForInjector);
+        for index in 0..2 {
+            configuration["webhooks"][index]["clientConfig"]["caBundle"] = "eHg=".into();
+        }
+        assert_eq!(judge(&configuration, &foreign), Verdict::Right);
+        let own = wanted(None);
+        assert!(
+            matches!(judge(&configuration, &own), Verdict::Write(_)),
+            "the own authority has to be there"
+        );
+    }
+
+    #[test]
+    fn a_configuration_without_webhooks_is_right() {
+        assert_eq!(judge(&json!({ "metadata": {} }), &wanted(None)), Verdict::Right);
+        assert_eq!(judge(&json!({ "webhooks": null }), &wanted(None)), Verdict::Right);
+    }
+}

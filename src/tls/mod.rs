@@ -1,0 +1,112 @@
+//! TLS for the webhook: where the serving certificate comes from, and who is told to trust it.
+//!
+//! A [`Source`] is the seam. Whatever it is made of, the certificate in use can be swapped while connections are
+//! open, and [`webhooks::Keeper`] tells the API server which authority to trust.
+mod authority;
+mod changes;
+mod entries;
+mod files;
+mod pair;
+mod self_signed;
+mod serving;
+mod shared;
+mod trust;
+mod url;
+pub mod webhooks;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kube::Client;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::telemetry::{Condition, Metrics};
+
+pub use files::Error as FilesError;
+pub use self_signed::{Error as SelfSignedError, Lifetimes, Options as SelfSignedOptions};
+pub use serving::Serving;
+pub use trust::Bundle;
+pub use url::{NotAWebhookUrl, WebhookUrl};
+
+/// Where the serving certificate comes from. Cheap to clone; clones are the same source.
+#[derive(Clone, Debug)]
+pub struct Source(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Files(Arc<files::Files>),
+    SelfSigned(Arc<self_signed::SelfSigned>),
+}
+
+/// Why there is no serving certificate to start with, or no authority to tell of.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Of `--tls-dir`.
+    #[error("--tls-dir holds no usable certificate")]
+    Files(#[from] files::Error),
+    /// Of `--self-signed`.
+    #[error("--self-signed has no usable authority")]
+    SelfSigned(#[from] self_signed::Error),
+}
+
+impl Source {
+    /// `--tls-dir`: the pair `tls.crt` and `tls.key` in `dir`, and `ca.crt` where there is one. `condition` holds
+    /// while the certificate in use is valid.
+    pub fn files(dir: impl Into<PathBuf>, metrics: Metrics, condition: Condition) -> Result<Self, Error> {
+        let files = files::Files::open(dir.into(), metrics, condition)?;
+        Ok(Self(Kind::Files(Arc::new(files))))
+    }
+
+    /// `--self-signed`: an authority in the Secret `confrev-ca`, made where there is none yet, shared by all replicas;
+    /// and a serving certificate of its own for each of them. `condition` holds while that is valid.
+    pub async fn self_signed(
+        client: Client,
+        options: SelfSignedOptions,
+        metrics: Metrics,
+        condition: Condition,
+    ) -> Result<Self, Error> {
+        let source = self_signed::SelfSigned::start(client, options, metrics, condition).await?;
+        Ok(Self(Kind::SelfSigned(Arc::new(source))))
+    }
+
+    /// The settings for a listener. They present, at each handshake, the certificate that is in use by then.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        self.serving().server_config()
+    }
+
+    /// The certificate in use.
+    pub fn serving(&self) -> &Serving {
+        match &self.0 {
+            Kind::Files(files) => files.serving(),
+            Kind::SelfSigned(source) => source.serving(),
+        }
+    }
+
+    /// Keeps the certificate fresh. Never returns; may be dropped at any point.
+    pub async fn run(&self) {
+        match &self.0 {
+            Kind::Files(files) => files.run().await,
+            Kind::SelfSigned(source) => source.run().await,
+        }
+    }
+
+    /// Whether the authority belongs to confrev, so that no other injector of `caBundle` has a say.
+    fn owns_authority(&self) -> bool {
+        matches!(self.0, Kind::SelfSigned(_))
+    }
+
+    /// The authorities that clients should trust, as they are at this moment; `None` where the source knows of none.
+    async fn bundle(&self) -> Result<Option<Bundle>, Error> {
+        match &self.0 {
+            Kind::Files(files) => Ok(files.trust().wanted()),
+            Kind::SelfSigned(source) => Ok(Some(source.fresh_bundle().await?)),
+        }
+    }
+
+    fn trust(&self) -> &trust::Trust {
+        match &self.0 {
+            Kind::Files(files) => files.trust(),
+            Kind::SelfSigned(source) => source.trust(),
+        }
+    }
+}

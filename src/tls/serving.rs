@@ -1,0 +1,131 @@
+//! The serving certificate in use: swapped while connections are open, seen by each handshake that comes after.
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::{SignedDuration, Timestamp};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+
+use super::pair::{Pair, Validity, provider};
+use crate::telemetry::metrics::Reload;
+use crate::telemetry::{Condition, Metrics};
+
+/// At most so long before its end does a certificate count as unfit: time for endpoints to move elsewhere.
+const MARGIN: Duration = Duration::from_mins(1);
+
+/// The serving certificate in use. Cheap to clone; clones are the same.
+#[derive(Clone)]
+pub struct Serving {
+    slot: Arc<Slot>,
+    metrics: Metrics,
+    condition: Condition,
+}
+
+struct Slot(ArcSwap<Pair>);
+
+impl Serving {
+    /// Starts with `pair`.
+    pub(super) fn new(pair: Pair, metrics: Metrics, condition: Condition) -> Self {
+        metrics.set_certificate_expiry(pair.validity.to);
+        let serving = Self { slot: Arc::new(Slot(ArcSwap::from_pointee(pair))), metrics, condition };
+        serving.judge(Timestamp::now());
+        serving
+    }
+
+    /// From the next handshake on, `pair` is presented. Open connections go on.
+    pub(super) fn replace(&self, pair: Pair) {
+        self.metrics.set_certificate_expiry(pair.validity.to);
+        self.metrics.certificate_reload(Reload::Loaded);
+        self.slot.0.store(Arc::new(pair));
+        self.judge(Timestamp::now());
+    }
+
+    /// A new pair was broken, and the one in use stays.
+    pub(super) fn refused(&self) {
+        self.metrics.certificate_reload(Reload::Refused);
+    }
+
+    /// Tells the readiness condition how the certificate in use stands at `now`. To be called often.
+    pub(super) fn judge(&self, now: Timestamp) {
+        let validity = self.validity();
+        if fit(validity, now) {
+            self.condition.hold();
+        } else {
+            self.condition.fail(format!("valid from {} to {} only", validity.from, validity.to));
+        }
+    }
+
+    pub(super) fn validity(&self) -> Validity {
+        self.slot.0.load().validity
+    }
+
+    /// When the certificate in use expires.
+    pub fn expires(&self) -> Timestamp {
+        self.validity().to
+    }
+
+    /// The settings for a listener: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        let versions = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        // ring has the cipher suites of both versions, so this cannot fail; a builder with its defaults is the same.
+        let builder = versions.unwrap_or_else(|_| ServerConfig::builder());
+        // The one place where clients' certificates would be asked for: `with_client_cert_verifier`.
+        let mut config = builder.with_no_client_auth().with_cert_resolver(self.slot.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+/// Whether a certificate may be presented at `now`: false already a little before its end, so that readiness falls
+/// before the certificate does.
+fn fit(validity: Validity, now: Timestamp) -> bool {
+    let lifetime = validity.from.duration_until(validity.to);
+    let margin = SignedDuration::try_from(MARGIN).unwrap_or(SignedDuration::ZERO).min(lifetime / 20);
+    validity.from <= now && now.duration_until(validity.to) > margin
+}
+
+impl ResolvesServerCert for Slot {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load().key.clone())
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.load().fmt(out)
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Serving").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_unfit_a_minute_before_its_end_and_before_its_start() {
+        let validity = Validity { from: at("2030-01-01T00:00:00Z"), to: at("2030-01-31T00:00:00Z") };
+        assert!(!fit(validity, at("2029-12-31T23:59:59Z")));
+        assert!(fit(validity, at("2030-01-01T00:00:00Z")));
+        assert!(fit(validity, at("2030-01-30T23:58:59Z")));
+        assert!(!fit(validity, at("2030-01-30T23:59:00Z")));
+    }
+
+    #[test]
+    fn a_certificate_of_seconds_is_fit_for_most_of_them() {
+        let validity = Validity { from: at("2030-01-01T00:00:00Z"), to: at("2030-01-01T00:00:10Z") };
+        assert!(fit(validity, at("2030-01-01T00:00:09Z")));
+        assert!(!fit(validity, at("2030-01-01T00:00:10Z")));
+    }
+}

@@ -1,0 +1,317 @@
+//! What the replicas share in the Secret `confrev-ca`, and the next step of its life, as pure functions.
+//!
+//! An authority is followed by the next in three steps, so that no request fails:
+//! 1. The next one is made and put into the bundle beside the present one, which goes on signing.
+//! 2. When every API server has had time to trust it, it becomes the present one, and replicas issue from it.
+//! 3. The old one leaves the bundle when no certificate of it can be alive.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use super::authority::{self, Authority, after, to_pem};
+use super::pair::Validity;
+use super::self_signed::Lifetimes;
+use super::trust::{Bundle, certificates};
+
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const BUNDLE: &str = "ca.crt";
+const NEXT_CERTIFICATE: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
+/// When `tls.crt` began to sign, RFC 3339.
+const SINCE: &str = "since";
+
+/// The content of the Secret.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    /// Signs.
+    pub(super) current: Arc<Authority>,
+    /// Will sign, when it is trusted everywhere.
+    pub(super) next: Option<Arc<Authority>>,
+    /// What clients trust.
+    pub(super) bundle: Vec<CertificateDer<'static>>,
+    /// When `current` began to sign; `None` in a Secret that somebody else wrote.
+    since: Option<Timestamp>,
+}
+
+/// What a replica knows beside the Secret.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The authority of its own serving certificate.
+    pub(super) own: Option<Arc<Authority>>,
+    /// What every API server trusts by now.
+    pub(super) settled: Vec<CertificateDer<'static>>,
+}
+
+impl Shared {
+    /// The first content ever.
+    pub(super) fn create(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, authority::Error> {
+        let current = Arc::new(Authority::generate(now, lifetimes.authority)?);
+        let bundle = vec![current.certificate().clone()];
+        Ok(Self { current, next: None, bundle, since: Some(now) })
+    }
+
+    /// The content after the Secret was deleted under running replicas: whoever deletes it wants another authority,
+    /// but `own` still signs what is served, so the other one comes by the usual steps.
+    pub(super) fn recreate(
+        own: Arc<Authority>,
+        now: Timestamp,
+        lifetimes: &Lifetimes,
+    ) -> Result<Self, authority::Error> {
+        let bundle = vec![own.certificate().clone()];
+        Self { current: own, next: None, bundle, since: Some(now) }.with_next(now, lifetimes)
+    }
+
+    /// Reads the data of the Secret.
+    pub(super) fn parse(data: &BTreeMap<String, ByteString>) -> Result<Self, authority::Error> {
+        let field = |name: &str| data.get(name).map_or(&[][..], |value| &value.0);
+        let current = Arc::new(Authority::from_pem(field(CERTIFICATE), field(KEY))?);
+        // A broken next one signs nothing yet, so nothing is lost: another is made when it is time.
+        let next = Authority::from_pem(field(NEXT_CERTIFICATE), field(NEXT_KEY)).ok().map(Arc::new);
+        let since = std::str::from_utf8(field(SINCE)).ok().and_then(|text| text.parse().ok());
+        Ok(Self { current, next, bundle: certificates(field(BUNDLE)), since })
+    }
+
+    /// The data of the Secret.
+    pub(super) fn data(&self) -> BTreeMap<String, ByteString> {
+        let mut data = BTreeMap::from([
+            (CERTIFICATE, to_pem(self.current.certificate())),
+            (KEY, self.current.key_pem()),
+            (BUNDLE, self.bundle.iter().map(to_pem).collect()),
+        ]);
+        data.extend(self.since.map(|since| (SINCE, since.to_string())));
+        if let Some(next) = &self.next {
+            data.insert(NEXT_CERTIFICATE, to_pem(next.certificate()));
+            data.insert(NEXT_KEY, next.key_pem());
+        }
+        data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
+    }
+
+    /// The bundle in PEM.
+    pub(super) fn bundle_pem(&self) -> Bundle {
+        self.bundle.iter().map(to_pem).collect::<String>().into_bytes().into()
+    }
+
+    /// The content that should follow at `now`; `None` where all is as it should be.
+    pub(super) fn follow(
+        &self,
+        known: &Known,
+        now: Timestamp,
+        lifetimes: &Lifetimes,
+    ) -> Result<Option<Self>, authority::Error> {
+        let expired = now >= self.current.validity().to;
+        let mut after = match &self.next {
+            Some(next) if expired || known.settled.contains(next.certificate()) => self.promote(next, now),
+            // Nobody trusts the present one any more, so there is nothing to wait for.
+            None if expired => Self::create(now, lifetimes)?,
+            None if now >= renewal(self.current.validity()) => self.clone().with_next(now, lifetimes)?,
+            _ => self.clone(),
+        };
+        after.mend_bundle(known, now, lifetimes);
+        Ok((!after.same(self)).then_some(after))
+    }
+
+    fn with_next(mut self, now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, authority::Error> {
+        let next = Authority::generate(now, lifetimes.authority)?;
+        self.bundle.push(next.certificate().clone());
+        self.next = Some(Arc::new(next));
+        Ok(self)
+    }
+
+    fn promote(&self, next: &Arc<Authority>, now: Timestamp) -> Self {
+        Self { current: next.clone(), next: None, bundle: self.bundle.clone(), since: Some(now) }
+    }
+
+    /// Every authority that signs, will sign, or has signed what may still be served; no other.
+    fn mend_bundle(&mut self, known: &Known, now: Timestamp, lifetimes: &Lifetimes) {
+        let since = *self.since.get_or_insert(now);
+        let mut wanted = vec![self.current.certificate().clone()];
+        wanted.extend(self.next.iter().map(|next| next.certificate().clone()));
+        if now < after(since, lifetimes.serving) {
+            wanted.extend(self.bundle.iter().cloned());
+            wanted.extend(known.own.iter().map(|own| own.certificate().clone()));
+        }
+        wanted.retain(|certificate| {
+            certificate == self.current.certificate()
+                || Validity::of(certificate).is_ok_and(|validity| now < validity.to)
+        });
+        // What is there keeps its order, so that equal content gives an equal bundle.
+        self.bundle.retain(|certificate| wanted.contains(certificate));
+        for certificate in wanted {
+            if !self.bundle.contains(&certificate) {
+                self.bundle.push(certificate);
+            }
+        }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        let next = |shared: &Self| shared.next.as_ref().map(|next| next.certificate().clone());
+        self.current.certificate() == other.current.certificate()
+            && next(self) == next(other)
+            && self.bundle == other.bundle
+            && self.since == other.since
+    }
+
+    /// The authority that a replica should issue a new serving certificate from now, or `None` where the one it has,
+    /// of `known.own` and with the validity `serving`, does.
+    pub(super) fn issuer(
+        &self,
+        known: &Known,
+        serving: Option<Validity>,
+        now: Timestamp,
+    ) -> Option<Arc<Authority>> {
+        let (Some(own), Some(serving)) = (&known.own, serving) else { return Some(self.current.clone()) };
+        let trusted = |authority: &Authority| known.settled.contains(authority.certificate());
+        let moved = own.certificate() != self.current.certificate();
+        let own_trusted = self.bundle.contains(own.certificate());
+        if moved && (trusted(&self.current) || !own_trusted || now >= own.validity().to) {
+            return Some(self.current.clone());
+        }
+        // `own` goes on signing while the present one is not trusted everywhere.
+        (now >= renewal_of_serving(serving)).then(|| own.clone())
+    }
+}
+
+/// An authority is renewed after four fifths of its life: two years before the end of ten.
+fn renewal(validity: Validity) -> Timestamp {
+    part(validity, 4, 5)
+}
+
+/// A serving certificate is renewed after two thirds of its life.
+pub(super) fn renewal_of_serving(validity: Validity) -> Timestamp {
+    part(validity, 2, 3)
+}
+
+fn part(validity: Validity, of: i32, whole: i32) -> Timestamp {
+    let life = validity.from.duration_until(validity.to);
+    validity.from.checked_add(life / whole * of).unwrap_or(validity.to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+    use std::time::Duration;
+
+    const DAY: Duration = Duration::from_hours(24);
+    const LIFETIMES: Lifetimes = Lifetimes {
+        authority: Duration::from_hours(3650 * 24),
+        serving: Duration::from_hours(30 * 24),
+        settle: DAY,
+    };
+
+    fn start() -> Timestamp {
+        "2030-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn day(count: i64) -> Timestamp {
+        start() + SignedDuration::from_hours(24 * count)
+    }
+
+    fn follow(shared: &Shared, known: &Known, now: Timestamp) -> Option<Shared> {
+        shared.follow(known, now, &LIFETIMES).unwrap()
+    }
+
+    fn serving(from: Timestamp) -> Validity {
+        Validity { from, to: from + SignedDuration::from_hours(24 * 30) }
+    }
+
+    #[test]
+    fn at_rest_nothing_follows_and_nothing_is_issued() {
+        let shared = Shared::create(start(), &LIFETIMES).unwrap();
+        let known = Known { own: Some(shared.current.clone()), ..Known::default() };
+        assert!(follow(&shared, &known, day(1)).is_none());
+        assert!(follow(&shared, &known, day(2900)).is_none());
+        assert!(shared.issuer(&known, Some(serving(day(0))), day(19)).is_none());
+    }
+
+    #[test]
+    fn the_secret_is_read_as_it_was_written() {
+        let shared = Shared::create(start(), &LIFETIMES).unwrap().with_next(start(), &LIFETIMES).unwrap();
+        let again = Shared::parse(&shared.data()).unwrap();
+        assert!(again.same(&shared));
+        assert_eq!(again.bundle_pem(), shared.bundle_pem());
+    }
+
+    #[test]
+    fn a_serving_certificate_is_renewed_after_two_thirds() {
+        let shared = Shared::create(start(), &LIFETIMES).unwrap();
+        let known = Known { own: Some(shared.current.clone()), ..Known::default() };
+        assert!(shared.issuer(&known, Some(serving(day(0))), day(21)).is_some());
+        assert!(shared.issuer(&Known::default(), None, day(0)).is_some(), "the first is issued at once");
+    }
+
+    #[test]
+    fn an_authority_is_followed_only_after_the_next_is_trusted() {
+        let first = Shared::create(start(), &LIFETIMES).unwrap();
+        let mut known = Known { own: Some(first.current.clone()), ..Known::default() };
+
+        let with_next = follow(&first, &known, day(2921)).expect("four fifths of 3650 days are over");
+        assert_eq!(with_next.current.certificate(), first.current.certificate());
+        assert_eq!(with_next.bundle.len(), 2);
+        assert!(follow(&with_next, &known, day(2922)).is_none(), "it waits while nobody trusts the next one");
+        assert!(with_next.issuer(&known, Some(serving(day(2921))), day(2922)).is_none());
+
+        let next = with_next.next.clone().unwrap();
+        known.settled = vec![first.current.certificate().clone()];
+        assert!(follow(&with_next, &known, day(2922)).is_none(), "the old bundle is not enough");
+        known.settled = with_next.bundle.clone();
+        let promoted = follow(&with_next, &known, day(2922)).expect("trusted");
+        assert_eq!(promoted.current.certificate(), next.certificate());
+        assert_eq!(promoted.bundle.len(), 2, "the old one is still served by others");
+        let issuer = promoted.issuer(&known, Some(serving(day(2921))), day(2922)).expect("at once");
+        assert_eq!(issuer.certificate(), next.certificate());
+
+        known.own = Some(next.clone());
+        assert!(follow(&promoted, &known, day(2951)).is_none(), "a certificate of 30 days may be alive");
+        let trimmed = follow(&promoted, &known, day(2952)).expect("none can be");
+        assert_eq!(trimmed.bundle, [next.certificate().clone()]);
+        assert!(follow(&trimmed, &known, day(2953)).is_none());
+    }
+
+    #[test]
+    fn an_expired_authority_is_followed_without_waiting() {
+        let first = Shared::create(start(), &LIFETIMES).unwrap();
+        let late = day(3651);
+        let fresh = follow(&first, &Known::default(), late).expect("another one");
+        assert_ne!(fresh.current.certificate(), first.current.certificate());
+        assert_eq!(fresh.bundle, [fresh.current.certificate().clone()]);
+        let staged = first.clone().with_next(day(2921), &LIFETIMES).unwrap();
+        let promoted = follow(&staged, &Known::default(), late).expect("the next one");
+        assert_eq!(promoted.current.certificate(), staged.next.unwrap().certificate());
+    }
+
+    #[test]
+    fn a_deleted_secret_comes_back_with_what_is_served_and_the_next() {
+        let first = Shared::create(start(), &LIFETIMES).unwrap();
+        let again = Shared::recreate(first.current.clone(), day(5), &LIFETIMES).unwrap();
+        assert_eq!(again.current.certificate(), first.current.certificate());
+        let known = Known { own: Some(first.current), settled: again.bundle.clone() };
+        let promoted = follow(&again, &known, day(5)).expect("the next one signs as soon as it is trusted");
+        assert_ne!(promoted.current.certificate(), again.current.certificate());
+    }
+
+    #[test]
+    fn another_authority_put_in_the_secret_takes_over_once_trusted() {
+        let (mine, other) =
+            (Shared::create(start(), &LIFETIMES).unwrap(), Shared::create(day(1), &LIFETIMES).unwrap());
+        let mut known = Known { own: Some(mine.current.clone()), settled: mine.bundle.clone() };
+        let both = follow(&other, &known, day(1)).expect("what I serve must stay trusted");
+        assert_eq!(both.bundle.len(), 2);
+        assert!(both.issuer(&known, Some(serving(day(0))), day(1)).is_none(), "not trusted yet");
+        known.settled = both.bundle.clone();
+        let issuer = both.issuer(&known, Some(serving(day(0))), day(1)).expect("trusted");
+        assert_eq!(issuer.certificate(), other.current.certificate());
+    }
+
+    #[test]
+    fn a_bundle_that_lacks_the_signing_authority_is_mended() {
+        let mut shared = Shared::create(start(), &LIFETIMES).unwrap();
+        let whole = shared.bundle.clone();
+        shared.bundle.clear();
+        assert_eq!(follow(&shared, &Known::default(), day(1)).expect("mended").bundle, whole);
+    }
+}

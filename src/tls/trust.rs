@@ -1,0 +1,97 @@
+//! Which authorities the API server should trust, and which it is known to trust: the word between the source of
+//! certificates and the keeper of the webhook configurations.
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+/// Certificates of authorities, in PEM, as they belong into `caBundle` before base64.
+pub type Bundle = Arc<[u8]>;
+
+/// The two bundles: wanted by the source, published by the keeper.
+#[derive(Debug)]
+pub(super) struct Trust {
+    wanted: watch::Sender<Option<Bundle>>,
+    published: watch::Sender<Option<Published>>,
+}
+
+#[derive(Clone, Debug)]
+struct Published {
+    bundle: Bundle,
+    since: Instant,
+}
+
+impl Trust {
+    pub(super) fn new(wanted: Option<Bundle>) -> Self {
+        Self { wanted: watch::Sender::new(wanted), published: watch::Sender::new(None) }
+    }
+
+    pub(super) fn wanted(&self) -> Option<Bundle> {
+        self.wanted.borrow().clone()
+    }
+
+    pub(super) fn want(&self, bundle: Option<Bundle>) {
+        self.wanted.send_if_modified(|wanted| {
+            let changed = *wanted != bundle;
+            *wanted = bundle;
+            changed
+        });
+    }
+
+    /// Fires when another bundle is wanted.
+    pub(super) fn wanted_changes(&self) -> watch::Receiver<Option<Bundle>> {
+        self.wanted.subscribe()
+    }
+
+    /// The webhook configurations were seen to carry `bundle`, or, with `None`, not to be right.
+    pub(super) fn publish(&self, bundle: Option<Bundle>) {
+        self.published.send_if_modified(|published| {
+            let changed = published.as_ref().map(|published| &published.bundle) != bundle.as_ref();
+            if changed {
+                *published = bundle.map(|bundle| Published { bundle, since: Instant::now() });
+            }
+            changed
+        });
+    }
+
+    /// Wakes when something else was published.
+    pub(super) async fn published_changed(&self) {
+        let mut receiver = self.published.subscribe();
+        // The sender lives in `self`, so the channel is open.
+        let _ = receiver.changed().await;
+    }
+
+    /// The authorities that every API server trusts by now: published for at least `settle` without a break. An API
+    /// server learns of a changed webhook configuration from its own watch, a moment after the write.
+    pub(super) fn settled(&self, settle: Duration) -> Vec<CertificateDer<'static>> {
+        match &*self.published.borrow() {
+            Some(published) if published.since.elapsed() >= settle => certificates(&published.bundle),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The certificates in a PEM text, as far as they can be read.
+pub(super) fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).map_while(Result::ok).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_settles_only_after_its_time_and_without_a_break() {
+        let trust = Trust::new(None);
+        let pem = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap().cert.pem();
+        let bundle: Bundle = pem.into_bytes().into();
+        let day = Duration::from_hours(24);
+        trust.publish(Some(bundle.clone()));
+        assert_eq!(trust.settled(Duration::ZERO).len(), 1);
+        assert_eq!(trust.settled(day).len(), 0, "it takes the whole time");
+        trust.publish(None);
+        assert_eq!(trust.settled(Duration::ZERO).len(), 0, "what is no longer published is not trusted");
+    }
+}

@@ -1,0 +1,239 @@
+//! Keeps the webhook configurations right: whom the API server asks, and which authority it trusts there.
+use std::fmt;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::stream::select;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::api::{Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use super::changes::{Failure, changes, within};
+use super::entries::{NAME, Verdict, Wanted, judge};
+use super::trust::Bundle;
+use super::{Source, WebhookUrl};
+use crate::telemetry::Condition;
+use crate::telemetry::log::causes;
+
+/// The longest time between two looks, whatever the watches say.
+const LOOK: Duration = Duration::from_mins(1);
+/// The pause after a first write or failure; it doubles with each that follows.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause: somebody else writes the opposite again and again, or the API server is away.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The keeper of `MutatingWebhookConfiguration/confrev` and, where there is one,
+/// `ValidatingWebhookConfiguration/confrev`.
+pub struct Keeper {
+    client: Client,
+    namespace: String,
+    url: Option<WebhookUrl>,
+    source: Source,
+    condition: Condition,
+}
+
+/// Why the webhook configurations are not known to be right.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// There is none, so the API server asks nobody.
+    #[error(
+        "MutatingWebhookConfiguration {NAME} does not exist: kubectl apply -f manifests/self-signed.yaml (or manifests/cert-manager.yaml)"
+    )]
+    Missing,
+    #[error(
+        "{kind} {NAME} waits for cert-manager to inject its caBundle: is cert-manager's cainjector running?"
+    )]
+    Injector { kind: &'static str },
+    #[error("cannot {verb} {kind} {NAME}{}", if source.forbidden() { ": apply the ClusterRole of manifests/self-signed.yaml" } else { "" })]
+    Api {
+        verb: &'static str,
+        kind: &'static str,
+        #[source]
+        source: Failure,
+    },
+    #[error("{kind} {NAME} was changed by somebody else at the same time; trying again")]
+    Conflict { kind: &'static str },
+    #[error("the authority that belongs into the webhook configurations is not known")]
+    Source(#[source] super::Error),
+}
+
+/// The two kinds.
+#[derive(Clone, Copy)]
+enum Kind {
+    Mutating,
+    Validating,
+}
+
+impl Keeper {
+    /// A keeper for the webhooks served from `namespace` or at `url`, which trust what `source` says. `condition`
+    /// holds while the configurations are right.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        url: Option<WebhookUrl>,
+        source: Source,
+        condition: Condition,
+    ) -> Self {
+        Self { client, namespace: namespace.to_owned(), url, source, condition }
+    }
+
+    /// Keeps the configurations right. Never returns; may be dropped at any point.
+    pub async fn run(&self) {
+        let mutating = changes::<MutatingWebhookConfiguration>(Api::all(self.client.clone()), NAME);
+        let validating = changes::<ValidatingWebhookConfiguration>(Api::all(self.client.clone()), NAME);
+        let mut changed = pin!(select(mutating, validating));
+        let mut wanted = self.source.trust().wanted_changes();
+        let mut pace = Pace::default();
+        loop {
+            let outcome = self.look().await;
+            // What is right now, or only missing, is looked at when it changes; anything else once more, after a pause.
+            let again = match &outcome {
+                Ok(wrote) => *wrote,
+                Err(error) => !matches!(error, Error::Missing | Error::Injector { .. }),
+            };
+            self.tell(outcome);
+            if again {
+                tokio::time::sleep(pace.pause(Instant::now())).await;
+                continue;
+            }
+            tokio::select! {
+                Some(()) = changed.next() => {}
+                Ok(()) = wanted.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Looks at both configurations and writes what is wrong. True when something was written.
+    async fn look(&self) -> Result<bool, Error> {
+        let mutating = self.read(Kind::Mutating).await?.ok_or(Error::Missing)?;
+        let validating = self.read(Kind::Validating).await?;
+        // Read after the configurations: what another replica wrote into them is in the Secret by now.
+        let bundle = self.source.bundle().await.map_err(Error::Source)?;
+        let mut wrote = self.mend(Kind::Mutating, &mutating, bundle.as_ref()).await?;
+        if let Some(validating) = validating {
+            wrote |= self.mend(Kind::Validating, &validating, bundle.as_ref()).await?;
+        }
+        if !wrote {
+            self.source.trust().publish(bundle);
+        }
+        Ok(wrote)
+    }
+
+    async fn mend(&self, kind: Kind, present: &Value, bundle: Option<&Bundle>) -> Result<bool, Error> {
+        let wanted = Wanted {
+            namespace: &self.namespace,
+            url: self.url.as_ref(),
+            bundle: bundle.map(|bundle| &**bundle),
+            owned: self.source.owns_authority(),
+        };
+        let operations = match judge(present, &wanted) {
+            Verdict::Right => return Ok(false),
+            Verdict::WaitsForInjector => return Err(Error::Injector { kind: kind.name() }),
+            Verdict::Write(operations) => operations,
+        };
+        self.source.trust().publish(None);
+        let patch: json_patch::Patch = serde_json::from_value(operations.into()).unwrap_or_default();
+        let patch = Patch::Json::<()>(patch);
+        let kind_name = kind.name();
+        match within(self.api(kind).patch(NAME, &PatchParams::default(), &patch)).await {
+            Ok(_) => {
+                tracing::info!(kind = kind_name, name = NAME, "webhook configuration mended");
+                Ok(true)
+            }
+            Err(failure) if failure.stale() => Err(Error::Conflict { kind: kind_name }),
+            Err(source) => Err(Error::Api { verb: "patch", kind: kind_name, source }),
+        }
+    }
+
+    async fn read(&self, kind: Kind) -> Result<Option<Value>, Error> {
+        let failed = |source| Error::Api { verb: "read", kind: kind.name(), source };
+        let object = within(self.api(kind).get_opt(NAME)).await.map_err(failed)?;
+        Ok(object.and_then(|object| serde_json::to_value(object).ok()))
+    }
+
+    /// Untyped, so that fields of a newer API server survive.
+    fn api(&self, kind: Kind) -> Api<DynamicObject> {
+        let resource = match kind {
+            Kind::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            Kind::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+        };
+        Api::all_with(self.client.clone(), &resource)
+    }
+
+    /// Tells the readiness condition. A read that failed says nothing about the configurations, so it takes nothing
+    /// back: an API server that is away asks no webhook either, and comes back to replicas that are ready.
+    fn tell(&self, outcome: Result<bool, Error>) {
+        match outcome {
+            Ok(false) => self.condition.hold(),
+            Ok(true) => {}
+            Err(error @ (Error::Api { .. } | Error::Source(_) | Error::Conflict { .. })) => {
+                let error = causes(&error);
+                tracing::warn!(%error, "webhook configurations not checked");
+                self.condition.fail_unless_held(error);
+            }
+            Err(error) => {
+                self.source.trust().publish(None);
+                self.condition.fail(causes(&error));
+            }
+        }
+    }
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mutating => "MutatingWebhookConfiguration",
+            Self::Validating => "ValidatingWebhookConfiguration",
+        }
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Keeper").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// How long to wait after a write or a failure: short after a quiet time, longer and longer in a quarrel.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<(Instant, Duration)>,
+}
+
+impl Pace {
+    fn pause(&mut self, now: Instant) -> Duration {
+        let pause = match self.last {
+            Some((at, pause)) if now.duration_since(at) < pause + LONGEST_PAUSE => {
+                (pause * 2).min(LONGEST_PAUSE)
+            }
+            _ => PAUSE,
+        };
+        self.last = Some((now, pause));
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarrel_is_slowed_down_and_a_quiet_time_forgets_it() {
+        let mut pace = Pace::default();
+        let mut now = Instant::now();
+        assert_eq!(pace.pause(now), PAUSE);
+        let mut last = PAUSE;
+        for _ in 0..10 {
+            now += last;
+            last = pace.pause(now);
+        }
+        assert_eq!(last, LONGEST_PAUSE);
+        assert_eq!(pace.pause(now + Duration::from_mins(1)), PAUSE);
+    }
+}

@@ -1,0 +1,195 @@
+//! The folder of binaries: found, or built once into a cache outside the work tree.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::Result;
+use crate::gobuild::{Workshop, go_version};
+use crate::recipe::{Artifact, GoModule, MODULES};
+
+/// The folder with every binary of the control plane, and its manifests.
+#[derive(Debug, Clone)]
+pub struct Binaries {
+    folder: PathBuf,
+}
+
+impl Binaries {
+    /// Takes what `KUBEBUILDER_ASSETS` has, and the rest from the cache, building what is not there yet. That takes
+    /// about ten minutes on two cores the first time, and needs Go; progress goes to stderr.
+    pub fn all() -> Result<Self> {
+        Self::of(|_| true, &assets())
+    }
+
+    /// As [`all`](Self::all), but only these, looked for in `PATH` too.
+    pub(crate) fn only(names: &[&str]) -> Result<Self> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut found = assets();
+        found.extend(env::split_paths(&path));
+        Self::of(|artifact| names.contains(&artifact.name), &found)
+    }
+
+    /// The folder. It has one file (or link) for each binary.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The path of one of them.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn of(wanted: impl Fn(&Artifact) -> bool, ready_made: &[PathBuf]) -> Result<Self> {
+        let cache = cache_folder()?;
+        let lock =
+            File::create(cache.join("lock")).map_err(|e| format!("cannot open the cache's lock: {e}"))?;
+        if lock.try_lock().is_err() {
+            eprintln!("controlplane: waiting for another process that builds the binaries");
+            lock.lock().map_err(|e| format!("cannot lock the cache: {e}"))?;
+        }
+
+        let mut files = BTreeMap::new();
+        for module in MODULES {
+            let mut missing = Vec::new();
+            for artifact in module.artifacts.iter().filter(|a| wanted(a)) {
+                match find(ready_made, artifact.name) {
+                    Some(file) => drop(files.insert(artifact.name, file)),
+                    None => missing.push(artifact),
+                }
+            }
+            make(module, &missing, &cache, &mut files)?;
+        }
+        link(&files, &cache)
+    }
+}
+
+/// Adds to `files` the `missing` ones of a module, from its folder in the cache; what that lacks is built into it.
+fn make(
+    module: &GoModule,
+    missing: &[&'static Artifact],
+    cache: &Path,
+    files: &mut BTreeMap<&'static str, PathBuf>,
+) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let scratch = Scratch::new(cache)?;
+    fs::write(scratch.0.join("go.mod"), module.go_mod).map_err(|e| format!("cannot write go.mod: {e}"))?;
+    let key = key(module, &go_version(module, &scratch.0)?);
+    let folder = cache.join(format!("controlplane-{}-{key}", module.name));
+    fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+
+    let mut workshop = None;
+    for artifact in missing {
+        let file = folder.join(artifact.name);
+        if !file.exists() {
+            if workshop.is_none() {
+                workshop = Some(Workshop::lay_out(module, &scratch.0)?);
+            }
+            let made = scratch.0.join(artifact.name);
+            let kubectl = files.get("kubectl").map(PathBuf::as_path);
+            workshop.as_ref().expect("laid out above").make(artifact, &made, kubectl)?;
+            // Only whole files ever have their name in the cache, whatever interrupts this.
+            fs::rename(&made, &file).map_err(|e| format!("cannot rename to {}: {e}", file.display()))?;
+        }
+        files.insert(artifact.name, file);
+    }
+    Ok(())
+}
+
+/// What the files of a module depend on, as a short hash.
+fn key(module: &GoModule, go_version: &str) -> String {
+    digest(&format!("{go_version}\n{module:?}"))
+}
+
+fn digest(text: &str) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    let start = hash.iter().take(6).fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+    format!("{start:012x}")
+}
+
+/// A folder with a link to each file, so that one entry in PATH is enough. Its name says what it links to.
+fn link(files: &BTreeMap<&'static str, PathBuf>, cache: &Path) -> Result<Binaries> {
+    let folder = cache.join(format!("controlplane-{}", digest(&format!("{files:?}"))));
+    let problem = |e| format!("cannot link the binaries in {}: {e}", folder.display());
+    fs::create_dir_all(&folder).map_err(problem)?;
+    for (name, file) in files {
+        let link = folder.join(name);
+        if !link.exists() {
+            // A link whose file has gone and come back in the meantime is as good as a new one.
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(file, &link).map_err(problem)?;
+        }
+    }
+    Ok(Binaries { folder })
+}
+
+fn assets() -> Vec<PathBuf> {
+    env::var_os("KUBEBUILDER_ASSETS").filter(|v| !v.is_empty()).map(PathBuf::from).into_iter().collect()
+}
+
+fn find(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
+    let file = folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file())?;
+    fs::canonicalize(file).ok()
+}
+
+fn cache_folder() -> Result<PathBuf> {
+    let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = set("CONFREV_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME"))
+        .or_else(|| Some(set("HOME")?.join(".cache")))
+        .ok_or("set CONFREV_CACHE to a folder for the binaries: there is no HOME")?;
+    let folder = base.join("confrev");
+    fs::create_dir_all(&folder).map_err(|e| format!("cannot create the cache {}: {e}", folder.display()))?;
+    fs::canonicalize(&folder).map_err(|e| format!("cannot use the cache {}: {e}", folder.display()))
+}
+
+/// A folder to build in, on the cache's file system so that a rename is enough. Removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(cache: &Path) -> Result<Self> {
+        let folder = cache.join("building");
+        // What an interrupted build left: only the holder of the lock gets here.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_depends_on_the_go_version_and_on_the_module() {
+        let [first, second, ..] = MODULES else { panic!("two modules") };
+        assert_eq!(key(first, "go1.26.1"), key(first, "go1.26.1"));
+        assert_ne!(key(first, "go1.26.1"), key(first, "go1.26.2"));
+        assert_ne!(key(first, "go1.26.1"), key(second, "go1.26.1"));
+        assert_eq!(key(first, "go1.26.1").len(), 12);
+    }
+
+    #[test]
+    fn a_binary_is_taken_from_the_first_folder_that_has_it() {
+        let folders = [PathBuf::from("/nonexistent"), PathBuf::from("/bin"), PathBuf::from("/usr/bin")];
+        assert!(find(&folders, "sh").is_some());
+        assert_eq!(find(&folders, "no-such-binary"), None);
+    }
+
+    #[test]
+    fn every_module_says_which_go_it_needs() {
+        for module in MODULES {
+            assert!(module.minimum_go().starts_with("1."), "{}", module.name);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The control plane as tests see it.
+
+use std::env;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::binaries::Binaries;
+use crate::kubeconfig::Connection;
+use crate::kubectl::Kubectl;
+use crate::namespace::Namespace;
+use crate::state::{Facts, STATE_VARIABLE, StateFolder};
+use crate::{Result, locate, resources};
+
+/// A cluster to test against, and an administrator's access to it.
+#[derive(Debug)]
+pub struct ControlPlane {
+    connection: Connection,
+    api: Api,
+    kubeconfig: PathBuf,
+    binaries: PathBuf,
+    state: PathBuf,
+    authority_key: Option<PathBuf>,
+    // What stops, or goes, with this value.
+    _supervisor: Option<Supervisor>,
+    _folder: Option<StateFolder>,
+}
+
+/// A running supervisor. It stops everything when the pipe to it closes, which the kernel does when this process ends.
+#[derive(Debug)]
+struct Supervisor(Child);
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // Closes the pipe, too.
+        let _ = self.0.wait();
+    }
+}
+
+impl ControlPlane {
+    /// The control plane that all tests of this process share:
+    /// - the running one that `CONFREV_CONTROL_PLANE` names, as under `controlplane run`;
+    /// - else, with `CONFREV_TEST_CLUSTER=1`, the cluster of `KUBECONFIG`;
+    /// - else a new one, which stops when this process ends, however it ends.
+    ///
+    /// # Panics
+    /// When there is none, saying why.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Result<ControlPlane>> = OnceLock::new();
+        SHARED.get_or_init(Self::find_or_start).as_ref().unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    /// A new one for this value alone. It stops when the value is dropped.
+    pub fn start() -> Result<Self> {
+        let mut supervisor = Command::new(locate::supervisor()?);
+        supervisor.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = supervisor.spawn().map_err(|e| format!("cannot run the supervisor: {e}"))?;
+        let mut supervisor = Supervisor(child);
+        let output = supervisor.0.stdout.take().ok_or("the supervisor has no stdout")?;
+        let mut line = String::new();
+        BufReader::new(output)
+            .read_line(&mut line)
+            .map_err(|e| format!("cannot read from the supervisor: {e}"))?;
+        if line.is_empty() {
+            return Err("the control plane did not start; the supervisor says why on stderr".to_owned());
+        }
+        Self::attach(&Facts::parse(&line)?, Some(supervisor))
+    }
+
+    fn find_or_start() -> Result<Self> {
+        if let Some(state) = env::var_os(STATE_VARIABLE) {
+            return Self::attach(&Facts::load(Path::new(&state))?, None);
+        }
+        if env::var_os("CONFREV_TEST_CLUSTER").is_some_and(|value| value == "1") {
+            return Self::attach_to_own_cluster();
+        }
+        Self::start()
+    }
+
+    fn attach(facts: &Facts, supervisor: Option<Supervisor>) -> Result<Self> {
+        let kubeconfig = facts.kubeconfig();
+        let text = std::fs::read_to_string(&kubeconfig)
+            .map_err(|e| format!("cannot read {}: {e}", kubeconfig.display()))?;
+        let connection = Connection::parse(&text)?;
+        Ok(Self {
+            api: Api::new(&connection)?,
+            connection,
+            kubeconfig,
+            binaries: facts.binaries.clone(),
+            state: facts.state.clone(),
+            authority_key: Some(facts.authority_key()),
+            _supervisor: supervisor,
+            _folder: None,
+        })
+    }
+
+    fn attach_to_own_cluster() -> Result<Self> {
+        let kubeconfig = env::var_os("KUBECONFIG").ok_or("CONFREV_TEST_CLUSTER=1 needs KUBECONFIG")?;
+        let binaries = Binaries::only(&["kubectl", "kubectl-argo-rollouts"])?;
+        let mut kubectl = Command::new(binaries.path("kubectl"));
+        kubectl.args(["config", "view", "--raw", "--minify", "--flatten", "--output=json"]);
+        let output = kubectl.output().map_err(|e| format!("cannot run kubectl: {e}"))?;
+        if !output.status.success() {
+            return Err(format!("kubectl config view: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        let connection = Connection::parse(&String::from_utf8_lossy(&output.stdout))?;
+        let folder = StateFolder::create("confrev-test-cluster")?;
+        let state = folder.path().to_owned();
+        // One file with all in it, whatever list of files KUBECONFIG is.
+        let kubeconfig_copy = state.join("admin.kubeconfig");
+        connection.write(&kubeconfig_copy)?;
+        eprintln!("controlplane: using the cluster of {} at {}", kubeconfig.display(), connection.url);
+        Ok(Self {
+            api: Api::new(&connection)?,
+            connection,
+            kubeconfig: kubeconfig_copy,
+            binaries: binaries.folder().to_owned(),
+            state,
+            authority_key: None,
+            _supervisor: None,
+            _folder: Some(folder),
+        })
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The path of a binary, such as `kubectl` or `kubectl-argo-rollouts`.
+    pub fn bin(&self, name: &str) -> PathBuf {
+        self.binaries.join(name)
+    }
+
+    /// The API server's address, `https://` and without a path.
+    pub fn api_url(&self) -> &str {
+        &self.connection.url
+    }
+
+    /// The certificate of the authority that signed the API server's, PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.connection.authority
+    }
+
+    /// The folder of logs, certificates and kubeconfigs; tests may add files with names of their own. It goes with the
+    /// control plane.
+    pub fn state_dir(&self) -> &Path {
+        &self.state
+    }
+
+    /// A fast client with the administrator's identity.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    pub(crate) fn authority_key(&self) -> Option<PathBuf> {
+        self.authority_key.clone()
+    }
+
+    /// A `kubectl` command with these arguments, as the administrator.
+    pub fn kubectl(&self, arguments: &[&str]) -> Kubectl {
+        Kubectl::new(&self.bin("kubectl"), &self.kubeconfig, arguments)
+    }
+
+    /// A command of the Argo Rollouts plugin, such as `argo(&["undo", "web", "-n", "shop"])`.
+    pub fn argo(&self, arguments: &[&str]) -> Kubectl {
+        Kubectl::new(&self.bin("kubectl-argo-rollouts"), &self.kubeconfig, arguments)
+    }
+
+    /// An object, if there is one. The kind is written as for kubectl; the namespace of a kind without namespaces is
+    /// ignored.
+    ///
+    /// # Panics
+    /// On an unknown kind, and on any other answer than yes or no.
+    #[track_caller]
+    pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let path = format!("{}/{name}", resources::path(kind, namespace));
+        match self.api.get(&path) {
+            (200, object) => Some(object),
+            (404, _) => None,
+            (code, answer) => panic!("GET {path}: {code} {answer}"),
+        }
+    }
+
+    /// The objects of a kind that a label selector selects (an empty one: all), in one namespace (an empty one: all).
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    #[track_caller]
+    pub fn list(&self, kind: &str, namespace: &str, selector: &str) -> Vec<Value> {
+        let path = resources::path(kind, namespace);
+        match self.api.get(&format!("{path}?labelSelector={}", resources::escape(selector))) {
+            (200, mut list) => match list["items"].take() {
+                Value::Array(items) => items,
+                _ => Vec::new(),
+            },
+            (code, answer) => panic!("GET {path}: {code} {answer}"),
+        }
+    }
+
+    /// Creates an object of the kind.
+    ///
+    /// # Panics
+    /// When it is refused, with the server's message.
+    #[track_caller]
+    pub fn create(&self, kind: &str, namespace: &str, object: &Value) -> Value {
+        let path = resources::path(kind, namespace);
+        match self.api.post(&path, object) {
+            (200..=299, created) => created,
+            (code, answer) => panic!("POST {path}: {code} {answer}"),
+        }
+    }
+
+    /// The pods that a label selector selects which are ready and not being deleted.
+    #[track_caller]
+    pub fn ready_pods(&self, namespace: &str, selector: &str) -> Vec<Value> {
+        let ready = |pod: &Value| {
+            let conditions = pod["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+            conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+        };
+        let mut pods = self.list("pods", namespace, selector);
+        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null() && ready(pod));
+        pods
+    }
+
+    /// A new namespace with a random suffix to its name.
+    #[track_caller]
+    pub fn namespace(&self, prefix: &str) -> Namespace<'_> {
+        self.namespace_labelled(prefix, &[])
+    }
+
+    /// The same with labels.
+    #[track_caller]
+    pub fn namespace_labelled(&self, prefix: &str, labels: &[(&str, &str)]) -> Namespace<'_> {
+        Namespace::create(self, prefix, labels)
+    }
+}

@@ -1,0 +1,184 @@
+//! Builds one file of one Go module.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::Result;
+use crate::recipe::{Artifact, GoModule, Patch, Source};
+
+/// The module's files, laid out in a folder to run `go` in, while something of it is missing.
+pub(crate) struct Workshop<'a> {
+    module: &'a GoModule,
+    folder: PathBuf,
+}
+
+impl<'a> Workshop<'a> {
+    /// Lays out `module` below `scratch`.
+    pub(crate) fn lay_out(module: &'a GoModule, scratch: &Path) -> Result<Self> {
+        let folder = scratch.join(module.name);
+        fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+        write(&folder.join("go.mod"), module.go_mod)?;
+        write(&folder.join("go.sum"), module.go_sum)?;
+        let workshop = Self { module, folder };
+        if let Some(patch) = &module.patch {
+            workshop.apply(patch)?;
+        }
+        Ok(workshop)
+    }
+
+    /// Makes the file `artifact` at `to`, saying on stderr what it does and how long it took. `kubectl` renders
+    /// kustomizations.
+    pub(crate) fn make(&self, artifact: &Artifact, to: &Path, kubectl: Option<&Path>) -> Result<()> {
+        let start = Instant::now();
+        match &artifact.source {
+            Source::Package(package) => {
+                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
+                self.build(package, to)?;
+            }
+            Source::Kustomization { module, folder } => self.render(module, folder, to, kubectl)?,
+            Source::Manifests { module, folders } => self.join(module, folders, to)?,
+        }
+        eprintln!("controlplane: made {} in {:.1} s", artifact.name, start.elapsed().as_secs_f32());
+        Ok(())
+    }
+
+    fn build(&self, package: &str, to: &Path) -> Result<()> {
+        let flags =
+            ["-s -w"].iter().chain(self.module.linker_values).copied().collect::<Vec<_>>().join(" -X ");
+        let mut go = go_in(&self.folder);
+        go.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(to).arg(package);
+        // Its own lines (downloads, compile errors) are progress too.
+        run_go(go.stdout(Stdio::null()).stderr(Stdio::inherit()), self.module).map(drop)
+    }
+
+    fn render(&self, module: &str, folder: &str, to: &Path, kubectl: Option<&Path>) -> Result<()> {
+        let kubectl = kubectl.ok_or("kubectl is made before what it renders")?;
+        let source = self.sources(module)?.join(folder);
+        let mut command = Command::new(kubectl);
+        command.args(["kustomize", "--load-restrictor", "LoadRestrictionsNone"]).arg(&source);
+        let output = command.output().map_err(|e| format!("cannot run {}: {e}", kubectl.display()))?;
+        if !output.status.success() {
+            return Err(format!("kubectl kustomize failed: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        write(to, &String::from_utf8_lossy(&output.stdout))
+    }
+
+    fn join(&self, module: &str, folders: &[&str], to: &Path) -> Result<()> {
+        let source = self.sources(module)?;
+        let mut joined = String::new();
+        for folder in folders {
+            let folder = source.join(folder);
+            let listing =
+                fs::read_dir(&folder).map_err(|e| format!("cannot list {}: {e}", folder.display()))?;
+            let mut files: Vec<PathBuf> = listing.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            files.sort();
+            for file in files.iter().filter(|f| f.file_name().is_some_and(|n| n != "kustomization.yaml")) {
+                joined += "---\n";
+                joined += &read(file)?;
+                joined.push('\n');
+            }
+        }
+        write(to, &joined)
+    }
+
+    /// The folder of the files of a required module, as it is built.
+    fn sources(&self, module: &str) -> Result<PathBuf> {
+        match &self.module.patch {
+            Some(patch) if patch.module == module => Ok(self.patched()),
+            _ => self.download(module),
+        }
+    }
+
+    fn patched(&self) -> PathBuf {
+        self.folder.join("patched")
+    }
+
+    /// The same in the module cache, downloaded if need be.
+    fn download(&self, module: &str) -> Result<PathBuf> {
+        let mut go = go_in(&self.folder);
+        go.args(["mod", "download", "-json", module]).stderr(Stdio::inherit());
+        let output = run_go(&mut go, self.module)?;
+        let answer: Value =
+            serde_json::from_slice(&output).map_err(|e| format!("go mod download -json {module}: {e}"))?;
+        let folder = answer["Dir"].as_str().ok_or_else(|| format!("go mod download {module}: {answer}"))?;
+        Ok(PathBuf::from(folder))
+    }
+
+    /// Puts a patched copy of a required module in its place. The module cache itself is read-only, for good reason.
+    fn apply(&self, patch: &Patch) -> Result<()> {
+        let copy = self.patched();
+        copy_sources(&self.download(patch.module)?, &copy)?;
+        let file = copy.join(patch.file);
+        let text = read(&file)?;
+        if text.matches(patch.from).count() != 1 {
+            return Err(format!("{} of {} no longer has {} once", patch.file, patch.module, patch.from));
+        }
+        write(&file, &text.replace(patch.from, patch.to))?;
+        let mut go = go_in(&self.folder);
+        go.args(["mod", "edit", &format!("-replace={}=./patched", patch.module)]).stderr(Stdio::inherit());
+        run_go(&mut go, self.module).map(drop)
+    }
+}
+
+/// What `go version` prints in `folder`, where the module's `go.mod` may choose the toolchain.
+pub(crate) fn go_version(module: &GoModule, folder: &Path) -> Result<String> {
+    let output = run_go(go_in(folder).arg("version").stderr(Stdio::inherit()), module)?;
+    Ok(String::from_utf8_lossy(&output).trim().to_owned())
+}
+
+fn go_in(folder: &Path) -> Command {
+    let mut go = Command::new("go");
+    // A workspace file or a flag meant for another module must not reach this one.
+    go.current_dir(folder)
+        .env("GOWORK", "off")
+        .env("GOFLAGS", "")
+        .env("CGO_ENABLED", "0")
+        .stdin(Stdio::null());
+    go
+}
+
+fn run_go(go: &mut Command, module: &GoModule) -> Result<Vec<u8>> {
+    let output = go.stdout(Stdio::piped()).output().map_err(|e| match e.kind() {
+        ErrorKind::NotFound => format!(
+            "the control plane is built with Go, and there is no `go` in PATH: install Go {} or newer, or set \
+             KUBEBUILDER_ASSETS to a folder with all the binaries",
+            module.minimum_go()
+        ),
+        _ => format!("cannot run go: {e}"),
+    })?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let arguments: Vec<_> = go.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+    let (minimum, name) = (module.minimum_go(), module.name);
+    Err(format!("`go {}` failed (module {name}, which needs Go {minimum} or newer)", arguments.join(" ")))
+}
+
+/// Copies a tree of files without their read-only permissions.
+fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+    let problem = |e| format!("cannot copy {} to {}: {e}", from.display(), to.display());
+    fs::create_dir_all(to).map_err(problem)?;
+    for entry in fs::read_dir(from).map_err(problem)? {
+        let entry = entry.map_err(problem)?;
+        let target = to.join(entry.file_name());
+        if entry.file_type().map_err(problem)?.is_dir() {
+            copy_sources(&entry.path(), &target)?;
+        } else {
+            fs::write(&target, fs::read(entry.path()).map_err(problem)?).map_err(problem)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}

@@ -1,0 +1,108 @@
+//! Runs kubectl and its plugins.
+
+use std::fmt;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+
+/// A command that is about to run.
+#[derive(Debug)]
+#[must_use = "it runs with `run`"]
+pub struct Kubectl {
+    command: Command,
+    stdin: Option<String>,
+}
+
+/// How it went.
+#[derive(Debug, Clone)]
+#[must_use = "a failure shows with `ok` only"]
+pub struct Output {
+    /// The command, for messages.
+    pub command: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
+}
+
+impl Kubectl {
+    pub(crate) fn new(binary: &Path, kubeconfig: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary);
+        command.args(arguments).env("KUBECONFIG", kubeconfig);
+        Self { command, stdin: None }
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// Gives it an input, as for `apply -f -`; JSON is YAML too.
+    pub fn stdin(mut self, text: impl fmt::Display) -> Self {
+        self.stdin = Some(text.to_string());
+        self
+    }
+
+    /// Runs it as another user.
+    pub fn kubeconfig(mut self, path: &Path) -> Self {
+        self.command.env("KUBECONFIG", path);
+        self
+    }
+
+    /// Runs it to its end, whatever that is.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run(mut self) -> Output {
+        let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
+        let command = words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
+        let stdin = if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+        self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().unwrap_or_else(|e| panic!("cannot run {command}: {e}"));
+        if let (Some(mut pipe), Some(text)) = (child.stdin.take(), self.stdin) {
+            // From a thread, so that neither side waits for the other; it is no failure of ours if it is not read.
+            thread::spawn(move || pipe.write_all(text.as_bytes()));
+        }
+        let output = child.wait_with_output().unwrap_or_else(|e| panic!("cannot wait for {command}: {e}"));
+        Output {
+            command,
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Output {
+    /// What it wrote to stdout.
+    ///
+    /// # Panics
+    /// When it failed, with all of it.
+    #[track_caller]
+    #[expect(clippy::must_use_candidate, reason = "often only the success matters")]
+    pub fn ok(self) -> String {
+        assert!(self.status.success(), "{self}");
+        self.stdout
+    }
+
+    /// Its complaint.
+    ///
+    /// # Panics
+    /// When it succeeded.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        assert!(!self.status.success(), "should have failed: {self}");
+        self.stderr
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, status, stdout, stderr } = self;
+        write!(f, "`{command}` ended with {status}\nstdout:\n{stdout}\nstderr:\n{stderr}")
+    }
+}

@@ -1,0 +1,318 @@
+//! Starts the components, one after another as far as they need each other, and waits until each is ready.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use ureq::http::Method;
+
+use crate::Result;
+use crate::api::Api;
+use crate::binaries::Binaries;
+use crate::kubeconfig::Connection;
+use crate::ports;
+use crate::process::{self, Component};
+use crate::recipe::{ARGO_MANIFESTS, STAGES};
+use crate::state::{Facts, StateFolder, write_identities};
+
+/// How long a component may take to become ready. It takes 2 s on an idle machine; many tests may build meanwhile.
+const LIMIT: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A running control plane. Everything stops, and the state folder goes, when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    facts: Facts,
+    // Before the folder: fields are dropped in this order.
+    components: Vec<Component>,
+    folder: StateFolder,
+    ports: Ports,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    etcd: u16,
+    peer: u16,
+    api: u16,
+    manager: u16,
+    scheduler: u16,
+    kwok: u16,
+    argo: u16,
+    argo_metrics: u16,
+}
+
+impl Launch {
+    /// Starts a control plane; again, with other ports, should another process have taken one of them. `cancelled`
+    /// is asked while waiting.
+    pub(crate) fn start(binaries: &Binaries, cancelled: &dyn Fn() -> bool) -> Result<Self> {
+        let mut attempts = 1;
+        loop {
+            match Self::attempt(binaries, cancelled) {
+                Err(problem) if problem.contains("address already in use") && attempts < 3 => attempts += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// What others need to know.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The first component that has ended, if one has, and the end of its log.
+    pub(crate) fn failure(&mut self) -> Option<String> {
+        self.components.iter_mut().find_map(Component::failure)
+    }
+
+    /// Stops everything.
+    pub(crate) fn stop(mut self) {
+        process::stop(std::mem::take(&mut self.components));
+    }
+
+    fn attempt(binaries: &Binaries, cancelled: &dyn Fn() -> bool) -> Result<Self> {
+        let folder = StateFolder::create("confrev-controlplane")?;
+        let [etcd, peer, api, manager, scheduler, kwok, argo, argo_metrics] = ports::free()?;
+        let facts = Facts {
+            state: folder.path().to_owned(),
+            binaries: binaries.folder().to_owned(),
+            url: format!("https://127.0.0.1:{api}"),
+        };
+        write_identities(&facts)?;
+        let ports = Ports { etcd, peer, api, manager, scheduler, kwok, argo, argo_metrics };
+        let mut launch = Self { facts, components: Vec::new(), folder, ports };
+        launch.bring_up(cancelled)?;
+        launch.facts.save()?;
+        Ok(launch)
+    }
+
+    fn bring_up(&mut self, cancelled: &dyn Fn() -> bool) -> Result<()> {
+        let config =
+            fs::read_to_string(self.facts.kubeconfig()).map_err(|e| format!("admin's kubeconfig: {e}"))?;
+        let connection = Connection::parse(&config)?;
+        let api = Api::new(&connection)?;
+        let ok = |api: &Api, path: &str| matches!(api.send(&Method::GET, path, None), Ok((200, _)));
+
+        self.spawn_etcd()?;
+        self.spawn_api_server()?;
+        let etcd = api.at(&loopback("http", self.ports.etcd));
+        self.wait("etcd (/health)", &|| ok(&etcd, "/health"), cancelled)?;
+        self.wait("the API server (/readyz)", &|| ok(&api, "/readyz"), cancelled)?;
+
+        create(&api, "/api/v1/nodes", &node())?;
+        self.apply_argo_manifests(&api)?;
+        let rollouts = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argoproj.io";
+        let established = || condition(&api, rollouts, "Established");
+        self.wait("the Rollout resource definition (Established)", &established, cancelled)?;
+        // Only now: the garbage collector looks for new kinds every 30 s, and would not delete what Rollouts own.
+        self.spawn_controllers()?;
+        self.spawn_argo()?;
+
+        for (what, scheme, port) in [
+            ("kube-controller-manager", "https", self.ports.manager),
+            ("kube-scheduler", "https", self.ports.scheduler),
+            ("kwok", "http", self.ports.kwok),
+            ("the Argo Rollouts controller", "http", self.ports.argo),
+        ] {
+            let server = api.at(&loopback(scheme, port));
+            self.wait(&format!("{what} (/healthz)"), &|| ok(&server, "/healthz"), cancelled)?;
+        }
+        self.wait("the node (Ready)", &|| condition(&api, "/api/v1/nodes/node-0", "Ready"), cancelled)?;
+        let account = "/api/v1/namespaces/default/serviceaccounts/default";
+        self.wait("the service account default", &|| ok(&api, account), cancelled)
+    }
+
+    /// Waits until `ready`, a component ends, the limit is reached, or somebody cancels.
+    fn wait(&mut self, what: &str, ready: &dyn Fn() -> bool, cancelled: &dyn Fn() -> bool) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while !ready() {
+            if let Some(failure) = self.failure() {
+                return Err(format!("while waiting for {what}: {failure}"));
+            }
+            if cancelled() {
+                return Err(format!("interrupted while waiting for {what}"));
+            }
+            if Instant::now() > deadline {
+                let logs =
+                    self.components.iter().map(|c| format!("\n{}:\n{}", c.name(), process::tail(c.log())));
+                let logs: String = logs.collect();
+                return Err(format!("{what} was not ready after {} s.{logs}", LIMIT.as_secs()));
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    fn in_state(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn spawn(&mut self, name: &'static str, flags: &[(&str, String)]) -> Result<()> {
+        let binary: PathBuf = self.facts.binaries.join(name);
+        let mut command = Command::new(binary);
+        command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
+        // Some components write files into their folder; and none may take its cluster from the caller.
+        command.current_dir(self.folder.path()).env_remove("KUBECONFIG");
+        self.components.push(Component::spawn(name, &mut command, self.folder.log(name))?);
+        Ok(())
+    }
+
+    fn spawn_etcd(&mut self) -> Result<()> {
+        let (client, peer) = (loopback("http", self.ports.etcd), loopback("http", self.ports.peer));
+        self.spawn(
+            "etcd",
+            &[
+                ("data-dir", self.in_state("etcd")),
+                ("listen-client-urls", client.clone()),
+                ("advertise-client-urls", client),
+                ("listen-peer-urls", peer.clone()),
+                ("initial-advertise-peer-urls", peer.clone()),
+                ("initial-cluster", format!("default={peer}")),
+                ("unsafe-no-fsync", "true".into()),
+            ],
+        )
+    }
+
+    fn spawn_api_server(&mut self) -> Result<()> {
+        let mut flags = self.serving(self.ports.api);
+        flags.extend([
+            ("etcd-servers", loopback("http", self.ports.etcd)),
+            ("advertise-address", "127.0.0.1".into()),
+            // Loopback is no address for the Service `kubernetes`, and nothing here would use it.
+            ("endpoint-reconciler-type", "none".into()),
+            ("client-ca-file", self.in_state("ca.crt")),
+            ("authorization-mode", "RBAC".into()),
+            ("allow-privileged", "true".into()),
+            ("service-cluster-ip-range", "10.0.0.0/16".into()),
+            ("service-account-issuer", "https://kubernetes.default.svc".into()),
+            ("api-audiences", "https://kubernetes.default.svc".into()),
+            ("service-account-key-file", self.in_state("service-accounts.pub")),
+            ("service-account-signing-key-file", self.in_state("service-accounts.key")),
+            ("max-requests-inflight", "2000".into()),
+            ("max-mutating-requests-inflight", "1000".into()),
+        ]);
+        self.spawn("kube-apiserver", &flags)
+    }
+
+    /// The controller manager, the scheduler and kwok.
+    fn spawn_controllers(&mut self) -> Result<()> {
+        let mut flags = self.client("kube-controller-manager");
+        flags.extend(self.serving(self.ports.manager));
+        flags.extend([
+            // As in a real cluster, each controller is a user of its own.
+            ("use-service-account-credentials", "true".into()),
+            ("root-ca-file", self.in_state("ca.crt")),
+            ("service-account-private-key-file", self.in_state("service-accounts.key")),
+        ]);
+        self.spawn("kube-controller-manager", &flags)?;
+
+        let mut flags = self.client("kube-scheduler");
+        flags.extend(self.serving(self.ports.scheduler));
+        self.spawn("kube-scheduler", &flags)?;
+
+        self.spawn(
+            "kwok",
+            &[
+                ("kubeconfig", self.in_state("kwok.kubeconfig")),
+                ("config", self.facts.binaries.join(STAGES).display().to_string()),
+                ("server-address", format!("127.0.0.1:{}", self.ports.kwok)),
+                ("node-ip", "127.0.0.1".into()),
+                ("cidr", "10.64.0.0/12".into()),
+                ("manage-all-nodes", "true".into()),
+                // Without a lease the node is not ready any more after a minute, and neither are its pods.
+                ("node-lease-duration-seconds", "40".into()),
+            ],
+        )
+    }
+
+    fn spawn_argo(&mut self) -> Result<()> {
+        self.spawn(
+            "rollouts-controller",
+            &[
+                ("kubeconfig", self.in_state("argo-rollouts.kubeconfig")),
+                ("leader-elect", "false".into()),
+                ("healthzPort", self.ports.argo.to_string()),
+                ("metricsPort", self.ports.argo_metrics.to_string()),
+                ("qps", "500".into()),
+                ("burst", "1000".into()),
+            ],
+        )
+    }
+
+    /// Flags of a server that shows the cluster's certificate on loopback.
+    fn serving(&self, port: u16) -> Vec<(&'static str, String)> {
+        vec![
+            ("bind-address", "127.0.0.1".into()),
+            ("secure-port", port.to_string()),
+            ("cert-dir", self.in_state("certs")),
+            ("tls-cert-file", self.in_state("server.crt")),
+            ("tls-private-key-file", self.in_state("server.key")),
+        ]
+    }
+
+    /// Flags of a controller that does not wait for its turn, neither with the API server nor for a lease.
+    fn client(&self, name: &str) -> Vec<(&'static str, String)> {
+        vec![
+            ("kubeconfig", self.in_state(&format!("{name}.kubeconfig"))),
+            ("kube-api-qps", "500".into()),
+            ("kube-api-burst", "1000".into()),
+            ("leader-elect", "false".into()),
+        ]
+    }
+
+    /// Argo Rollouts as its installation has it, except that its controller is no pod.
+    fn apply_argo_manifests(&self, api: &Api) -> Result<()> {
+        create(api, "/api/v1/namespaces", &json!({"metadata": {"name": "argo-rollouts"}}))?;
+        let account = json!({"metadata": {"name": "argo-rollouts"}});
+        create(api, "/api/v1/namespaces/argo-rollouts/serviceaccounts", &account)?;
+        let binding = json!({
+            "metadata": {"name": "argo-rollouts"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "argo-rollouts"},
+            "subjects": [{"kind": "ServiceAccount", "name": "argo-rollouts", "namespace": "argo-rollouts"}],
+        });
+        create(api, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding)?;
+
+        let mut kubectl = Command::new(self.facts.binaries.join("kubectl"));
+        kubectl.args(["apply", "--server-side", "--validate=false", "-f"]);
+        kubectl.arg(self.facts.binaries.join(ARGO_MANIFESTS)).env("KUBECONFIG", self.facts.kubeconfig());
+        let output = kubectl.output().map_err(|e| format!("cannot run kubectl: {e}"))?;
+        let problem =
+            || format!("cannot apply Argo's manifests: {}", String::from_utf8_lossy(&output.stderr));
+        output.status.success().then_some(()).ok_or_else(problem)
+    }
+}
+
+fn loopback(scheme: &str, port: u16) -> String {
+    format!("{scheme}://127.0.0.1:{port}")
+}
+
+fn node() -> Value {
+    json!({
+        "metadata": {
+            "name": "node-0",
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": "node-0",
+                "kubernetes.io/os": "linux",
+                "type": "kwok",
+            },
+        },
+    })
+}
+
+fn create(api: &Api, path: &str, object: &Value) -> Result<()> {
+    match api.send(&Method::POST, path, Some(("application/json", object)))? {
+        (200..=299, _) => Ok(()),
+        (code, answer) => Err(format!("POST {path}: {code} {answer}")),
+    }
+}
+
+/// Whether a condition of an object is true.
+fn condition(api: &Api, path: &str, kind: &str) -> bool {
+    let Ok((200, object)) = api.send(&Method::GET, path, None) else { return false };
+    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    conditions.iter().any(|c| c["type"] == kind && c["status"] == "True")
+}

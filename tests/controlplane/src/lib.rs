@@ -1,0 +1,52 @@
+//! A real Kubernetes control plane on loopback, for tests, the demo and benchmarks.
+//!
+//! etcd, the API server, the controller manager, the scheduler, kwok (which plays the kubelet) and the Argo Rollouts
+//! controller are built from Go modules once, cached, and started by a supervisor, the `controlplane` binary of this
+//! crate. Tests share one with [`ControlPlane::shared`]:
+//!
+//! ```no_run
+//! use confrev_controlplane::ControlPlane;
+//!
+//! let cluster = ControlPlane::shared();
+//! let namespace = cluster.namespace("example");
+//! cluster.kubectl(&["create", "configmap", "app", "-n", namespace.name()]).run().ok();
+//! assert!(cluster.get("configmap", namespace.name(), "app").is_some());
+//! ```
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test-support crate: to panic is how it fails the test that uses it"
+)]
+
+mod api;
+pub mod binaries;
+mod certs;
+mod cluster;
+mod gobuild;
+mod kubeconfig;
+mod kubectl;
+mod launch;
+mod locate;
+mod namespace;
+mod pod;
+mod ports;
+mod process;
+mod program;
+mod recipe;
+mod resources;
+mod state;
+pub mod supervisor;
+mod users;
+mod wait;
+
+pub use api::Api;
+pub use cluster::ControlPlane;
+pub use kubectl::{Kubectl, Output};
+pub use namespace::Namespace;
+pub use pod::PodConfig;
+pub use program::Program;
+pub use wait::{Observed, holds_for, wait_for};
+
+/// The result of a step that can fail; the error is a sentence for people.
+pub type Result<T> = std::result::Result<T, String>;

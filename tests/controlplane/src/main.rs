@@ -1,0 +1,47 @@
+//! `controlplane`: a real Kubernetes control plane on loopback, for as long as a command runs.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use confrev_controlplane::binaries::Binaries;
+use confrev_controlplane::{Result, supervisor};
+
+const USAGE: &str = "\
+Usage: controlplane build            builds the binaries and prints their folder
+       controlplane run -- CMD...    runs a command against a new control plane
+       controlplane serve            serves one until standard input is closed
+
+The command finds KUBECONFIG, CONFREV_CONTROL_PLANE and kubectl in its environment.
+CONFREV_CACHE        where binaries are kept (default: ${XDG_CACHE_HOME:-~/.cache})
+KUBEBUILDER_ASSETS   a folder with binaries to use; what it lacks is built
+CONFREV_KEEP=1       keeps the state folder, with the logs";
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    match command(&arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(problem) => {
+            eprintln!("controlplane: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command(arguments: &[OsString]) -> Result<u8> {
+    match arguments {
+        [verb] if verb == "build" => {
+            println!("{}", Binaries::all()?.folder().display());
+            Ok(0)
+        }
+        [verb] if verb == "serve" => supervisor::serve(),
+        [verb, dashes, program, rest @ ..] if verb == "run" && dashes == "--" => {
+            supervisor::run(program, rest)
+        }
+        [verb] if verb == "--help" || verb == "help" => {
+            println!("{USAGE}");
+            Ok(0)
+        }
+        _ => Err(USAGE.to_owned()),
+    }
+}

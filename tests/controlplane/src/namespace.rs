@@ -1,0 +1,166 @@
+//! Namespaces of tests.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, RandomState};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::cluster::ControlPlane;
+use crate::resources;
+
+/// The prefix of confrev's labels and annotations.
+const PREFIX: &str = "confrev.dev/";
+
+/// What a failed test shows of its namespace.
+const SHOWN: &[&str] = &[
+    "configmaps",
+    "secrets",
+    "deployments",
+    "rollouts",
+    "replicasets",
+    "statefulsets",
+    "daemonsets",
+    "controllerrevisions",
+    "jobs",
+    "cronjobs",
+    "pods",
+];
+
+/// A namespace of one test's own. When dropped, it is deleted, without waiting; before that, if the test has failed,
+/// what is in it is written to stderr.
+#[derive(Debug)]
+pub struct Namespace<'a> {
+    cluster: &'a ControlPlane,
+    name: String,
+}
+
+impl<'a> Namespace<'a> {
+    #[track_caller]
+    pub(crate) fn create(cluster: &'a ControlPlane, prefix: &str, labels: &[(&str, &str)]) -> Self {
+        let name = format!("{prefix}-{}", suffix());
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": labels}}));
+        Self { cluster, name }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is in it, one line for each object, and its events: what a failed test shows.
+    pub fn describe(&self) -> String {
+        let mut text = format!("namespace {}:\n", self.name);
+        for kind in SHOWN {
+            for object in self.items(kind) {
+                let _ = writeln!(text, "  {kind} {}", describe(&object));
+            }
+        }
+        let mut events = self.items("events");
+        events.sort_by_key(|event| event["metadata"]["creationTimestamp"].to_string());
+        for event in events {
+            let (object, reason) = (&event["involvedObject"], word(&event["reason"]));
+            let (kind, name) = (word(&object["kind"]), word(&object["name"]));
+            let _ = writeln!(text, "  event {kind}/{name} {reason}: {}", word(&event["message"]));
+        }
+        text
+    }
+
+    /// The objects of a kind, none if they cannot be had: this runs while a test fails.
+    fn items(&self, kind: &str) -> Vec<Value> {
+        let path = resources::path(kind, &self.name);
+        match self.cluster.api().send(&ureq::http::Method::GET, &path, None) {
+            Ok((200, mut list)) => match list["items"].take() {
+                Value::Array(items) => items,
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Drop for Namespace<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.describe());
+        }
+        let path = resources::path("namespaces", "");
+        let path = format!("{path}/{}", self.name);
+        let _ = self.cluster.api().send(&ureq::http::Method::DELETE, &path, None);
+    }
+}
+
+/// Six random characters that may be in a name.
+pub(crate) fn suffix() -> String {
+    const CHARACTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let bytes = RandomState::new().hash_one(0).to_le_bytes();
+    bytes
+        .into_iter()
+        .take(6)
+        .map(|byte| char::from(CHARACTERS[usize::from(byte) % CHARACTERS.len()]))
+        .collect()
+}
+
+/// One line about an object. Never the data of it: there are Secrets among them.
+fn describe(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let mut parts = vec![word(&metadata["name"])];
+    for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
+        parts.push(format!("owner={}/{}", word(&owner["kind"]), word(&owner["name"])));
+    }
+    for section in ["labels", "annotations"] {
+        let ours =
+            metadata[section].as_object().into_iter().flatten().filter(|(key, _)| key.starts_with(PREFIX));
+        parts.extend(ours.map(|(key, value)| format!("{key}={}", word(value))));
+    }
+    for field in ["immutable", "revision"] {
+        if !object[field].is_null() {
+            parts.push(format!("{field}={}", object[field]));
+        }
+    }
+    for (name, value) in [
+        ("replicas", &object["spec"]["replicas"]),
+        ("ready", &object["status"]["readyReplicas"]),
+        ("phase", &object["status"]["phase"]),
+        ("deleted", &metadata["deletionTimestamp"]),
+    ] {
+        if !value.is_null() {
+            parts.push(format!("{name}={}", word(value)));
+        }
+    }
+    parts.join(" ")
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_described_by_its_owner_and_by_what_confrev_wrote_on_it() {
+        let object = json!({
+            "metadata": {
+                "name": "app-1",
+                "labels": {"confrev.dev/revision": "1", "app": "web"},
+                "annotations": {"confrev.dev/source": "app"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1"}],
+            },
+            "immutable": true,
+            "data": {"password": "hunter2"},
+        });
+        let expected =
+            "app-1 owner=ReplicaSet/web-1 confrev.dev/revision=1 confrev.dev/source=app immutable=true";
+        assert_eq!(describe(&object), expected);
+    }
+
+    #[test]
+    fn suffixes_differ() {
+        assert_ne!(suffix(), suffix());
+        assert_eq!(suffix().len(), 6);
+    }
+}

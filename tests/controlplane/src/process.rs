@@ -1,0 +1,114 @@
+//! Child processes that never outlive the supervisor.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use crate::Result;
+
+/// One running component, with its log. Killed and reaped when dropped.
+#[derive(Debug)]
+pub(crate) struct Component {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Component {
+    /// Starts `command` in a process group of its own, its output going to `log`.
+    pub(crate) fn spawn(name: &'static str, command: &mut Command, log: PathBuf) -> Result<Self> {
+        let problem = |e| format!("cannot start {name}: {e}");
+        let output = File::create(&log).map_err(problem)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone().map_err(problem)?).stderr(output);
+        // Ctrl-C goes to the terminal's foreground group: it is the supervisor that decides when these stop.
+        command.process_group(0);
+        let child = die_with_parent(command).spawn().map_err(problem)?;
+        Ok(Self { name, child, log })
+    }
+
+    /// How it ended, with the end of its log, if it did.
+    pub(crate) fn failure(&mut self) -> Option<String> {
+        let status: ExitStatus = self.child.try_wait().ok()??;
+        Some(format!("{} ended ({status}). The end of its log:\n{}", self.name, tail(&self.log)))
+    }
+
+    /// Its name, as in messages.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its log.
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Sends SIGKILL: nothing that these processes store is kept.
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Stops all of them, at once rather than one after another.
+pub(crate) fn stop(mut components: Vec<Component>) {
+    components.iter_mut().rev().for_each(Component::kill);
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(log: &Path) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+/// Has the kernel kill the child when the thread that spawns it ends, so that not even SIGKILL leaves it behind. It
+/// must therefore be spawned from the main thread.
+#[cfg(target_os = "linux")]
+pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
+    use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+    let parent = getpid();
+    let in_child = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::other("the parent has ended")) }
+    };
+    #[expect(
+        unsafe_code,
+        reason = "the closure makes two system calls, which are safe between fork and exec"
+    )]
+    // SAFETY: as the reason says; it neither allocates (on success) nor takes a lock.
+    unsafe {
+        command.pre_exec(in_child)
+    }
+}
+
+/// Elsewhere the end of the supervisor's standard input has to do.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_that_ends_early_is_reported_with_its_log() {
+        let log = std::env::temp_dir().join(format!("confrev-component-{}.log", std::process::id()));
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such flag; exit 3"]);
+        let mut component = Component::spawn("sh", &mut command, log.clone()).unwrap();
+        component.child.wait().unwrap();
+
+        let failure = component.failure().unwrap();
+        fs::remove_file(log).unwrap();
+        assert!(failure.contains("sh ended") && failure.contains("no such flag"), "{failure}");
+    }
+}

@@ -1,0 +1,237 @@
+//! confrev itself, running beside the control plane as it would in a pod.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use ureq::http::Method;
+
+use crate::cluster::ControlPlane;
+use crate::namespace::suffix;
+use crate::process::die_with_parent;
+use crate::wait::wait_for;
+use crate::{ports, resources};
+
+/// The namespace of the manifests, and of the ServiceAccount in them.
+const NAMESPACE: &str = "confrev";
+/// How long it may take to be ready, and to end. Both take about three seconds on an idle machine.
+const LIMIT: Duration = Duration::from_mins(1);
+/// The annotation that confrev writes on workloads which use something, and takes off those that do not.
+const SEEN: &str = "confrev.dev/seen";
+/// How much of the log a failed test shows.
+const TAIL: usize = 80;
+
+/// confrev as a process of its own, on two ports of loopback that stay the same over restarts. It is killed when this
+/// value is dropped, and when this process ends, however it ends.
+#[derive(Debug)]
+pub struct Program {
+    cluster: &'static ControlPlane,
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    options: Vec<String>,
+    webhook: u16,
+    admin: u16,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Program {
+    /// The binary, to be run as the ServiceAccount of `manifests/self-signed.yaml`, which this applies.
+    ///
+    /// # Panics
+    /// When the manifests are refused.
+    #[track_caller]
+    pub fn install(cluster: &'static ControlPlane, binary: &Path) -> Self {
+        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/self-signed.yaml");
+        cluster.kubectl(&["apply", "-f"]).arg(&manifests.display().to_string()).run().ok();
+        let kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, "confrev");
+        let [webhook, admin] = ports::free().expect("there are free ports");
+        let log = cluster.state_dir().join(format!("confrev-{}.log", suffix()));
+        let options = Vec::new();
+        Self { cluster, binary: binary.to_owned(), kubeconfig, options, webhook, admin, log, child: None }
+    }
+
+    /// Runs it with the identity of this kubeconfig instead.
+    #[must_use]
+    pub fn as_user(mut self, kubeconfig: &Path) -> Self {
+        kubeconfig.clone_into(&mut self.kubeconfig);
+        self
+    }
+
+    /// Adds options of `serve` to those that it always has.
+    #[must_use]
+    pub fn options(mut self, options: &[&str]) -> Self {
+        self.options = options.iter().map(|&option| option.to_owned()).collect();
+        self
+    }
+
+    /// Starts it, and waits until it is ready and the API server calls it.
+    ///
+    /// # Panics
+    /// When it is not ready in time, with the end of its log.
+    #[track_caller]
+    pub fn start(&mut self) {
+        self.start_with(&[]);
+    }
+
+    /// The same with more options, for this run only.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[track_caller]
+    pub fn start_with(&mut self, more: &[&str]) {
+        assert!(!self.is_running(), "confrev is running already");
+        let output =
+            OpenOptions::new().create(true).append(true).open(&self.log).expect("a log can be written");
+        let mut command = Command::new(&self.binary);
+        command.args(self.arguments()).args(&self.options).args(more).env("KUBECONFIG", &self.kubeconfig);
+        let errors = output.try_clone().expect("a file can be shared");
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        // Ctrl-C goes to the terminal's foreground group: it is the test program that decides when this one stops.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        die_with_parent(&mut command);
+        let child = spawn(command).unwrap_or_else(|e| panic!("cannot run {}: {e}", self.binary.display()));
+        self.child = Some(child);
+        wait_for("confrev to be ready", LIMIT, || self.ready());
+        wait_for("the API server to call confrev", LIMIT, || self.called());
+    }
+
+    /// The command line of the README, for these ports.
+    pub fn arguments(&self) -> Vec<String> {
+        [
+            "serve",
+            "--self-signed",
+            "--webhook-url",
+            &self.webhook_url(),
+            "--listen",
+            &format!("127.0.0.1:{}", self.webhook),
+            "--admin-listen",
+            &format!("127.0.0.1:{}", self.admin),
+            "--namespace",
+            NAMESPACE,
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    }
+
+    /// Ends it as a node that fails does.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Ends it as the kubelet does, and waits until it has ended.
+    ///
+    /// # Panics
+    /// When it does not end in time, or not with success.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("it can be sent a signal");
+        let status = wait_for("confrev to end after SIGTERM", LIMIT, || {
+            child.try_wait().expect("it can be waited for")
+        });
+        assert!(status.success(), "confrev ended with {status}. The end of its log:\n{}", self.log_tail());
+    }
+
+    /// Whether it runs. That it has ended by itself is found here.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Whether it was started, and neither stopped nor killed since.
+    pub fn is_started(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Where the webhooks are.
+    pub fn webhook_url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.webhook)
+    }
+
+    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    pub fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.admin)
+    }
+
+    /// The end of its log, over all its runs.
+    pub fn log_tail(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    fn ready(&mut self) -> Result<(), String> {
+        assert!(self.is_running(), "confrev ended before it was ready. Its log:\n{}", self.log_tail());
+        match self.cluster.api().at(&self.admin_url()).send(&Method::GET, "/readyz", None) {
+            Ok((200, _)) => Ok(()),
+            Ok((code, answer)) => Err(format!("{code} {answer}\n{}", self.log_tail())),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// The API server learns by a watch of its own where to send requests to, a moment after confrev has told it.
+    fn called(&self) -> Result<(), String> {
+        let path = format!("{}?dryRun=All", resources::path("deployments", "default"));
+        match self.cluster.api().post(&path, &probe()) {
+            (201, object) if object["metadata"]["annotations"][SEEN].is_null() => Ok(()),
+            (code, answer) => Err(format!("{code} {answer}")),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// An opted-in workload that is never stored. It uses nothing, so confrev takes its own annotation off it.
+fn probe() -> Value {
+    let labels = json!({"app": "confrev-probe"});
+    json!({
+        "metadata": {
+            "name": "confrev-probe",
+            "labels": {"confrev.dev/enabled": "true"},
+            "annotations": {SEEN: "{}"},
+        },
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "probe", "image": "probe"}]},
+            },
+        },
+    })
+}
+
+/// Spawns from a thread that lives as long as this process: the kernel kills a child that is to die with its parent
+/// when the *thread* that has spawned it ends, and threads of tests end early.
+fn spawn(command: Command) -> io::Result<Child> {
+    type Order = (Command, Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, orders) = channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in orders {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        Mutex::new(sender)
+    });
+    let (sender, answer) = channel();
+    let order = (command, sender);
+    spawner.lock().unwrap_or_else(PoisonError::into_inner).send(order).map_err(io::Error::other)?;
+    answer.recv().map_err(io::Error::other)?
+}

@@ -1,0 +1,109 @@
+//! What is built, and from which Go modules.
+
+/// A Go module of this crate (a folder with a `go.mod` and a `go.sum`) and what is made of it.
+///
+/// To add one (an older Kubernetes, say): a folder beside the others, and an entry in [`MODULES`].
+#[derive(Debug)]
+pub(crate) struct GoModule {
+    /// The folder's name, which is part of the name of its folder in the cache.
+    pub(crate) name: &'static str,
+    pub(crate) go_mod: &'static str,
+    pub(crate) go_sum: &'static str,
+    /// The `-X` settings of the linker: without them the binaries report version v0.0.0.
+    pub(crate) linker_values: &'static [&'static str],
+    pub(crate) patch: Option<Patch>,
+    pub(crate) artifacts: &'static [Artifact],
+}
+
+/// One replacement of text in one file of a required module, before building.
+#[derive(Debug)]
+pub(crate) struct Patch {
+    pub(crate) module: &'static str,
+    pub(crate) file: &'static str,
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+}
+
+/// One file that is made.
+#[derive(Debug)]
+pub(crate) struct Artifact {
+    pub(crate) name: &'static str,
+    pub(crate) source: Source,
+}
+
+/// Where a file comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Built from this Go package.
+    Package(&'static str),
+    /// What `kubectl kustomize` renders of a folder of a module.
+    Kustomization { module: &'static str, folder: &'static str },
+    /// The YAML files of folders of a module, joined into one.
+    Manifests { module: &'static str, folders: &'static [&'static str] },
+}
+
+impl GoModule {
+    /// The oldest Go that builds it, as its `go.mod` says.
+    pub(crate) fn minimum_go(&self) -> &'static str {
+        self.go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or("1.26")
+    }
+}
+
+const fn binary(name: &'static str, package: &'static str) -> Artifact {
+    Artifact { name, source: Source::Package(package) }
+}
+
+/// kwok's stages, which make nodes and pods ready.
+pub(crate) const STAGES: &str = "kwok-stages.yaml";
+/// Argo Rollouts' resource definitions and the role of its controller.
+pub(crate) const ARGO_MANIFESTS: &str = "argo-manifests.yaml";
+
+const ARGO: &str = "github.com/argoproj/argo-rollouts";
+
+/// All modules.
+pub(crate) const MODULES: &[GoModule] = &[
+    GoModule {
+        name: "kubernetes",
+        go_mod: include_str!("../kubernetes/go.mod"),
+        go_sum: include_str!("../kubernetes/go.sum"),
+        linker_values: &[
+            "k8s.io/component-base/version.gitVersion=v1.36.3",
+            "k8s.io/component-base/version.gitMajor=1",
+            "k8s.io/component-base/version.gitMinor=36",
+        ],
+        patch: None,
+        artifacts: &[
+            binary("etcd", "go.etcd.io/etcd/server/v3"),
+            binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+            binary("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+            binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+            binary("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+            binary("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+            Artifact {
+                name: STAGES,
+                source: Source::Kustomization { module: "sigs.k8s.io/kwok", folder: "kustomize/stage/fast" },
+            },
+        ],
+    },
+    GoModule {
+        name: "argo",
+        go_mod: include_str!("../argo/go.mod"),
+        go_sum: include_str!("../argo/go.sum"),
+        linker_values: &["github.com/argoproj/argo-rollouts/utils/version.version=1.10.1"],
+        // The controller has no option for the address it listens on, and nothing here listens off loopback.
+        patch: Some(Patch {
+            module: ARGO,
+            file: "controller/controller.go",
+            from: "\"0.0.0.0:%d\"",
+            to: "\"127.0.0.1:%d\"",
+        }),
+        artifacts: &[
+            binary("rollouts-controller", "github.com/argoproj/argo-rollouts/cmd/rollouts-controller"),
+            binary("kubectl-argo-rollouts", "github.com/argoproj/argo-rollouts/cmd/kubectl-argo-rollouts"),
+            Artifact {
+                name: ARGO_MANIFESTS,
+                source: Source::Manifests { module: ARGO, folders: &["manifests/crds", "manifests/role"] },
+            },
+        ],
+    },
+];

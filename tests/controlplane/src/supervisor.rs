@@ -1,0 +1,135 @@
+//! The supervisor: owns a control plane while a command runs, or while its standard input is open.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{env, io};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::Result;
+use crate::binaries::Binaries;
+use crate::launch::Launch;
+use crate::process::die_with_parent;
+use crate::state::STATE_VARIABLE;
+
+/// How often it looks whether a component has ended.
+const CHECK: Duration = Duration::from_millis(500);
+/// How long a command may take to end after a SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What it waits for.
+#[derive(Debug)]
+enum Event {
+    /// Standard input was closed: whoever started the supervisor is gone.
+    Orphaned,
+    Signal(i32),
+    Ended(io::Result<ExitStatus>),
+}
+
+/// Runs a command against a new control plane and returns its exit code. To be called from the main thread.
+pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
+    let binaries = Binaries::all()?;
+    let (sender, events) = channel();
+    forward_signals(sender.clone())?;
+    let mut launch = start(&binaries, &events)?;
+    let child = spawn(program, arguments, &launch, &binaries)?;
+    let code = attend(child, sender, &events, &mut launch);
+    launch.stop();
+    code
+}
+
+/// Starts a control plane, prints its facts as one line of JSON on stdout, and stops it when stdin is closed or on a
+/// signal. To be called from the main thread.
+pub fn serve() -> Result<u8> {
+    let binaries = Binaries::all()?;
+    let (sender, events) = channel();
+    forward_signals(sender.clone())?;
+    thread::spawn(move || {
+        // Whatever is read is of no interest; the end of it is.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        sender.send(Event::Orphaned)
+    });
+    let mut launch = start(&binaries, &events)?;
+    println!("{}", launch.facts().to_json());
+    let mut reported = false;
+    while let Err(RecvTimeoutError::Timeout) = events.recv_timeout(CHECK) {
+        report(&mut launch, &mut reported);
+    }
+    launch.stop();
+    Ok(0)
+}
+
+fn start(binaries: &Binaries, events: &Receiver<Event>) -> Result<Launch> {
+    let start = Instant::now();
+    // Nothing is in the channel but reasons to stop.
+    let launch = Launch::start(binaries, &|| events.try_recv().is_ok())?;
+    eprintln!("controlplane: ready in {:.1} s", start.elapsed().as_secs_f32());
+    Ok(launch)
+}
+
+fn forward_signals(sender: Sender<Event>) -> Result<()> {
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| format!("cannot handle signals: {e}"))?;
+    thread::spawn(move || signals.forever().try_for_each(|signal| sender.send(Event::Signal(signal))));
+    Ok(())
+}
+
+fn spawn(program: &OsString, arguments: &[OsString], launch: &Launch, binaries: &Binaries) -> Result<Child> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths([binaries.folder().to_owned()].into_iter().chain(env::split_paths(&path)))
+        .map_err(|e| format!("the folder of binaries cannot be in PATH: {e}"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", path);
+    command.env("KUBECONFIG", launch.facts().kubeconfig()).env(STATE_VARIABLE, &launch.facts().state);
+    die_with_parent(&mut command).spawn().map_err(|e| format!("cannot run {}: {e}", program.display()))
+}
+
+/// Waits for the command's end, passing SIGTERM on to it.
+fn attend(
+    mut child: Child,
+    sender: Sender<Event>,
+    events: &Receiver<Event>,
+    launch: &mut Launch,
+) -> Result<u8> {
+    let process = Pid::from_child(&child);
+    thread::spawn(move || sender.send(Event::Ended(child.wait())));
+    let mut reported = false;
+    let mut deadline: Option<Instant> = None;
+    let mut interrupts = 0;
+    loop {
+        match events.recv_timeout(CHECK) {
+            Ok(Event::Ended(status)) => return exit_code(&status),
+            // The terminal has told the command too, which may want to clean up. Twice means now.
+            Ok(Event::Signal(SIGINT)) if interrupts == 0 => interrupts += 1,
+            Ok(Event::Signal(_) | Event::Orphaned) => {
+                let _ = kill_process(process, Signal::TERM);
+                deadline.get_or_insert_with(|| Instant::now() + GRACE);
+            }
+            Err(_) => report(launch, &mut reported),
+        }
+        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+fn exit_code(status: &io::Result<ExitStatus>) -> Result<u8> {
+    let status = status.as_ref().map_err(|e| format!("cannot wait for the command: {e}"))?;
+    // As a shell has it for a command that a signal ended.
+    let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
+    Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// Says once that a component has ended: what uses it will fail in ways that do not tell.
+fn report(launch: &mut Launch, reported: &mut bool) {
+    if !*reported && let Some(failure) = launch.failure() {
+        eprintln!("controlplane: {failure}");
+        *reported = true;
+    }
+}

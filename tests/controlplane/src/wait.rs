@@ -1,0 +1,117 @@
+//! Waiting for conditions, never for time.
+
+use std::fmt::{Debug, Display};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What one look at a condition saw.
+pub trait Observed {
+    /// What there is once the condition holds.
+    type Value;
+
+    /// The value, or why not yet.
+    fn observed(self) -> std::result::Result<Self::Value, String>;
+}
+
+impl<T> Observed for Option<T> {
+    type Value = T;
+
+    fn observed(self) -> std::result::Result<T, String> {
+        self.ok_or_else(|| "nothing yet".to_owned())
+    }
+}
+
+impl<T, E: Display> Observed for std::result::Result<T, E> {
+    type Value = T;
+
+    fn observed(self) -> std::result::Result<T, String> {
+        self.map_err(|e| e.to_string())
+    }
+}
+
+/// Looks again and again, with short pauses, until `look` returns `Some` or `Ok`; returns what is in it.
+///
+/// # Panics
+/// After `limit`, saying what it waited for and what the last look saw.
+#[track_caller]
+pub fn wait_for<O: Observed>(what: &str, limit: Duration, mut look: impl FnMut() -> O) -> O::Value {
+    let start = Instant::now();
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        match look().observed() {
+            Ok(value) => return value,
+            Err(last) if start.elapsed() >= limit => {
+                panic!("waited {:.1} s for {what}; the last look saw: {last}", start.elapsed().as_secs_f32())
+            }
+            Err(_) => thread::sleep(pause),
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Asserts that `look` returns `Ok` all through `duration`, looking again and again with short pauses.
+///
+/// # Panics
+/// At once when it does not, saying what no longer held, when and why.
+#[track_caller]
+pub fn holds_for<T, E: Display + Debug>(
+    what: &str,
+    duration: Duration,
+    mut look: impl FnMut() -> std::result::Result<T, E>,
+) {
+    let start = Instant::now();
+    loop {
+        let looked = start.elapsed();
+        if let Err(problem) = look() {
+            panic!("{what} did not hold any more after {:.1} s: {problem}", looked.as_secs_f32());
+        }
+        if looked >= duration {
+            return;
+        }
+        thread::sleep(LONGEST_PAUSE.min(duration.saturating_sub(start.elapsed())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_returns_what_the_first_successful_look_saw() {
+        let mut looks = 0;
+        let seen = wait_for("the third look", Duration::from_secs(5), || {
+            looks += 1;
+            (looks == 3).then_some("third")
+        });
+        assert_eq!(seen, "third");
+    }
+
+    #[test]
+    #[should_panic(expected = "for a dragon; the last look saw: a lizard")]
+    fn waiting_in_vain_says_what_for_and_what_was_seen_last() {
+        wait_for("a dragon", Duration::from_millis(30), || Err::<(), _>("a lizard"));
+    }
+
+    #[test]
+    #[should_panic(expected = "peace did not hold any more")]
+    fn a_condition_that_stops_holding_fails_at_once() {
+        let mut looks = 0;
+        holds_for("peace", Duration::from_mins(1), || {
+            looks += 1;
+            if looks < 3 { Ok(()) } else { Err("war") }
+        });
+    }
+
+    #[test]
+    fn a_condition_is_looked_at_even_over_no_time_at_all() {
+        let mut looks = 0;
+        holds_for("it", Duration::ZERO, || {
+            looks += 1;
+            Ok::<_, String>(())
+        });
+        assert_eq!(looks, 1);
+    }
+}

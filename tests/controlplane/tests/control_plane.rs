@@ -1,0 +1,150 @@
+//! The control plane runs workloads as a cluster does, and never outlives its owner.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use confrev_controlplane::{ControlPlane, holds_for, wait_for};
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+fn workload(api_version: &str, kind: &str, replicas: u32) -> Value {
+    let strategy = if kind == "Rollout" { json!({"canary": {}}) } else { Value::Null };
+    json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "strategy": strategy,
+            "selector": {"matchLabels": {"app": kind}},
+            "template": {
+                "metadata": {"labels": {"app": kind}},
+                "spec": {"containers": [{
+                    "name": "web",
+                    "image": "web",
+                    "envFrom": [{"configMapRef": {"name": "settings"}}],
+                }]},
+            },
+        },
+    })
+}
+
+#[test]
+fn pods_of_a_deployment_and_of_a_rollout_become_ready() {
+    let cluster = ControlPlane::shared();
+    let namespace = cluster.namespace("workloads");
+    let name = namespace.name();
+    cluster.create("ConfigMap", name, &json!({"metadata": {"name": "settings"}, "data": {"LEVEL": "info"}}));
+    for (version, kind, replicas) in [("apps/v1", "Deployment", 2), ("argoproj.io/v1alpha1", "Rollout", 3)] {
+        let manifest = workload(version, kind, replicas);
+        cluster.kubectl(&["apply", "-n", name, "-f", "-"]).stdin(manifest).run().ok();
+    }
+    for (kind, replicas) in [("Deployment", 2), ("Rollout", 3)] {
+        let pods = wait_for(&format!("{replicas} ready pods of the {kind}"), LIMIT, || {
+            let pods = cluster.ready_pods(name, &format!("app={kind}"));
+            if pods.len() == replicas { Ok(pods) } else { Err(format!("{} ready pods", pods.len())) }
+        });
+        assert_eq!(cluster.pod_config(&pods[0]).unwrap().env["web/LEVEL"], "info");
+    }
+    cluster.argo(&["restart", "web", "-n", name]).run().ok();
+    let replica_sets = cluster.list("ReplicaSet", name, "app=Rollout");
+    assert_eq!(replica_sets.len(), 1);
+    assert!(namespace.describe().contains("owner=Rollout/web"), "{}", namespace.describe());
+    cluster.kubectl(&["delete", "rollout", "web", "-n", name]).run().ok();
+    wait_for("the collector to delete the Rollout's ReplicaSet", LIMIT, || {
+        cluster.list("ReplicaSet", name, "app=Rollout").is_empty().then_some(())
+    });
+}
+
+#[test]
+fn service_accounts_and_users_have_the_rights_they_are_given_and_no_more() {
+    let cluster = ControlPlane::shared();
+    let namespace = cluster.namespace("users");
+    let name = namespace.name();
+    cluster.create("ServiceAccount", name, &json!({"metadata": {"name": "robot"}}));
+    let robot = cluster.kubeconfig_for_service_account(name, "robot");
+    let whoami = cluster.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
+    assert_eq!(whoami.kubeconfig(&robot).run().ok(), format!("system:serviceaccount:{name}:robot"));
+    let refusal = cluster.kubectl(&["get", "pods", "-n", name]).kubeconfig(&robot).run().refused();
+    assert!(refusal.contains("forbidden"), "{refusal}");
+
+    let groups = ["developers", "night-shift"];
+    let jane = cluster.api_as(&cluster.kubeconfig_for_user("jane", &groups).unwrap());
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let (code, answer) = jane.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review);
+    assert_eq!(code, 201, "{answer}");
+    let user = &answer["status"]["userInfo"];
+    assert_eq!(user["username"], "jane");
+    assert_eq!(user["groups"], json!(["developers", "night-shift", "system:authenticated"]));
+    assert_eq!(jane.get("/api/v1/secrets").0, 403);
+    assert!(cluster.kubeconfig_for_user("jane", &["a", "b", "c"]).is_err());
+}
+
+#[test]
+fn when_its_owner_is_killed_everything_stops_and_the_state_folder_goes() {
+    // The owner's end is the end of the pipe: `cat` holds it, as a test program would.
+    let mut owner = Command::new("sleep").arg("600").stdout(Stdio::piped()).spawn().unwrap();
+    let (supervisor, state) = serve(owner.stdout.take().unwrap().into());
+    assert_eq!(components(&supervisor).len(), 6);
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    stops(supervisor, &state);
+    assert!(!state.exists(), "the state folder is still there");
+}
+
+#[test]
+fn not_even_a_killed_supervisor_leaves_a_component_behind() {
+    let (mut supervisor, state) = serve(Stdio::piped());
+    supervisor.kill().unwrap();
+    stops(supervisor, &state);
+    // The folder is left, for the next supervisor to remove; it may have done so.
+    let _ = fs::remove_dir_all(state);
+}
+
+#[test]
+fn the_exit_code_of_the_command_is_passed_on() {
+    let script = "kubectl get node node-0 && test -d $CONFREV_CONTROL_PLANE && exit 7";
+    let mut run = Command::new(env!("CARGO_BIN_EXE_controlplane"));
+    let status = run.args(["run", "--", "sh", "-c", script]).status().unwrap();
+    assert_eq!(status.code(), Some(7));
+}
+
+/// Starts a supervisor and returns it with its state folder.
+fn serve(stdin: Stdio) -> (Child, std::path::PathBuf) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_controlplane"));
+    let mut supervisor = command.arg("serve").stdin(stdin).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let facts: Value = serde_json::from_str(&line).unwrap();
+    (supervisor, facts["stateDir"].as_str().unwrap().into())
+}
+
+/// The process ids of the supervisor's children.
+fn components(supervisor: &Child) -> Vec<u32> {
+    let tasks = format!("/proc/{0}/task/{0}/children", supervisor.id());
+    let children = fs::read_to_string(tasks).unwrap();
+    children.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+fn stops(mut supervisor: Child, state: &Path) {
+    let running = |what: &str| {
+        let processes = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+        processes.filter(|line| String::from_utf8_lossy(line).contains(what)).count()
+    };
+    let folder = state.to_str().unwrap();
+    wait_for("the supervisor's end", LIMIT, || supervisor.try_wait().unwrap());
+    wait_for("the components' end", LIMIT, || match running(folder) {
+        0 => Ok(()),
+        left => Err(format!("{left} processes")),
+    });
+    holds_for("no component", Duration::from_millis(300), || {
+        if running(folder) == 0 { Ok(()) } else { Err("some") }
+    });
+}

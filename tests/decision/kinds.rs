@@ -1,0 +1,112 @@
+//! What differs by kind: Secrets beside ConfigMaps, Jobs and CronJobs, Rollouts without a template.
+
+use confrev::{
+    names,
+    resolve::NamespaceFacts,
+    snapshot::{ObjectName, SourceKind},
+    template::revision_of,
+};
+use serde_json::{Value, json};
+
+use super::world::{NAMESPACE, World, annotate, deployment, kind};
+
+fn secret(world: &mut World, secret_type: &str) {
+    let name = ObjectName::new(SourceKind::Secret, "demo");
+    let object = json!({"metadata": {"name": "demo"}, "type": secret_type, "data": {"password": "aHVudGVyMg=="}});
+    world.objects.insert(name, object);
+}
+
+fn with_secrets() -> Value {
+    let mut object = deployment(&[]);
+    let spec = &mut object["spec"]["template"]["spec"];
+    spec["volumes"] = json!([
+        {"name": "s", "secret": {"secretName": "demo"}},
+        {"name": "p", "projected": {"sources": [{"secret": {"name": "demo"}}]}},
+    ]);
+    spec["containers"] = json!([{
+        "name": "c",
+        "env": [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "demo", "key": "password"}}}],
+        "envFrom": [{"secretRef": {"name": "demo"}}],
+    }]);
+    object
+}
+
+const SNAPSHOT: &str = "demo-9aed6f85b6";
+
+#[test]
+fn secrets_are_resolved_in_every_form_where_the_workload_or_its_namespace_asks_for_it() {
+    for (annotation, namespace, resolved) in [
+        (None, false, false),
+        (None, true, true),
+        (Some("true"), false, true),
+        (Some("false"), true, false),
+    ] {
+        let mut world = World::default();
+        world.namespace = NamespaceFacts { enabled: true, secrets: namespace };
+        secret(&mut world, "Opaque");
+        let mut object = with_secrets();
+        if let Some(value) = annotation {
+            annotate(&mut object, names::SECRETS, value);
+        }
+        let text = world.create(&object)["spec"]["template"]["spec"].to_string();
+        let expected = if resolved { 4 } else { 0 };
+        assert_eq!(text.matches(SNAPSHOT).count(), expected, "{annotation:?} {namespace}: {text}");
+        if resolved {
+            let snapshot = &world.objects[&ObjectName::new(SourceKind::Secret, SNAPSHOT)];
+            assert_eq!(snapshot["type"], "Opaque");
+            assert_eq!(snapshot["immutable"], true);
+            assert_eq!(snapshot["data"], json!({"password": "aHVudGVyMg=="}));
+        }
+    }
+}
+
+#[test]
+fn secrets_that_the_platform_writes_are_never_snapshotted() {
+    for secret_type in ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"] {
+        let mut world = World::default();
+        secret(&mut world, secret_type);
+        let mut object = with_secrets();
+        annotate(&mut object, names::SECRETS, "true");
+        assert_eq!(world.create(&object)["spec"], object["spec"], "{secret_type}");
+    }
+}
+
+#[test]
+fn a_job_and_the_jobs_of_a_cronjob_carry_the_revision_by_which_they_are_found() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let revision = revision_of(r#"{"configmaps":{"demo":"demo-3a18d34e26"}}"#);
+    let job = world.review(&kind("Job"), &deployment(&["demo"]), None).object;
+    assert_eq!(job["metadata"]["labels"][names::REVISION], json!(revision));
+    let template = deployment(&["demo"])["spec"]["template"].clone();
+    for (metadata, expected) in [
+        (json!({}), json!({})),
+        (json!({"labels": {"a": "b"}}), json!({"labels": {"a": "b", names::REVISION: revision}})),
+    ] {
+        let cronjob = json!({
+            "metadata": {"name": "c", "namespace": NAMESPACE, "labels": {names::ENABLED: "true"}},
+            "spec": {"suspend": true, "jobTemplate": {"metadata": metadata, "spec": {"template": template}}},
+        });
+        let stored = world.review(&kind("CronJob"), &cronjob, None).object;
+        assert_eq!(stored["spec"]["jobTemplate"]["metadata"], expected);
+        assert_eq!(stored["metadata"]["labels"].get(names::REVISION), None);
+        assert_eq!(world.review(&kind("CronJob"), &stored, Some(&stored)).object, stored);
+        let mut out = stored.clone();
+        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        let left = world.review(&kind("CronJob"), &out, Some(&stored)).object;
+        assert_eq!(left["spec"]["jobTemplate"]["metadata"], cronjob["spec"]["jobTemplate"]["metadata"]);
+    }
+}
+
+#[test]
+fn a_rollout_whose_template_is_elsewhere_says_so_where_that_one_is_not_opted_in() {
+    let mut rollout = deployment(&[]);
+    rollout["spec"] = json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+    for (target, warned) in [(Some(true), false), (Some(false), true), (None, true)] {
+        let mut world = World { target_enabled: target, ..World::default() };
+        let admitted = world.review(&kind("Rollout"), &rollout, None);
+        assert_eq!(admitted.object, rollout);
+        assert_eq!(!admitted.decision.warnings.is_empty(), warned, "{target:?}");
+        assert!(admitted.decision.warnings.iter().all(|text| text.contains("Deployment \"web\"")));
+    }
+}

@@ -1,0 +1,11 @@
+//! The decision, without a cluster: tables and properties over [`confrev::resolve::resolve`].
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "a test ends where something is not as it must be")]
+
+mod forms;
+mod house;
+mod kinds;
+mod properties;
+mod rules;
+mod vectors;
+mod world;

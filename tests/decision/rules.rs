@@ -1,0 +1,446 @@
+//! The rules, in the order of events that users live through.
+
+use confrev::{names, resolve::auto_roll_value, snapshot::DIGITS};
+use serde_json::{Value, json};
+
+use super::world::{World, annotate, annotation, configmap, deployment, kind, template, volume};
+
+fn world(color: &str) -> World {
+    let mut world = World::default();
+    world.set("demo", json!({"color": color}));
+    world
+}
+
+/// What the controller does: a new value of `roll`, and nothing else.
+fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
+    let mut new = stored.clone();
+    annotate(&mut new, names::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
+    world.update(&new, stored)
+}
+
+/// `kubectl argo rollouts undo`: the template alone goes back.
+fn undo(stored: &Value, to: &Value) -> Value {
+    let mut new = stored.clone();
+    new["spec"]["template"] = template(to).clone();
+    new
+}
+
+const BLUE: &str = "demo-3a18d34e26";
+const GREEN: &str = "demo-736a916696";
+
+#[test]
+fn a_change_takes_effect_at_the_poke_and_a_second_poke_changes_nothing() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    assert_eq!(volume(&first, 0), BLUE);
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    assert_eq!(volume(&second, 0), GREEN);
+    let third = poke(&mut world, &second, 2);
+    assert_eq!(template(&third), template(&second));
+    assert_eq!(world.data(BLUE), &json!({"color": "blue"}), "the old content is still there");
+}
+
+#[test]
+fn the_old_content_again_is_the_old_template_again() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    world.set("demo", json!({"color": "blue"}));
+    let third = poke(&mut world, &second, 2);
+    assert_eq!(template(&third), template(&first));
+}
+
+#[test]
+fn an_apply_of_names_in_git_takes_the_present_content() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    // A server-side apply puts the source's name back; `replace` drops all that confrev wrote, too.
+    for keep_metadata in [true, false] {
+        let mut new = if keep_metadata { first.clone() } else { deployment(&["demo"]) };
+        new["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!("demo");
+        assert_eq!(volume(&world.update(&new, &first), 0), GREEN);
+    }
+}
+
+#[test]
+fn an_apply_without_a_change_is_the_stored_object_again() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    assert_eq!(world.update(&first, &first), first);
+    assert_eq!(world.update(&deployment(&["demo"]), &first), first);
+}
+
+#[test]
+fn an_undo_stays_until_the_source_changes_again() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    assert_eq!(volume(&undone, 0), BLUE);
+    // An image change, a poke for another reason: it stays.
+    let mut new = undone.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    let changed = world.update(&new, &undone);
+    assert_eq!(volume(&changed, 0), BLUE);
+    assert_eq!(volume(&poke(&mut world, &changed, 2), 0), BLUE);
+    world.set("demo", json!({"color": "red"}));
+    assert_eq!(volume(&poke(&mut world, &changed, 3), 0), "demo-354d33e656");
+}
+
+#[test]
+fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    // `kubectl rollout undo` of a Deployment replaces the workload's annotations, too.
+    let mut new = undo(&second, &first);
+    new["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
+    let undone = world.update(&new, &second);
+    assert_eq!(volume(&undone, 0), BLUE);
+    assert_eq!(
+        annotation(&undone["metadata"], names::SEEN),
+        annotation(&second["metadata"], names::SEEN),
+        "the present content counts as seen"
+    );
+    assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
+}
+
+#[test]
+fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let first = world.create(&deployment(&["demo", "other"]));
+    let other = volume(&first, 1).to_owned();
+    // A person takes the newest of `demo`; `other` changes, and is undone: a pin.
+    world.set("demo", json!({"color": "green"}));
+    let mut new = first.clone();
+    annotate(&mut new, names::ROLL, "by-hand");
+    let second = world.update(&new, &first);
+    world.set("other", json!({"n": "2"}));
+    let third = poke(&mut world, &second, 1);
+    assert_ne!(volume(&third, 1), other);
+    let mut back = undo(&third, &second);
+    back["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
+    let pinned = world.update(&back, &third);
+    assert_eq!((volume(&pinned, 0), volume(&pinned, 1)), (GREEN, other.as_str()));
+    // Further back, by an undo that restores all annotations, `roll` of another value among them.
+    let mut back = undo(&pinned, &first);
+    back["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
+    annotate(&mut back, names::ROLL, "an-older-value");
+    let undone = world.update(&back, &pinned);
+    assert_eq!((volume(&undone, 0), volume(&undone, 1)), (BLUE, other.as_str()));
+}
+
+#[test]
+fn a_change_of_one_source_leaves_the_pin_of_another_alone() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let first = world.create(&deployment(&["demo", "other"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    world.set("other", json!({"n": "2"}));
+    let rolled = poke(&mut world, &undone, 2);
+    assert_eq!(volume(&rolled, 0), BLUE, "pinned");
+    assert_ne!(volume(&rolled, 1), volume(&undone, 1), "rolled");
+}
+
+#[test]
+fn a_person_leaves_a_pin_with_a_new_value_of_roll() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    let mut new = undone.clone();
+    annotate(&mut new, names::ROLL, "now please");
+    assert_eq!(volume(&world.update(&new, &undone), 0), GREEN);
+}
+
+#[test]
+fn a_pending_roll_goes_along_with_another_change() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let mut new = first.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    assert_eq!(volume(&world.update(&new, &first), 0), GREEN);
+}
+
+#[test]
+fn a_pending_roll_is_not_lost_when_a_volume_is_renamed() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let mut new = first.clone();
+    new["spec"]["template"]["spec"]["volumes"][0]["name"] = json!("renamed");
+    assert_eq!(volume(&world.update(&new, &first), 0), GREEN);
+}
+
+#[test]
+fn without_track_only_an_apply_or_a_person_moves_it() {
+    let mut world = world("blue");
+    let mut object = deployment(&["demo"]);
+    annotate(&mut object, names::TRACK, "false");
+    let first = world.create(&object);
+    world.set("demo", json!({"color": "green"}));
+    let mut new = first.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    let second = world.update(&new, &first);
+    assert_eq!(volume(&second, 0), BLUE);
+    assert_eq!(volume(&poke(&mut world, &second, 1), 0), BLUE);
+    assert_eq!(volume(&world.update(&object, &second), 0), GREEN, "applied");
+    let mut new = second.clone();
+    annotate(&mut new, names::ROLL, "x");
+    assert_eq!(volume(&world.update(&new, &second), 0), GREEN, "asked for");
+}
+
+#[test]
+fn keys_that_nobody_reads_make_no_new_template() {
+    let mut world = World::default();
+    world.set("demo", json!({"read": "1", "unread": "1"}));
+    let mut object = deployment(&[]);
+    object["spec"]["template"]["spec"]["containers"][0]["env"] = json!([
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "read"}}}]);
+    let first = world.create(&object);
+    world.set("demo", json!({"read": "1", "unread": "2"}));
+    let poked = poke(&mut world, &first, 1);
+    assert_eq!(template(&poked), template(&first));
+    assert_ne!(poked["metadata"]["annotations"][names::SEEN], first["metadata"]["annotations"][names::SEEN]);
+    assert_eq!(template(&world.update(&object, &poked)), template(&first), "a later apply makes none either");
+    world.set("demo", json!({"read": "2", "unread": "2"}));
+    assert_ne!(template(&poke(&mut world, &poked, 2)), template(&first));
+    // Once some reference takes the whole, every key counts.
+    let mut whole = object.clone();
+    whole["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
+        json!([{"configMapRef": {"name": "demo"}}]);
+    let whole = world.create(&whole);
+    world.set("demo", json!({"read": "2", "unread": "3"}));
+    assert_ne!(template(&poke(&mut world, &whole, 3)), template(&whole));
+}
+
+#[test]
+fn a_source_that_does_not_exist_is_told_and_resolved_when_it_comes() {
+    let mut world = World::default();
+    let admitted = world.admit(&deployment(&["demo"]), None);
+    assert_eq!(admitted.object, deployment(&["demo"]));
+    assert_eq!(
+        admitted.decision.warnings,
+        [
+            "ConfigMap \"demo\" does not exist in namespace \"ns\": pods that refer to it do not start until it does"
+        ]
+    );
+    world.set("demo", json!({"color": "blue"}));
+    assert_eq!(volume(&poke(&mut world, &admitted.object, 1), 0), BLUE);
+}
+
+#[test]
+fn what_is_missing_is_told_refused_or_passed_over_as_asked() {
+    let mut world = world("blue");
+    let mut object = deployment(&["gone"]);
+    object["spec"]["template"]["spec"]["containers"][0]["env"] = json!([
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "nokey"}}},
+        {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "nokey2", "optional": true}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "gone2", "key": "k", "optional": true}}},
+    ]);
+    let warned = world.admit(&object, None).decision.warnings;
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(warned[1].contains("ConfigMap \"demo\" has no key \"nokey\""), "{warned:?}");
+    annotate(&mut object, names::MISSING, "allow");
+    assert!(world.admit(&object, None).decision.warnings.is_empty());
+    annotate(&mut object, names::MISSING, "deny");
+    let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+    for part in
+        ["Deployment \"web\"", "ConfigMap \"gone\"", "ConfigMap \"demo\"", "\"nokey\"", names::MISSING]
+    {
+        assert!(denial.contains(part), "{denial} names {part}");
+    }
+}
+
+#[test]
+fn a_source_that_is_gone_leaves_its_users_on_the_snapshot_they_have() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.remove("demo");
+    let mut new = first.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    let admitted = world.admit(&new, Some(&first));
+    assert_eq!(volume(&admitted.object, 0), BLUE);
+    assert_eq!(
+        admitted.decision.warnings,
+        ["ConfigMap \"demo\" is gone: its references keep the snapshot \"demo-3a18d34e26\""]
+    );
+    // The same by the name in Git.
+    assert_eq!(volume(&world.update(&deployment(&["demo"]), &admitted.object), 0), BLUE);
+    // Back with the same content, nothing rolls; with another, it does.
+    world.set("demo", json!({"color": "blue"}));
+    assert_eq!(template(&poke(&mut world, &first, 1)), template(&first));
+    world.set("demo", json!({"color": "green"}));
+    assert_eq!(volume(&poke(&mut world, &first, 2), 0), GREEN);
+}
+
+#[test]
+fn a_name_taken_by_another_object_makes_a_longer_name() {
+    let foreign = json!({"metadata": {"name": BLUE}, "data": {"color": "blue"}, "immutable": true});
+    let mut forged = foreign.clone();
+    forged["metadata"]["labels"] = json!({names::MANAGED_BY: names::MANAGER, names::SOURCE: "demo"});
+    forged["metadata"]["annotations"] = json!({
+        names::SOURCE_NAME: "demo",
+        names::DIGEST: "sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f"});
+    forged["data"] = json!({"color": "evil"});
+    let mut going = forged.clone();
+    going["data"] = json!({"color": "blue"});
+    let sound = going.clone();
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut mutable = sound.clone();
+    mutable.as_object_mut().unwrap().remove("immutable");
+    for (why, object) in
+        [("foreign", &foreign), ("forged", &forged), ("going", &going), ("mutable", &mutable)]
+    {
+        let mut world = world("blue");
+        world.set_object(BLUE, object.clone());
+        let stored = world.create(&deployment(&["demo"]));
+        assert_eq!(volume(&stored, 0), "demo-3a18d34e262fc4b7", "{why}");
+        assert_eq!(world.objects[&configmap(BLUE)], *object, "{why}: untouched");
+        assert_eq!(world.data("demo-3a18d34e262fc4b7"), &json!({"color": "blue"}));
+    }
+    let mut world = world("blue");
+    world.set_object(BLUE, sound);
+    assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), BLUE, "a sound one is taken");
+    assert_eq!(DIGITS[1], 16);
+}
+
+#[test]
+fn labels_and_annotations_that_exclude_leave_references_as_written() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let mut object = deployment(&["demo", "other"]);
+    annotate(&mut object, names::EXCLUDE, "other");
+    let stored = world.create(&object);
+    assert_eq!((volume(&stored, 0), volume(&stored, 1)), (BLUE, "other"));
+    for enabled in ["false", "bind"] {
+        let mut world = world.clone();
+        world.labelled("demo", enabled);
+        let written = world.create(&deployment(&["demo"]));
+        assert_eq!(volume(&written, 0), "demo");
+        // What was rewritten before goes back to the name that the user wrote.
+        assert_eq!(volume(&poke(&mut world, &stored, 1), 0), "demo");
+    }
+}
+
+#[test]
+fn opting_out_restores_the_names_and_takes_back_all_that_was_written() {
+    let mut world = world("blue");
+    let original = deployment(&["demo"]);
+    let stored = world.create(&original);
+    for label in [Some("false"), None] {
+        let mut new = poke(&mut world, &stored, 1);
+        let mut expected = original.clone();
+        if let Some(value) = label {
+            new["metadata"]["labels"][names::ENABLED] = json!(value);
+            expected["metadata"]["labels"][names::ENABLED] = json!(value);
+        } else {
+            new["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
+            expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
+        }
+        expected["metadata"]["annotations"] = json!({});
+        expected["spec"]["template"]["metadata"]["annotations"] = json!({});
+        assert_eq!(world.update(&new, &stored), expected);
+    }
+}
+
+#[test]
+fn a_namespace_gives_the_label_and_takes_it_back_but_a_workloads_own_wins() {
+    let mut world = world("blue");
+    let mut bare = deployment(&["demo"]);
+    bare["metadata"].as_object_mut().unwrap().remove("labels");
+    assert_eq!(world.create(&bare), bare, "nothing opts it in");
+    world.namespace.enabled = true;
+    let stored = world.create(&bare);
+    assert_eq!(stored["metadata"]["labels"][names::ENABLED], "true");
+    assert_eq!(volume(&stored, 0), BLUE);
+    let mut out = bare.clone();
+    out["metadata"]["labels"] = json!({names::ENABLED: "false"});
+    assert_eq!(world.create(&out), out, "its own label wins");
+    let own = world.create(&deployment(&["demo"]));
+    world.namespace.enabled = false;
+    let left = poke(&mut world, &stored, 1);
+    assert_eq!(left["metadata"]["labels"].get(names::ENABLED), None);
+    assert_eq!(volume(&left, 0), "demo");
+    assert_eq!(volume(&poke(&mut world, &own, 1), 0), BLUE, "its own label stays");
+    // An applier that states the label makes it the workload's own.
+    let mut stated = stored.clone();
+    stated["metadata"]["managedFields"] =
+        json!([{"fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}}]);
+    assert_eq!(volume(&world.update(&stated, &stored), 0), BLUE);
+}
+
+#[test]
+fn a_malformed_value_is_refused_with_the_annotation_the_value_and_what_is_allowed() {
+    let mut world = world("blue");
+    for (key, value, allowed) in [
+        (names::TRACK, "yes", "\"true\" or \"false\""),
+        (names::SECRETS, "1", "\"true\" or \"false\""),
+        (names::MISSING, "fail", "\"warn\", \"deny\" or \"allow\""),
+        (names::MIN_INTERVAL, "10", "a duration"),
+        (names::EXCLUDE, "a b", "names of ConfigMaps"),
+    ] {
+        let mut object = deployment(&["demo"]);
+        annotate(&mut object, key, value);
+        let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+        for part in ["Deployment \"web\"", key, &format!("{value:?}"), allowed] {
+            assert!(denial.contains(part), "{denial} says {part}");
+        }
+    }
+    let mut object = deployment(&["demo"]);
+    object["metadata"]["labels"][names::ENABLED] = json!("True");
+    let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+    assert!(denial.contains(names::ENABLED) && denial.contains("\"True\""), "{denial}");
+}
+
+#[test]
+fn a_copy_stays_on_its_snapshot_here_and_takes_the_present_content_elsewhere() {
+    let mut world = world("blue");
+    let stored = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let mut copy = stored.clone();
+    copy["metadata"]["name"] = json!("copy");
+    assert_eq!(volume(&world.create(&copy), 0), BLUE);
+    let mut elsewhere = World::default();
+    elsewhere.set("demo", json!({"color": "green"}));
+    assert_eq!(volume(&elsewhere.create(&copy), 0), GREEN);
+}
+
+#[test]
+fn two_snapshots_of_one_source_are_both_named_in_sources_and_move_on_together() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let mut new = second.clone();
+    let pinned = json!({"name": "old", "configMap": {"name": BLUE}});
+    new["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap().push(pinned);
+    let both = world.update(&new, &second);
+    assert_eq!((volume(&both, 0), volume(&both, 1)), (GREEN, BLUE));
+    let sources = annotation(&template(&both)["metadata"], names::SOURCES);
+    assert_eq!(sources, json!({"configmaps": {"demo": GREEN, BLUE: BLUE}}));
+    assert_eq!(world.update(&both, &both), both);
+    world.set("demo", json!({"color": "red"}));
+    let moved = poke(&mut world, &both, 2);
+    assert_eq!((volume(&moved, 0), volume(&moved, 1)), ("demo-354d33e656", "demo-354d33e656"));
+}
+
+#[test]
+fn a_stored_job_is_left_alone() {
+    let mut world = world("blue");
+    let job = kind("Job");
+    let stored = world.review(&job, &deployment(&["demo"]), None).object;
+    assert_eq!(volume(&stored, 0), BLUE);
+    world.set("demo", json!({"color": "green"}));
+    assert_eq!(world.review(&job, &stored, Some(&stored)).object, stored);
+}

@@ -1,0 +1,172 @@
+//! Objects of one namespace in memory, and admission as the webhook does it: facts on demand, snapshots before the object.
+
+use std::collections::BTreeMap;
+
+use confrev::{
+    kinds::{Kinds, WorkloadKind},
+    names,
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
+    snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
+};
+use serde_json::{Value, json};
+
+/// The namespace of everything here.
+pub(crate) const NAMESPACE: &str = "ns";
+
+/// ConfigMaps and Secrets by name.
+#[derive(Clone, Default)]
+pub(crate) struct World {
+    pub objects: BTreeMap<ObjectName, Value>,
+    pub namespace: NamespaceFacts,
+    pub target_enabled: Option<bool>,
+}
+
+/// What admission made of an object.
+pub(crate) struct Admitted {
+    pub object: Value,
+    pub decision: Decision,
+}
+
+pub(crate) fn kind(name: &str) -> WorkloadKind {
+    Kinds::default().iter().find(|kind| kind.kind == name).unwrap().clone()
+}
+
+pub(crate) fn configmap(name: &str) -> ObjectName {
+    ObjectName::new(SourceKind::ConfigMap, name)
+}
+
+impl World {
+    /// Sets the content of a ConfigMap.
+    pub(crate) fn set(&mut self, name: &str, data: Value) {
+        self.set_object(
+            name,
+            json!({"metadata": {"name": name, "uid": format!("uid-{name}")}, "data": data}),
+        );
+    }
+
+    pub(crate) fn set_object(&mut self, name: &str, object: Value) {
+        self.objects.insert(configmap(name), object);
+    }
+
+    pub(crate) fn labelled(&mut self, name: &str, enabled: &str) {
+        let object = self.objects.get_mut(&configmap(name)).unwrap();
+        object["metadata"]["labels"] = json!({names::ENABLED: enabled});
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.objects.remove(&configmap(name));
+    }
+
+    pub(crate) fn data(&self, name: &str) -> &Value {
+        &self.objects[&configmap(name)]["data"]
+    }
+
+    /// Admits a creation or an update of a Deployment; panics where it is refused.
+    pub(crate) fn admit(&mut self, new: &Value, old: Option<&Value>) -> Admitted {
+        let admitted = self.review(&kind("Deployment"), new, old);
+        assert_eq!(admitted.decision.denial, None);
+        admitted
+    }
+
+    /// Admits a creation, and answers with the object as it is stored.
+    pub(crate) fn create(&mut self, new: &Value) -> Value {
+        self.admit(new, None).object
+    }
+
+    /// Admits an update, and answers with the object as it is stored.
+    pub(crate) fn update(&mut self, new: &Value, old: &Value) -> Value {
+        self.admit(new, Some(old)).object
+    }
+
+    /// Admission of any kind, refusals included.
+    pub(crate) fn review(&mut self, kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Admitted {
+        let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
+        let request = Request {
+            namespace: NAMESPACE,
+            secrets: true,
+            new: Workload::parse(kind, &new_text).unwrap(),
+            old: old_text.as_ref().map(|text| Workload::parse(kind, text).unwrap()),
+        };
+        let decision = self.decide(&request);
+        let mut object = new.clone();
+        if decision.denial.is_none() {
+            self.take(&decision);
+            json_patch::patch(&mut object, &decision.patch).unwrap();
+        }
+        Admitted { object, decision }
+    }
+
+    fn decide(&self, request: &Request<'_>) -> Decision {
+        let mut facts = Facts::default();
+        for _ in 0..12 {
+            match resolve(request, &facts) {
+                Outcome::Decided(decision) => return decision,
+                Outcome::Needs(needs) => {
+                    assert!(!needs.is_empty(), "a decision that needs something says what");
+                    for need in needs {
+                        match need {
+                            Need::Namespace => facts.set_namespace(self.namespace),
+                            Need::Target(_) => facts.set_target(self.target_enabled),
+                            Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
+                        }
+                    }
+                }
+            }
+        }
+        panic!("no decision after 12 rounds");
+    }
+
+    fn observe(&self, name: &ObjectName) -> Option<Observed> {
+        let object = self.objects.get(name)?;
+        Some(Observed::read(name.kind, object.to_string().into_bytes()).unwrap())
+    }
+
+    /// Creates the snapshots that a decision asks for.
+    fn take(&mut self, decision: &Decision) {
+        for ensure in &decision.ensure {
+            let source = self.objects[&ensure.source].to_string();
+            let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
+            let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+            let json =
+                snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[]).unwrap();
+            let before = self.objects.insert(name.clone(), serde_json::from_slice(&json).unwrap());
+            assert!(before.is_none(), "{name} was there: a snapshot never takes another object's place");
+        }
+    }
+}
+
+/// An opted-in Deployment with one volume of each ConfigMap named.
+pub(crate) fn deployment(configmaps: &[&str]) -> Value {
+    let volumes: Vec<_> = configmaps
+        .iter()
+        .map(|name| json!({"name": format!("v-{name}"), "configMap": {"name": name}}))
+        .collect();
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": NAMESPACE, "labels": {names::ENABLED: "true"}},
+        "spec": {"replicas": 1, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "i:1"}], "volumes": volumes},
+        }},
+    })
+}
+
+pub(crate) fn annotate(object: &mut Value, key: &str, value: &str) {
+    object["metadata"].as_object_mut().unwrap().entry("annotations").or_insert_with(|| json!({}))[key] =
+        json!(value);
+}
+
+/// The name in the volume at `index`.
+pub(crate) fn volume(object: &Value, index: usize) -> &str {
+    object["spec"]["template"]["spec"]["volumes"][index]["configMap"]["name"].as_str().unwrap()
+}
+
+pub(crate) fn template(object: &Value) -> &Value {
+    &object["spec"]["template"]
+}
+
+/// The map in one of the template's own annotations or one of the workload's.
+pub(crate) fn annotation(object: &Value, key: &str) -> Value {
+    object["annotations"][key].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+}

@@ -1,0 +1,196 @@
+//! What a client may hold on to, and how the server stops.
+use std::sync::Arc;
+use std::time::Duration;
+
+use confrev::admission::server::Limits;
+use confrev::telemetry::{Metrics, Readiness};
+use confrev::tls::Source;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::client::{Held, Made, Server, connect, get_http1, wide};
+use crate::mount::Mount;
+use crate::{LIMIT, until};
+
+fn tls(pair: &Made) -> Arc<ServerConfig> {
+    let condition = Readiness::new().register("serving certificate");
+    let mount = Mount::new(&pair.files());
+    Source::files(mount.dir(), Metrics::new(), condition).unwrap().server_config()
+}
+
+async fn start(limits: Limits) -> (Made, Server) {
+    let pair = Made::new();
+    let server = Server::start(tls(&pair), limits).await;
+    (pair, server)
+}
+
+/// Done when the server has closed the connection, whatever it said before.
+async fn closed(stream: &mut (impl AsyncReadExt + Unpin)) {
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(LIMIT, stream.read_to_end(&mut rest)).await.expect("the server closes");
+}
+
+#[tokio::test]
+async fn garbage_and_plain_http_end_their_own_connection_only() {
+    let (pair, server) = start(wide()).await;
+    let held = Held::new(server.address, &pair.certificate).await;
+    for bytes in
+        [&b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"[..], &[0xff; 4096], &[22, 3, 1, 0, 4, 1, 0, 0, 0]]
+    {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        closed(&mut stream).await;
+    }
+    assert_eq!(held.get("/").await.unwrap().1, "ok");
+    assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
+}
+
+#[tokio::test]
+async fn a_handshake_or_a_head_that_does_not_come_is_not_waited_for() {
+    let limits = Limits {
+        handshake: Duration::from_millis(100),
+        header: Duration::from_millis(100),
+        drain: Duration::from_millis(100),
+        ..wide()
+    };
+    let (_, server) = start(limits).await;
+    closed(&mut TcpStream::connect(server.address).await.unwrap()).await;
+
+    let (pair, server) = start(Limits { handshake: LIMIT, ..limits }).await;
+    let mut stream =
+        connect(server.address, pair.certificate.as_bytes(), "localhost", b"http/1.1").await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: loc").await.unwrap();
+    closed(&mut stream).await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_and_busy_ones_are_not() {
+    let limits = Limits { idle: Duration::from_millis(200), ..wide() };
+    let (pair, server) = start(limits).await;
+    let (busy, idle) = (
+        Held::new(server.address, &pair.certificate).await,
+        Held::new(server.address, &pair.certificate).await,
+    );
+    let (answer, ()) = tokio::join!(busy.get("/held"), async {
+        idle.closed().await;
+        server.release.notify_one();
+    });
+    assert_eq!(answer.unwrap().1, "held");
+    busy.closed().await;
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_answered_so() {
+    let (pair, server) = start(Limits { request: Duration::from_millis(50), ..wide() }).await;
+    let held = Held::new(server.address, &pair.certificate).await;
+    assert_eq!(held.get("/held").await.unwrap().0.as_u16(), 503);
+    assert_eq!(held.get("/").await.unwrap().1, "ok");
+}
+
+#[tokio::test]
+async fn a_head_beyond_the_limit_is_refused() {
+    let (pair, server) = start(wide()).await;
+    let path = format!("/{}", "x".repeat(40 * 1024));
+    let held = Held::new(server.address, &pair.certificate).await;
+    assert!(held.get(&path).await.err_or(|(status, _)| status.is_client_error()));
+    let answer = get_http1(server.address, &pair.certificate, &path).await;
+    assert!(answer.err_or(|(status, _)| status.is_client_error()));
+    assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
+}
+
+/// As `Result::is_err`, or a value that says as much.
+trait ErrOr<T> {
+    fn err_or(self, also: impl FnOnce(T) -> bool) -> bool;
+}
+
+impl<T, E> ErrOr<T> for Result<T, E> {
+    fn err_or(self, also: impl FnOnce(T) -> bool) -> bool {
+        self.map_or(true, also)
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_and_busy_ones_do_not() {
+    let (pair, server) = start(Limits { connections: 3, ..wide() }).await;
+    let (useful, busy) = (
+        Held::new(server.address, &pair.certificate).await,
+        Held::new(server.address, &pair.certificate).await,
+    );
+    assert_eq!(useful.get("/").await.unwrap().1, "ok");
+    let begun = server.begun.clone();
+    let (answer, ()) = tokio::join!(busy.get("/held"), async {
+        begun.notified().await;
+        for _ in 0..20 {
+            // None of these says a word; each takes the place of the one before.
+            TcpStream::connect(server.address).await.unwrap();
+        }
+        let mut silent = TcpStream::connect(server.address).await.unwrap();
+        assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
+        closed(&mut silent).await;
+        assert_eq!(useful.get("/").await.unwrap().1, "ok", "the one that was of use before is still there");
+        server.release.notify_one();
+    });
+    assert_eq!(answer.unwrap().1, "held");
+}
+
+#[tokio::test]
+async fn when_all_are_busy_a_new_connection_waits_for_its_turn() {
+    let (pair, server) = start(Limits { connections: 1, ..wide() }).await;
+    let busy = Held::new(server.address, &pair.certificate).await;
+    let answered = async {
+        let answer = busy.get("/held").await.unwrap();
+        // Idle now, it has to make room.
+        busy.closed().await;
+        answer
+    };
+    let next = async {
+        server.begun.notified().await;
+        let next = get_http1(server.address, &pair.certificate, "/");
+        let release = async {
+            // Right in any order; these turns make it likely that the new connection is waiting by then.
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            server.release.notify_one();
+        };
+        tokio::join!(next, release).0.unwrap()
+    };
+    let (held, next) = tokio::join!(answered, next);
+    assert_eq!((held.1.as_str(), next.1.as_str()), ("held", "ok"));
+}
+
+#[tokio::test]
+async fn a_stop_answers_what_is_in_flight_and_takes_nothing_new() {
+    let (pair, mut server) = start(wide()).await;
+    let (busy, idle) = (
+        Held::new(server.address, &pair.certificate).await,
+        Held::new(server.address, &pair.certificate).await,
+    );
+    let (begun, release) = (server.begun.clone(), server.release.clone());
+    let answer = tokio::spawn(async move {
+        let answer = busy.get("/held").await;
+        busy.closed().await;
+        answer
+    });
+    begun.notified().await;
+    server.stop();
+    idle.closed().await;
+    let address = server.address;
+    until("no new connection", async || TcpStream::connect(address).await.is_err().then_some(())).await;
+    release.notify_one();
+    assert_eq!(answer.await.unwrap().unwrap().1, "held");
+    assert_eq!(server.stopped().await.cut, 0);
+}
+
+#[tokio::test]
+async fn a_stop_cuts_what_does_not_end() {
+    let (pair, mut server) = start(Limits { drain: Duration::from_millis(200), ..wide() }).await;
+    let busy = Held::new(server.address, &pair.certificate).await;
+    let begun = server.begun.clone();
+    let answer = tokio::spawn(async move { busy.get("/held").await });
+    begun.notified().await;
+    server.stop();
+    assert_eq!(server.stopped().await.cut, 1);
+    assert!(answer.await.unwrap().is_err());
+}

@@ -1,0 +1,33 @@
+//! TLS over real sockets: rotation, kinds of keys, limits of the server, and, on the real control plane, the authority
+//! that replicas share.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+mod client;
+mod cluster;
+mod files;
+mod limits;
+mod mount;
+
+use std::time::Duration;
+
+/// Longer than anything here should take, on a machine that is busy.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Waits until `look` finds what is meant by `what`.
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            match look().await {
+                Some(found) => return found,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, found).await.unwrap_or_else(|_| panic!("waited {LIMIT:?} for: {what}"))
+}
+
+/// The value of a metric, by its name with labels, in OpenMetrics text.
+fn metric(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().unwrap())
+}
