@@ -1,6 +1,6 @@
 //! The kinds of workloads that confrev knows: where each keeps its pod template, and what its revisions are.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 /// A kind of workload, by group, version, resource and the path of its pod template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ impl WorkloadKind {
 
     /// `group/version`.
     pub fn api_version(&self) -> String {
-        format!("{}/{}", self.group, self.version)
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// The JSON pointer of the pod template.
@@ -88,6 +88,28 @@ impl WorkloadKind {
         self.template
             .iter()
             .fold(String::new(), |path, field| path + "/" + &crate::names::pointer_token(field))
+    }
+}
+
+/// A kind that was not written as `GROUP/VERSION/RESOURCE/KIND=PATH`.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write it as GROUP/VERSION/RESOURCE/KIND=PATH, such as apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template")]
+pub struct KindFormatError;
+
+impl FromStr for WorkloadKind {
+    type Err = KindFormatError;
+
+    /// Reads `GROUP/VERSION/RESOURCE/KIND=PATH`; the path is of field names with dots between.
+    fn from_str(text: &str) -> Result<Self, KindFormatError> {
+        let (names, path) = text.split_once('=').ok_or(KindFormatError)?;
+        let [group, version, plural, kind] = names.split('/').collect::<Vec<_>>()[..] else { return Err(KindFormatError) };
+        let path: Vec<_> = path.split('.').collect();
+        let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let is_group = group.split('.').all(|label| label.split('-').all(is_word));
+        if !is_group || ![version, plural, kind].into_iter().chain(path.iter().copied()).all(is_word) {
+            return Err(KindFormatError);
+        }
+        Ok(Self::builtin(group, version, kind, plural, &path, true))
     }
 }
 
@@ -122,9 +144,14 @@ impl Kinds {
         self.0.iter()
     }
 
-    /// Adds a kind of the configuration.
-    pub fn add(&mut self, kind: WorkloadKind) {
-        self.0.push(kind);
+    /// The built-in kinds and those of the configuration, which take a built-in one's place where they name it.
+    pub fn with(more: &[WorkloadKind]) -> Self {
+        let mut kinds = Self::default();
+        for kind in more {
+            kinds.0.retain(|known| (&known.group, &known.plural) != (&kind.group, &kind.plural));
+            kinds.0.push(kind.clone());
+        }
+        kinds
     }
 
     /// The kind of a group and resource, whatever its version.
@@ -136,5 +163,21 @@ impl Kinds {
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&WorkloadKind> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         self.0.iter().find(|known| known.group == group && known.kind == kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_read_as_it_is_written_in_the_configuration() {
+        let kind: WorkloadKind = "apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template".parse().unwrap();
+        assert_eq!(kind.api_version(), "apps.kruise.io/v1alpha1");
+        assert_eq!(kind.template_pointer(), "/spec/template");
+        assert_eq!(Kinds::with(&[kind]).by_resource("apps.kruise.io", "clonesets").unwrap().kind, "CloneSet");
+        for text in ["", "a/v1/bs/B", "a/v1/bs=spec", "a/v1/bs/B=", "a/v1/bs/B=x..y", "a b/v1/bs/B=x", "a/v1/bs/B/C=x"] {
+            assert_eq!(text.parse::<WorkloadKind>(), Err(KindFormatError), "{text}");
+        }
     }
 }

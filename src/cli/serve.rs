@@ -10,7 +10,7 @@ use crate::{
     admission::{self, server},
     cluster::{self, IdentityError, KubeApi, Lease},
     controller::{self, Leadership, Shared, State},
-    kinds::Kinds,
+    kinds::{Kinds, WorkloadKind},
     resolve::parse_duration,
     telemetry::{self, Metrics, Readiness, log},
     tls::{self, WebhookUrl, webhooks},
@@ -56,6 +56,9 @@ pub(super) struct Options {
     /// Snapshot Secrets of the workloads that ask for it. Without this no Secret is ever read, and none needs be readable.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
+    /// A further kind of workload: where its pod template is. May be given more than once.
+    #[arg(long = "kind", env = "CONFREV_KIND", value_name = "GROUP/VERSION/RESOURCE/KIND=PATH", value_delimiter = ',')]
+    kinds: Vec<WorkloadKind>,
     /// The form of the log, on standard error.
     #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
     log_format: log::Format,
@@ -135,7 +138,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let keepers =
         [tokio::spawn(async move { kept.run().await }), tokio::spawn(async move { keeper.run().await })];
 
-    let kinds = Arc::new(Kinds::default());
+    let kinds = Arc::new(Kinds::with(&options.kinds));
     let config = controller::Config {
         settle: options.settle,
         orphan_grace: options.orphan_grace,

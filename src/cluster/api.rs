@@ -201,13 +201,16 @@ impl Api for KubeApi {
     async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
         let path = format!("/api/v1/namespaces/{namespace}");
         let bytes = match self.get(path.clone()).await {
-            Err(error) if error.is_not_found() => return Ok(NamespaceFacts::default()),
+            Err(error) if error.is_not_found() => {
+                return Ok(NamespaceFacts { terminating: true, ..NamespaceFacts::default() });
+            }
             other => other?,
         };
         let value: Value = parse(&bytes, &path)?;
         Ok(NamespaceFacts {
             enabled: value["metadata"]["labels"][names::ENABLED] == "true",
             secrets: value["metadata"]["annotations"][names::SECRETS] == "true",
+            terminating: value["metadata"].get("deletionTimestamp").is_some(),
         })
     }
 

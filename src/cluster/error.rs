@@ -18,6 +18,12 @@ pub enum ApiError {
         /// The verb and the path.
         what: String,
     },
+    /// The namespace is going away, and takes no new objects.
+    #[error("{what}: the namespace is being terminated")]
+    Terminating {
+        /// The verb and the path.
+        what: String,
+    },
     /// The API server refused.
     #[error("{what}: {code}: {message}")]
     Refused {
@@ -62,6 +68,20 @@ impl ApiError {
         struct Status {
             #[serde(default)]
             message: String,
+            #[serde(default)]
+            details: Option<Details>,
+        }
+
+        #[derive(Deserialize)]
+        struct Details {
+            #[serde(default)]
+            causes: Vec<Cause>,
+        }
+
+        #[derive(Deserialize)]
+        struct Cause {
+            #[serde(default)]
+            reason: String,
         }
 
         match status {
@@ -69,6 +89,11 @@ impl ApiError {
             StatusCode::CONFLICT => Self::Conflict { what },
             _ => {
                 let parsed: Result<Status, _> = serde_json::from_slice(body);
+                let details = parsed.as_ref().ok().and_then(|status| status.details.as_ref());
+                let mut causes = details.into_iter().flat_map(|details| &details.causes);
+                if causes.any(|cause| cause.reason == "NamespaceTerminating") {
+                    return Self::Terminating { what };
+                }
                 let message = parsed.map_or_else(|_| status.to_string(), |status| status.message);
                 Self::Refused { what, code: status.as_u16(), message }
             }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Action, Name, Outcome};
 use crate::{
-    cluster::{Api, ApiError, Created, Owner, Version, WorkloadKey, ensure_snapshot},
+    cluster::{Api, ApiError, Created, Owner, Version, ensure_snapshot},
     resolve::{Ensure, Observed},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
 };
@@ -32,9 +32,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         }
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
         Action::OptIn(namespace) => {
-            for (workload, resource_version) in api.unlabelled(&namespace).await? {
-                opt_in(api, &workload, &resource_version, now).await?;
-            }
+            opt_in(api, &namespace, now).await?;
             Ok(Outcome::Done)
         }
     }
@@ -95,6 +93,9 @@ async fn restore<A: Api>(
         DIGITS.iter().any(|digits| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name)
     });
     let Some(content) = fits else {
+        if api.namespace(&snapshot.namespace).await?.terminating {
+            return Ok(());
+        }
         tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
              pods of the revisions that refer to it do not start");
         return Ok(());
@@ -127,15 +128,17 @@ async fn sweep<A: Api>(
     Ok(Outcome::Done)
 }
 
-/// Lets admission take up one workload; one that changed meanwhile was admitted anew by that.
-async fn opt_in<A: Api>(
-    api: &A,
-    workload: &WorkloadKey,
-    resource_version: &str,
-    now: Timestamp,
-) -> Result<(), ApiError> {
-    match api.poke(workload, resource_version, now).await {
-        Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
-        other => other.map(|_| ()),
+/// Lets admission take up the workloads of a namespace that it does not know yet. One that changed in the meantime did not
+/// necessarily pass admission (its status may have changed), so it is an error that has the whole looked at again.
+async fn opt_in<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
+    let mut again = Ok(());
+    for (workload, resource_version) in api.unlabelled(namespace).await? {
+        match api.poke(&workload, &resource_version, now).await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            // The others are not held up by one that is refused.
+            Err(error) => again = Err(error),
+        }
     }
+    again
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// An object of any kind as JSON, with its metadata parsed for the watch's own use. Its content is never printed.
 #[derive(Clone)]
-pub(super) struct Lean {
+pub struct Lean {
     metadata: ObjectMeta,
     /// The whole object, its managedFields apart.
     pub(super) value: Value,

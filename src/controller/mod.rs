@@ -22,11 +22,13 @@ use jiff::SignedDuration;
 pub use agenda::{Agenda, Task};
 pub use execute::{ensure, execute};
 pub use leader::{Leadership, lead};
+pub use lean::Lean;
 pub use objects::SourceMeta;
 pub use plan::{Action, Outcome};
 pub use run::{Shared, run};
 pub use state::{Revision, RevisionKey, SnapshotRecord, State};
-pub use watch::watch_all;
+pub use subjects::{Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads};
+pub use watch::{take, watch_all};
 
 use crate::{cluster::Version, snapshot::{ObjectName, SourceKind}};
 

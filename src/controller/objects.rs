@@ -212,7 +212,7 @@ impl State {
     }
 
     /// Enters what must be looked at again once all watches have listed their objects.
-    pub(super) fn look_at_all(&mut self, now: Timestamp) {
+    pub fn look_at_all(&mut self, now: Timestamp) {
         let snapshots: Vec<_> = self.snapshots.keys().cloned().collect();
         for name in snapshots {
             self.look_at_snapshot(&name, now);

@@ -231,8 +231,11 @@ impl State {
             return self.agenda.done(task);
         }
         self.pending_since.remove(key);
+        let before = self.workloads.get(key);
+        let in_vain = before.is_some_and(|before| (&before.seen, &before.uses) == (&record.seen, &record.uses));
         self.apply_workload(key, Some(record), now);
-        if self.is_pending(key) {
+        // Where it took effect, a source that changed again at that moment is a roll of its own.
+        if in_vain && self.is_pending(key) {
             // Admission did not take it up: the webhook is not in force for it. Each try is a write, so rest longer.
             tracing::warn!(
                 workload = self.display(key),
@@ -251,7 +254,7 @@ impl State {
                 tracing::debug!(?task, %error, "changed in the meantime");
                 self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
             }
-            ApiError::NotFound { .. } => self.agenda.done(task),
+            ApiError::NotFound { .. } | ApiError::Terminating { .. } => self.agenda.done(task),
             _ => {
                 let pause = self.agenda.failed(task.clone(), now);
                 tracing::warn!(?task, %error, ?pause, "failed, to be tried again");

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// One watch's part of the state.
-pub(super) trait Subject: Send + 'static {
+pub trait Subject: Send + 'static {
     /// What is watched.
     type Object: Resource;
     /// What tells its objects apart.
@@ -39,17 +39,17 @@ pub(super) trait Subject: Send + 'static {
 }
 
 /// Opted-in workloads of one kind, by its index.
-pub(super) struct Workloads(pub(super) usize);
+pub struct Workloads(pub usize);
 /// Revisions of one kind, by its index.
-pub(super) struct Revisions(pub(super) usize);
+pub struct Revisions(pub usize);
 /// Snapshots.
-pub(super) struct Snapshots(pub(super) SourceKind);
+pub struct Snapshots(pub SourceKind);
 /// Sources labelled by their owners.
-pub(super) struct Labelled(pub(super) SourceKind);
+pub struct Labelled(pub SourceKind);
 /// Sources in use, in one namespace.
-pub(super) struct UsedSources(pub(super) SourceKind, pub(super) Arc<str>);
+pub struct UsedSources(pub SourceKind, pub Arc<str>);
 /// Namespaces that opt in.
-pub(super) struct Namespaces;
+pub struct Namespaces;
 
 fn namespace_of(meta: &ObjectMeta) -> Arc<str> {
     Arc::from(meta.namespace.as_deref().unwrap_or_default())

@@ -178,7 +178,7 @@ fn is_not_installed(error: &watcher::Error) -> bool {
 }
 
 /// Puts one event into the state. `listing` holds what a list in progress has brought so far.
-fn take<S: Subject>(
+pub fn take<S: Subject>(
     subject: &S,
     state: &mut State,
     event: Event<S::Object>,

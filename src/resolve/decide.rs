@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Decision, Ensure, Facts, Need, Observed, Outcome, Request,
     effects::{self, Resolution},
+    mount,
     optin::{Giver, OptIn, opt_in},
     policy::{Missing, Policy},
     used::{UsedKeys, asks_for_newest, used_keys},
@@ -12,7 +13,7 @@ use super::{
 use crate::{
     names,
     snapshot::{Digest, ObjectName, ROTATED_CONFIGMAPS, SourceKind},
-    template::{Reference, SourceMap},
+    template::{Reference, SourceMap, Template},
 };
 
 /// Decides what a workload's template shall refer to.
@@ -133,9 +134,9 @@ impl<'r> Resolver<'r> {
         let Some(template) = &self.request.new.template else {
             return self.without_template(giver);
         };
-        let references = template.references();
+        let references = self.references(template);
         let used = used_keys(&references);
-        let mut resolution = Resolution::default();
+        let mut resolution = Resolution { mount: self.policy.mount.clone(), ..Resolution::default() };
         for reference in &references {
             match self.target(reference, &used) {
                 Ok(target) => self.take(&mut resolution, reference, target),
@@ -166,6 +167,28 @@ impl<'r> Resolver<'r> {
         decision.adopt = self.adopt.into_iter().collect();
         decision.warnings = self.warnings;
         Outcome::Decided(decision)
+    }
+
+    /// The template's own references, then those of the `mount` annotation: by the names that its volume holds where it
+    /// is there, else by those of the annotation.
+    fn references(&self, template: &'r Template<'r>) -> Vec<Reference<'r>> {
+        let mut references = template.references();
+        if let Some(own) = mount::pointer_prefix(template) {
+            references.retain(|reference| !reference.pointer.starts_with(&own));
+        }
+        let Some(wanted) = &self.policy.mount else { return references };
+        let present = mount::present(template, wanted);
+        let is_of = |name: &str, source: &str| {
+            let entered = [&self.prior, &self.stated].map(|map| map.source_of(SourceKind::ConfigMap, name));
+            entered.into_iter().flatten().any(|entered| entered.name == source)
+        };
+        references.extend(wanted.names.iter().enumerate().map(|(i, source)| {
+            let present = present.as_ref().map(|names| names[i]).filter(|name| is_of(name, source));
+            let name = present.unwrap_or(source);
+            let pointer = mount::reference_pointer(i);
+            Reference { pointer, kind: SourceKind::ConfigMap, name, keys: None, optional: false }
+        }));
+        references
     }
 
     /// A Rollout with `workloadRef`: the object with the template is the one to opt in.

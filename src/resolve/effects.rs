@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Decision, Request, optin::Giver, policy::auto_roll_time};
+use super::{
+    Decision, Request, mount,
+    optin::Giver,
+    policy::{Mount, auto_roll_time},
+};
 use crate::{
     names,
     snapshot::Digest,
@@ -15,7 +19,9 @@ pub(super) struct Resolution {
     /// Every snapshot that the template names, by its source.
     pub(super) sources: SourceMap<String>,
     /// Pointers within the template, and the names to put there.
-    renames: Vec<(String, String)>,
+    pub(super) renames: Vec<(String, String)>,
+    /// ConfigMaps to mount in every container.
+    pub(super) mount: Option<Mount>,
 }
 
 impl Resolution {
@@ -29,9 +35,18 @@ impl Resolution {
         self.annotation().as_deref().map(revision_of)
     }
 
+    /// The resolved names of the mount's ConfigMaps, in its order.
+    fn mounted(&self, mount: &Mount) -> Vec<String> {
+        let resolved = |i: usize| {
+            let pointer = mount::reference_pointer(i);
+            self.renames.iter().find(|(at, _)| *at == pointer).map(|(_, name)| name.clone())
+        };
+        mount.names.iter().enumerate().map(|(i, name)| resolved(i).unwrap_or_else(|| name.clone())).collect()
+    }
+
     /// Makes the reference name `name`, where it does not yet.
     pub(super) fn rename(&mut self, reference: &Reference<'_>, name: String) {
-        if reference.name != name {
+        if reference.name != name || !reference.pointer.starts_with('/') {
             self.renames.push((reference.pointer.clone(), name));
         }
     }
@@ -129,7 +144,9 @@ fn set_template(request: &Request<'_>, template: &Template<'_>, resolution: &Res
         &[(names::SOURCES, sources)],
     );
     patch.set_keys(&format!("{at}/metadata/labels"), template.labels(), &[(names::REVISION, revision)]);
-    for (pointer, name) in &resolution.renames {
+    for (pointer, name) in resolution.renames.iter().filter(|(pointer, _)| pointer.starts_with('/')) {
         patch.replace(&format!("{at}{pointer}"), name.as_str());
     }
+    let mounted = resolution.mount.as_ref().map(|mount| (mount, resolution.mounted(mount)));
+    mount::apply(patch, &at, template, mounted.as_ref().map(|(mount, names)| (*mount, names.as_slice())));
 }

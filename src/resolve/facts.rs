@@ -22,6 +22,8 @@ pub struct NamespaceFacts {
     pub enabled: bool,
     /// Its annotation asks for snapshots of Secrets. It counts only beside the label.
     pub secrets: bool,
+    /// Its deletion has begun, or it is gone.
+    pub terminating: bool,
 }
 
 impl Facts {

@@ -7,6 +7,7 @@ mod content;
 mod decide;
 mod effects;
 mod facts;
+mod mount;
 mod optin;
 mod pending;
 mod policy;
@@ -19,7 +20,7 @@ pub use decide::{is_reserved, malformed, resolve};
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
 pub use pending::{Present, Record, Use, is_pending};
 pub use policy::{
-    DEFAULT_MIN_INTERVAL, Missing, Policy, auto_roll_time, auto_roll_value, parse_duration, parse_keep,
+    DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration, parse_keep,
 };
 pub use workload::{TargetRef, Workload};
 

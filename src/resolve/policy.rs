@@ -16,6 +16,8 @@ pub const DEFAULT_MIN_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_KEEP: usize = 1;
 /// The largest `keep`. Each costs an object in etcd.
 const MAX_KEEP: usize = 1000;
+/// Where ConfigMaps are mounted where `mount` gives no path.
+const DEFAULT_MOUNT: &str = "/etc/kubernetes/configmaps";
 /// What the values of `roll` that confrev itself writes begin with; a timestamp follows.
 const AUTO: &str = "auto-";
 
@@ -44,6 +46,17 @@ pub struct Policy {
     pub missing: Missing,
     /// The least time between two automatic rolls.
     pub min_interval: Duration,
+    /// ConfigMaps to mount in every container.
+    pub mount: Option<Mount>,
+}
+
+/// ConfigMaps to mount, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The ConfigMaps; of a file that several have, the last one's wins.
+    pub names: Vec<String>,
+    /// The folder.
+    pub path: String,
 }
 
 impl Default for Policy {
@@ -54,6 +67,7 @@ impl Default for Policy {
             track: true,
             missing: Missing::default(),
             min_interval: DEFAULT_MIN_INTERVAL,
+            mount: None,
         }
     }
 }
@@ -79,6 +93,7 @@ impl Policy {
             let parsed = parse_duration(value).ok_or("a duration such as \"30s\", \"5m\" or \"1h30m\"");
             set(&mut policy.min_interval, parsed)
         });
+        read(names::MOUNT, &mut |value| set(&mut policy.mount, parse_mount(value).map(Some)));
         (policy, errors)
     }
 }
@@ -119,6 +134,20 @@ fn parse_exclude(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
     parsed
         .collect::<Option<_>>()
         .ok_or("names of ConfigMaps, and of Secrets as secret/NAME, with commas between")
+}
+
+/// Reads `name[,name]=PATH`; without a path the default one.
+fn parse_mount(value: &str) -> Result<Mount, &'static str> {
+    const ALLOWED: &str = "names of ConfigMaps with commas between, then = and an absolute path, as in \"a,b=/etc/app\"";
+    let (names, path) = value.split_once('=').unwrap_or((value, DEFAULT_MOUNT));
+    let names: Vec<_> = names.split(',').map(|name| name.trim().to_owned()).collect();
+    let distinct = names.iter().collect::<BTreeSet<_>>().len() == names.len();
+    // The API server refuses a colon in a mount's path.
+    let is_path = path.starts_with('/') && !path.contains(':') && !path.contains(char::is_whitespace);
+    if !distinct || !is_path || !names.iter().all(|name| is_object_name(name)) {
+        return Err(ALLOWED);
+    }
+    Ok(Mount { names, path: path.to_owned() })
 }
 
 /// Reads a duration in the form that Kubernetes' own tools use: numbers with a unit each, `1h30m`, `500ms`, `0`.

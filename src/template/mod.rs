@@ -5,5 +5,5 @@ mod pod;
 mod sources;
 
 pub use patch::Patch;
-pub use pod::{Reference, Template};
+pub use pod::{ContainerMounts, Reference, Template};
 pub use sources::{SourceMap, revision_of};

@@ -25,6 +25,11 @@ impl Patch {
         self.0.push(PatchOperation::Add(AddOperation { path: path(pointer), value }));
     }
 
+    /// Removes what is at `pointer`.
+    pub fn remove(&mut self, pointer: &str) {
+        self.0.push(PatchOperation::Remove(RemoveOperation { path: path(pointer) }));
+    }
+
     /// Brings the string map at `pointer` (labels or annotations, `present` being what is there) to hold each key with
     /// the wanted value, `None` meaning absent. Other keys stay as they are. To be called once for each map.
     pub fn set_keys(&mut self, pointer: &str, present: Option<&Map<'_>>, wanted: &[(&str, Option<String>)]) {
@@ -42,7 +47,7 @@ impl Patch {
             match (present.get(*key), value) {
                 (Some(old), Some(new)) if **old == **new => {}
                 (_, Some(new)) => self.add(&at, Value::String(new.clone())),
-                (Some(_), None) => self.0.push(PatchOperation::Remove(RemoveOperation { path: path(&at) })),
+                (Some(_), None) => self.remove(&at),
                 (None, None) => {}
             }
         }

@@ -44,6 +44,8 @@ struct PodSpec<'a> {
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct Volume<'a> {
     #[serde(default)]
+    name: Str<'a>,
+    #[serde(default)]
     config_map: Option<Named<'a>>,
     #[serde(default)]
     secret: Option<SecretVolume<'a>>,
@@ -106,6 +108,17 @@ struct Container<'a> {
     env: List<EnvVar<'a>>,
     #[serde(default)]
     env_from: List<EnvFrom<'a>>,
+    #[serde(default)]
+    volume_mounts: List<VolumeMount<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
+struct VolumeMount<'a> {
+    #[serde(default)]
+    name: Str<'a>,
+    #[serde(default)]
+    mount_path: Str<'a>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -148,6 +161,17 @@ pub struct Reference<'t> {
     pub optional: bool,
 }
 
+/// The mounts of one volume in one container.
+#[derive(Debug)]
+pub struct ContainerMounts<'t> {
+    /// JSON pointer of the container's list of mounts, relative to the template.
+    pub pointer: String,
+    /// Whether the container has that list.
+    pub has_list: bool,
+    /// Index in the list, and path, of each mount of the volume.
+    pub mounts: Vec<(usize, &'t str)>,
+}
+
 impl<'a> Template<'a> {
     /// The template's labels; `None` where there is no such field.
     pub fn labels(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
@@ -172,6 +196,38 @@ impl<'a> Template<'a> {
     /// A label of the template.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels()?.get(key).map(|value| &**value)
+    }
+
+    /// The volume of that name: its index, and the ConfigMaps that it projects, where it projects nothing else.
+    pub fn volume(&self, name: &str) -> Option<(usize, Option<Vec<&str>>)> {
+        let (index, volume) = each(self.spec.as_ref()?.volumes.as_ref()).find(|(_, volume)| &*volume.name == name)?;
+        let sources = volume.projected.as_ref().and_then(|projected| projected.sources.as_ref());
+        let names = sources.and_then(|sources| {
+            sources.iter().map(|source| Some(&*source.as_ref()?.config_map.as_ref()?.name)).collect()
+        });
+        Some((index, names))
+    }
+
+    /// Whether the pod has a list of volumes; `None` where there is no pod spec at all.
+    pub fn has_volumes(&self) -> Option<bool> {
+        Some(self.spec.as_ref()?.volumes.is_some())
+    }
+
+    /// Every container with the mounts of one volume in it.
+    pub fn mounts(&self, volume: &str) -> Vec<ContainerMounts<'_>> {
+        let Some(spec) = &self.spec else { return Vec::new() };
+        let lists = [("containers", spec.containers.as_ref()), ("initContainers", spec.init_containers.as_ref())];
+        let containers = lists.into_iter().flat_map(|(field, list)| each(list).map(move |(i, each)| (field, i, each)));
+        containers
+            .map(|(field, i, container)| ContainerMounts {
+                pointer: format!("/spec/{field}/{i}/volumeMounts"),
+                has_list: container.volume_mounts.is_some(),
+                mounts: each(container.volume_mounts.as_ref())
+                    .filter(|(_, mount)| &*mount.name == volume)
+                    .map(|(j, mount)| (j, &*mount.mount_path))
+                    .collect(),
+            })
+            .collect()
     }
 
     /// Every reference, in the order in which a reader of the manifest meets them: volumes, containers,

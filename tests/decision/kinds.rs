@@ -42,7 +42,7 @@ fn secrets_are_resolved_in_every_form_where_the_workload_or_its_namespace_asks_f
         (Some("false"), true, false),
     ] {
         let mut world = World::default();
-        world.namespace = NamespaceFacts { enabled: true, secrets: namespace };
+        world.namespace = NamespaceFacts { enabled: true, secrets: namespace, ..NamespaceFacts::default() };
         secret(&mut world, "Opaque");
         let mut object = with_secrets();
         if let Some(value) = annotation {

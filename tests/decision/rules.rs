@@ -444,3 +444,57 @@ fn a_stored_job_is_left_alone() {
     world.set("demo", json!({"color": "green"}));
     assert_eq!(world.review(&job, &stored, Some(&stored)).object, stored);
 }
+
+#[test]
+fn a_mount_puts_configmaps_into_every_container_moves_with_them_and_goes_with_the_annotation() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    for existing_volumes in [json!([{"name": "e", "emptyDir": {}}]), Value::Null] {
+        let mut object = deployment(&[]);
+        object["spec"]["template"]["spec"] = json!({
+            "volumes": existing_volumes,
+            "containers": [{"name": "c", "volumeMounts": [{"name": "e", "mountPath": "/e"}]}, {"name": "d"}],
+            "initContainers": [{"name": "i"}],
+        });
+        let plain = object.clone();
+        annotate(&mut object, names::MOUNT, "demo,other=/etc/app");
+        let stored = world.create(&object);
+        let spec = &template(&stored)["spec"];
+        let volume = spec["volumes"].as_array().unwrap().last().unwrap().clone();
+        let other = volume["projected"]["sources"][1]["configMap"]["name"].as_str().unwrap().to_owned();
+        let sources = json!([{"configMap": {"name": BLUE}}, {"configMap": {"name": other}}]);
+        assert_eq!(volume, json!({"name": "confrev-mount", "projected": {"sources": sources}}));
+        let mount = json!({"name": "confrev-mount", "mountPath": "/etc/app", "readOnly": true});
+        for container in [&spec["containers"][0], &spec["containers"][1], &spec["initContainers"][0]] {
+            assert_eq!(container["volumeMounts"].as_array().unwrap().last(), Some(&mount));
+        }
+        assert_eq!(world.update(&stored, &stored), stored, "a fixed point");
+        assert_eq!(world.update(&object, &stored), stored, "applied again");
+        world.set("demo", json!({"color": "green"}));
+        let moved = poke(&mut world, &stored, 1);
+        assert_eq!(template(&moved).to_string(), template(&stored).to_string().replace(BLUE, GREEN).replace(
+            &revision(&stored), &revision(&moved)), "only the name moves");
+        // Another path, another list, and none.
+        let mut new = moved.clone();
+        annotate(&mut new, names::MOUNT, "demo");
+        let default = world.update(&new, &moved);
+        let text = template(&default).to_string();
+        assert_eq!(text.matches("/etc/kubernetes/configmaps").count(), 3);
+        assert!(!text.contains(&other) && !text.contains("/etc/app"), "{text}");
+        let mut new = default.clone();
+        new["metadata"]["annotations"].as_object_mut().unwrap().remove(names::MOUNT);
+        let gone = world.update(&new, &default);
+        let text = template(&gone).to_string();
+        assert!(!text.contains("confrev-mount"), "{text}");
+        let mut out = default.clone();
+        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        let left = world.update(&out, &default)["spec"]["template"]["spec"].to_string();
+        assert!(!left.contains("confrev-mount"), "{left}");
+        assert_eq!(plain["spec"]["template"]["spec"]["containers"][1], json!({"name": "d"}));
+        world.set("demo", json!({"color": "blue"}));
+    }
+}
+
+fn revision(object: &Value) -> String {
+    template(object)["metadata"]["labels"][names::REVISION].as_str().unwrap().to_owned()
+}

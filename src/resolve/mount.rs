@@ -1,0 +1,67 @@
+//! The `mount` annotation: ConfigMaps as one projected volume in every container.
+
+use serde_json::{Value, json};
+
+use super::policy::Mount;
+use crate::template::{Patch, Template};
+
+/// The name of the volume, which is confrev's own.
+pub(super) const VOLUME: &str = "confrev-mount";
+
+/// Where the references of confrev's own volume stand, relative to the template; empty where there is none.
+pub(super) fn pointer_prefix(template: &Template<'_>) -> Option<String> {
+    template.volume(VOLUME).map(|(index, _)| format!("/spec/volumes/{index}/"))
+}
+
+/// The pointer of the `i`th reference of the annotation, which stands in no template.
+pub(super) fn reference_pointer(i: usize) -> String {
+    format!("mount {i}")
+}
+
+/// The names that the volume refers to now, one for each ConfigMap wanted, where it is of that form.
+pub(super) fn present<'t>(template: &'t Template<'_>, mount: &Mount) -> Option<Vec<&'t str>> {
+    template.volume(VOLUME)?.1.filter(|names| names.len() == mount.names.len())
+}
+
+/// Brings the volume and its mounts to what is wanted; `names` are the resolved names of the mount's ConfigMaps.
+pub(super) fn apply(patch: &mut Patch, at: &str, template: &Template<'_>, wanted: Option<(&Mount, &[String])>) {
+    let Some(has_volumes) = template.has_volumes() else { return };
+    let volume = template.volume(VOLUME);
+    match (wanted, volume) {
+        (None, None) => return,
+        (None, Some((index, _))) => patch.remove(&format!("{at}/spec/volumes/{index}")),
+        (Some((_, names)), None) if has_volumes => patch.add(&format!("{at}/spec/volumes/-"), volume_json(names)),
+        (Some((_, names)), None) => patch.add(&format!("{at}/spec/volumes"), json!([volume_json(names)])),
+        (Some((_, names)), Some((index, Some(present)))) if present.len() == names.len() => {
+            let pairs = present.iter().zip(names).enumerate();
+            for (i, (_, name)) in pairs.filter(|(_, (old, new))| **old != new.as_str()) {
+                patch.replace(&format!("{at}/spec/volumes/{index}/projected/sources/{i}/configMap/name"), name.as_str());
+            }
+        }
+        (Some((_, names)), Some((index, _))) => {
+            patch.remove(&format!("{at}/spec/volumes/{index}"));
+            patch.add(&format!("{at}/spec/volumes/{index}"), volume_json(names));
+        }
+    }
+    for container in template.mounts(VOLUME) {
+        let list = format!("{at}{}", container.pointer);
+        match wanted {
+            None => container.mounts.iter().rev().for_each(|(j, _)| patch.remove(&format!("{list}/{j}"))),
+            Some((mount, _)) => match container.mounts.first() {
+                Some((_, path)) if *path == mount.path => {}
+                Some((j, _)) => patch.replace(&format!("{list}/{j}/mountPath"), mount.path.as_str()),
+                None if container.has_list => patch.add(&format!("{list}/-"), mount_json(mount)),
+                None => patch.add(&list, json!([mount_json(mount)])),
+            },
+        }
+    }
+}
+
+fn volume_json(names: &[String]) -> Value {
+    let sources: Vec<_> = names.iter().map(|name| json!({"configMap": {"name": name}})).collect();
+    json!({"name": VOLUME, "projected": {"sources": sources}})
+}
+
+fn mount_json(mount: &Mount) -> Value {
+    json!({"name": VOLUME, "mountPath": mount.path, "readOnly": true})
+}
