@@ -93,7 +93,9 @@ impl WorkloadKind {
 
 /// A kind that was not written as `GROUP/VERSION/RESOURCE/KIND=PATH`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write it as GROUP/VERSION/RESOURCE/KIND=PATH, such as apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template")]
+#[error(
+    "write it as GROUP/VERSION/RESOURCE/KIND=PATH, such as apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template"
+)]
 pub struct KindFormatError;
 
 impl FromStr for WorkloadKind {
@@ -102,7 +104,9 @@ impl FromStr for WorkloadKind {
     /// Reads `GROUP/VERSION/RESOURCE/KIND=PATH`; the path is of field names with dots between.
     fn from_str(text: &str) -> Result<Self, KindFormatError> {
         let (names, path) = text.split_once('=').ok_or(KindFormatError)?;
-        let [group, version, plural, kind] = names.split('/').collect::<Vec<_>>()[..] else { return Err(KindFormatError) };
+        let [group, version, plural, kind] = names.split('/').collect::<Vec<_>>()[..] else {
+            return Err(KindFormatError);
+        };
         let path: Vec<_> = path.split('.').collect();
         let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let is_group = group.split('.').all(|label| label.split('-').all(is_word));
@@ -176,7 +180,15 @@ mod tests {
         assert_eq!(kind.api_version(), "apps.kruise.io/v1alpha1");
         assert_eq!(kind.template_pointer(), "/spec/template");
         assert_eq!(Kinds::with(&[kind]).by_resource("apps.kruise.io", "clonesets").unwrap().kind, "CloneSet");
-        for text in ["", "a/v1/bs/B", "a/v1/bs=spec", "a/v1/bs/B=", "a/v1/bs/B=x..y", "a b/v1/bs/B=x", "a/v1/bs/B/C=x"] {
+        for text in [
+            "",
+            "a/v1/bs/B",
+            "a/v1/bs=spec",
+            "a/v1/bs/B=",
+            "a/v1/bs/B=x..y",
+            "a b/v1/bs/B=x",
+            "a/v1/bs/B/C=x",
+        ] {
             assert_eq!(text.parse::<WorkloadKind>(), Err(KindFormatError), "{text}");
         }
     }

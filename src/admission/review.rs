@@ -116,6 +116,16 @@ impl<'a> Review<'a> {
             && self.0.sub_resource.as_deref().unwrap_or_default().is_empty()
     }
 
+    /// Whether an object is deleted.
+    pub fn is_deletion(&self) -> bool {
+        &*self.0.operation == "DELETE"
+    }
+
+    /// The object that is deleted.
+    pub fn deleted_object(&self) -> Option<&'a str> {
+        self.0.old_object.map(RawValue::get).filter(|_| self.is_deletion())
+    }
+
     /// The object's name; empty where the API server is still to make one.
     pub fn name(&self) -> &str {
         &self.0.name

@@ -5,7 +5,7 @@ use crate::{
     cluster::Api,
     controller::{Name, ensure},
     names,
-    resolve::{Observed, is_reserved, parse_keep},
+    resolve::{Observed, is_reserved, parse_keep, parse_max_in_flight},
     snapshot::{Digest, ObjectName, SourceKind, snapshot_name},
 };
 
@@ -14,6 +14,9 @@ const NAMED: usize = 3;
 
 /// Snapshots the content that is about to be stored. It never refuses: what fails here, the controller makes up for.
 pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, review: &Review<'_>) -> Answer {
+    if review.is_deletion() {
+        return keep_bound(context, kind, review).await;
+    }
     let Some(object) = review.object().filter(|_| review.is_write() && !review.name().is_empty()) else {
         return Answer::allowed();
     };
@@ -39,6 +42,13 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, revie
         warnings
             .push(format!("annotation {}: not a count from 0 to 1000, so the default holds", names::KEEP));
     }
+    let max = observed.annotation(names::MAX_IN_FLIGHT);
+    if max.is_some_and(|text| parse_max_in_flight(&text).is_none()) {
+        warnings.push(format!(
+            "annotation {}: not a count of at least 1, so nothing is held",
+            names::MAX_IN_FLIGHT
+        ));
+    }
     if is_new_content(kind, review, &observed.digest()) {
         let name = snapshot_name(review.name(), &observed.digest(), crate::snapshot::DIGITS[0]);
         warnings.extend(rolls(context, &source, &observed.digest(), &name));
@@ -47,6 +57,24 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, revie
         }
     }
     Answer::allowed().with_warnings(warnings)
+}
+
+/// An object that is bound itself and still in use is copied before it goes: the controller then makes it again under its
+/// own name, and old pods keep starting, whatever the tool does that deletes it.
+async fn keep_bound<A: Api>(context: &Context<A>, kind: SourceKind, review: &Review<'_>) -> Answer {
+    let source = Name::new(review.namespace(), ObjectName::new(kind, review.name()));
+    let Some(object) = review.deleted_object().filter(|_| !review.dry_run()) else {
+        return Answer::allowed();
+    };
+    if !context.shared.lock().is_in_use(&source) {
+        return Answer::allowed();
+    }
+    match Observed::read(kind, object.as_bytes()) {
+        Ok(observed) if observed.is_bound_itself() && observed.identity().is_none() => {
+            Answer::allowed().with_warnings(take(context, &source, &observed).await.into_iter().collect())
+        }
+        _ => Answer::allowed(),
+    }
 }
 
 /// Whether the write changes the content at all.

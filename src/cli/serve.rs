@@ -57,7 +57,12 @@ pub(super) struct Options {
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
     /// A further kind of workload: where its pod template is. May be given more than once.
-    #[arg(long = "kind", env = "CONFREV_KIND", value_name = "GROUP/VERSION/RESOURCE/KIND=PATH", value_delimiter = ',')]
+    #[arg(
+        long = "kind",
+        env = "CONFREV_KIND",
+        value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
+        value_delimiter = ','
+    )]
     kinds: Vec<WorkloadKind>,
     /// The form of the log, on standard error.
     #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
@@ -160,7 +165,8 @@ async fn serve(options: Options) -> Result<(), Error> {
     let controller = tokio::spawn(run);
     let mut watches = tokio::spawn(controller::watch_all(client, shared.clone()));
 
-    let router = admission::router(admission::Context { api, kinds, secrets: options.secrets, shared, metrics });
+    let router =
+        admission::router(admission::Context { api, kinds, secrets: options.secrets, shared, metrics });
     let (drain, draining) = watch::channel(false);
     let limits = server::Limits::default();
     let tls = source.server_config();

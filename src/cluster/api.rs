@@ -13,7 +13,7 @@ use super::{Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, obj
 use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
-    resolve::{NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
+    resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{self, Identity, ObjectName, snapshot_json},
     telemetry::Metrics,
 };
@@ -303,11 +303,39 @@ impl Api for KubeApi {
             "annotations": {names::ROLL: auto_roll_value(now)},
         }});
         let bytes = self.patch(path.clone(), PatchFormat::Merge, &body).await?;
-        let text = std::str::from_utf8(&bytes)
-            .map_err(|error| ApiError::Answer { what: path.clone(), reason: error.to_string() })?;
-        let workload = Workload::parse(kind, text)
+        let value: Value = parse(&bytes, &path)?;
+        let workload = Workload::read(kind, &value)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
-        Ok(Record::of(&workload))
+        Ok(Record::of(&workload, Health::of(&value)))
+    }
+
+    async fn warn(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+        uid: &str,
+        reason: &str,
+        note: &str,
+    ) -> Result<(), ApiError> {
+        let now = Timestamp::now();
+        let regarding = json!({"apiVersion": "v1", "kind": object.kind.as_str(), "namespace": namespace,
+            "name": object.name, "uid": uid});
+        let body = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": format!("{}.{:x}", object.name, now.as_nanosecond()), "namespace": namespace},
+            "eventTime": format!("{now:.6}"),
+            "reportingController": format!("{}controller", names::PREFIX),
+            "reportingInstance": "confrev",
+            "action": "Roll",
+            "type": "Warning",
+            "reason": reason,
+            "note": note,
+            "regarding": regarding,
+        });
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        self.call("create", Method::POST, path, "application/json", body.to_string().into_bytes()).await?;
+        Ok(())
     }
 
     async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, String)>, ApiError> {

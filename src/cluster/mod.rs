@@ -155,6 +155,16 @@ pub trait Api: Clone + Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Record, ApiError>> + Send;
 
+    /// Writes a warning Event on a ConfigMap or Secret.
+    fn warn(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+        uid: &str,
+        reason: &str,
+        note: &str,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+
     /// The workloads of a namespace that carry no `enabled` label: key and resourceVersion of each. A kind that is not
     /// installed has none.
     fn unlabelled(

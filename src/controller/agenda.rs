@@ -30,6 +30,8 @@ pub enum Task {
     Restore(Name),
     /// A snapshot that nothing may want any more.
     Sweep(Name),
+    /// A source whose change is held, which its owner should hear of.
+    Tell(Name),
     /// A namespace that opts in, whose workloads may not know it yet.
     OptIn(std::sync::Arc<str>),
 }
@@ -112,6 +114,11 @@ impl Agenda {
     /// Whether the task is entered or being worked on.
     pub fn has(&self, task: &Task) -> bool {
         self.at.contains_key(task) || self.working.contains(task)
+    }
+
+    /// Whether the task is being worked on.
+    pub fn is_working(&self, task: &Task) -> bool {
+        self.working.contains(task)
     }
 
     /// How many workloads wait to be rolled.

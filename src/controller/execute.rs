@@ -26,11 +26,15 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Done)
         }
-        Action::Restore { snapshot, source, content } => {
-            restore(api, &snapshot, &source, content.as_deref()).await?;
+        Action::Restore { snapshot, source, copies, content } => {
+            restore(api, &snapshot, &source, &copies, content.as_deref()).await?;
             Ok(Outcome::Done)
         }
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
+        Action::Tell { source, uid, note } => {
+            api.warn(&source.namespace, &source.object, &uid, "RollHeld", &note).await?;
+            Ok(Outcome::Done)
+        }
         Action::OptIn(namespace) => {
             opt_in(api, &namespace, now).await?;
             Ok(Outcome::Done)
@@ -77,20 +81,30 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
     Ok(None)
 }
 
-/// Makes a snapshot again, from a memory of it or from the source where that still holds its content.
+/// Makes a snapshot again, from a memory of it, from a copy, or from the source where that still holds its content.
 async fn restore<A: Api>(
     api: &A,
     snapshot: &Name,
     source: &str,
+    copies: &[Name],
     content: Option<&Observed>,
 ) -> Result<(), ApiError> {
-    let live = match content {
-        Some(_) => None,
-        None => api.read(&snapshot.namespace, &snapshot.sibling(source).object).await?,
-    };
+    let mut live = None;
+    for name in copies.iter().cloned().chain([snapshot.sibling(source)]) {
+        if content.is_none() && live.is_none() {
+            live = api.read(&name.namespace, &name.object).await?;
+        }
+    }
     let content = content.or(live.as_ref());
+    let bound_itself = source == snapshot.object.name;
+    if bound_itself && copies.is_empty() && content.is_some() {
+        // It is there, and is not gone.
+        return Ok(());
+    }
     let fits = content.filter(|content| {
-        DIGITS.iter().any(|digits| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name)
+        let named =
+            |digits: &usize| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name;
+        bound_itself || DIGITS.iter().any(named)
     });
     let Some(content) = fits else {
         if api.namespace(&snapshot.namespace).await?.terminating {

@@ -4,7 +4,9 @@
 //! is due decides by what is known then. Every replica keeps the state, since admission asks it; only the leader acts.
 
 mod agenda;
+mod bound;
 mod execute;
+mod hold;
 mod leader;
 mod lean;
 mod memory;
@@ -20,6 +22,7 @@ use std::{fmt, sync::Arc};
 use jiff::SignedDuration;
 
 pub use agenda::{Agenda, Task};
+pub use bound::BoundRecord;
 pub use execute::{ensure, execute};
 pub use leader::{Leadership, lead};
 pub use lean::Lean;
@@ -30,7 +33,10 @@ pub use state::{Revision, RevisionKey, SnapshotRecord, State};
 pub use subjects::{Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads};
 pub use watch::{take, watch_all};
 
-use crate::{cluster::Version, snapshot::{ObjectName, SourceKind}};
+use crate::{
+    cluster::Version,
+    snapshot::{ObjectName, SourceKind},
+};
 
 /// A ConfigMap or Secret of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     cluster::Owner,
     names,
-    resolve::{Observed, Present, parse_keep},
+    resolve::{Observed, Present, parse_keep, parse_max_in_flight},
 };
 
 /// What a metadata-only watch tells of a source.
@@ -72,12 +72,18 @@ impl State {
         }
         let source = observed.map_or(Source::Missing, |observed| {
             let keep = observed.annotation(names::KEEP);
+            let max_in_flight = observed.annotation(names::MAX_IN_FLIGHT);
             Source::Found(Found {
                 uid: observed.uid.clone(),
                 resource_version: observed.resource_version.clone(),
-                present: Present { digest: observed.digest(), stays_as_written: observed.stays_as_written() },
+                present: Present {
+                    digest: observed.digest(),
+                    stays_as_written: observed.stays_as_written(),
+                    bound_itself: observed.is_bound_itself(),
+                },
                 always: observed.enabled() == Some("true"),
                 // A malformed count is told to its writer at admission; here it counts as none.
+                max_in_flight: max_in_flight.as_deref().and_then(parse_max_in_flight),
                 keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
             })
         });
@@ -189,7 +195,8 @@ impl State {
             None | Some(Source::Unknown) => return Wanted::Unknown,
             Some(Source::Missing) => {}
             Some(Source::Found(found)) => {
-                if self.is_among_newest(&source, name, found) {
+                // One that was made again under its source's own name is its own source, and not its own owner.
+                if source != *name && self.is_among_newest(&source, name, found) {
                     owners.insert(Owner::new("v1", name.object.kind.as_str(), &record.source, &found.uid));
                 }
             }

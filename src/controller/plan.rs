@@ -19,6 +19,10 @@ use crate::{
 /// How long a task waits for knowledge that is on its way.
 const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
 
+/// How long a snapshot that was bound is left after nothing wants it any more. Far beyond any watch's lag; and should it
+/// be wanted again all the same, its content is the source's, and it is made again.
+const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
+
 /// Something to do at the API server.
 #[derive(Clone, Debug)]
 pub enum Action {
@@ -50,8 +54,19 @@ pub enum Action {
         snapshot: Name,
         /// The name of its source.
         source: String,
+        /// Snapshots that may hold its content.
+        copies: Vec<Name>,
         /// Its content, where it is remembered.
         content: Option<Arc<Observed>>,
+    },
+    /// Write an Event on a source.
+    Tell {
+        /// The source.
+        source: Name,
+        /// Its uid.
+        uid: String,
+        /// What to say.
+        note: String,
     },
     /// Delete a snapshot that nothing wants.
     Sweep {
@@ -101,9 +116,13 @@ impl State {
             Task::Roll(key) => return self.roll(key, now),
             Task::Ensure(name) => self.ensure(name),
             Task::Bind(name) => self.bind(name, now),
-            Task::Unbind(name) => self.unbind(name),
+            Task::Unbind(name) => self.unbind(name, now),
             Task::Restore(name) => self.restore(name),
             Task::Sweep(name) => return self.sweep(name, now),
+            Task::Tell(name) => {
+                let source = name.clone();
+                self.hold_note(name).map(|(uid, note)| Action::Tell { source, uid, note })
+            }
             Task::OptIn(namespace) => {
                 let enabled = self.namespaces.as_ref().is_some_and(|known| known.contains(namespace));
                 enabled.then(|| Action::OptIn(Arc::clone(namespace)))
@@ -124,7 +143,7 @@ impl State {
         let resource_version = record.resource_version.clone();
         // A second's worth may go at once; beyond it the rate holds.
         let free = now.max(self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(now));
-        let due = self.roll_due(key, now).max(free);
+        let due = self.roll_due(key, now).max(free).max(self.held_until(key, now).unwrap_or(now));
         if due > now {
             self.agenda.postpone(task, due);
             return None;
@@ -141,7 +160,7 @@ impl State {
 
     /// Adds the owners that a snapshot lacks. Owners too many are left for [`State::unbind`].
     fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
-        let record = self.snapshots.get(name)?;
+        let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, false, now) };
         let wanted = self.wanted_owners(name, record);
         let (version, present) = (record.version(), record.owners.clone());
         let source = name.sibling(&record.source);
@@ -151,7 +170,7 @@ impl State {
         };
         if wanted.is_empty() {
             let since = *self.unwanted_since.entry(name.clone()).or_insert(now);
-            self.agenda.schedule(Task::Sweep(name.clone()), since + self.config.orphan_grace);
+            self.agenda.schedule(Task::Sweep(name.clone()), since + self.grace(!present.is_empty()));
             return None;
         }
         self.unwanted_since.remove(name);
@@ -166,9 +185,15 @@ impl State {
         Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard })
     }
 
+    /// How long a snapshot that nothing wants is left. One that was never bound may be waiting for the write that it was
+    /// made for; one whose last user is gone waits only for the watches to agree.
+    fn grace(&self, was_bound: bool) -> SignedDuration {
+        if was_bound { self.config.orphan_grace.min(RELEASED_GRACE) } else { self.config.orphan_grace }
+    }
+
     /// Takes away the owners that a snapshot has too many.
-    fn unbind(&self, name: &Name) -> Option<Action> {
-        let record = self.snapshots.get(name)?;
+    fn unbind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+        let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, true, now) };
         let Wanted::Owners(wanted) = self.wanted_owners(name, record) else { return None };
         if wanted.is_empty() || record.owners.is_subset(&wanted) {
             return None;
@@ -178,7 +203,7 @@ impl State {
     }
 
     fn restore(&self, name: &Name) -> Option<Action> {
-        if self.snapshots.contains_key(name) {
+        if self.snapshots.contains_key(name) || self.bound.contains_key(name) {
             return None;
         }
         let uses = self.users.get(name)?.iter().find_map(|user| match user {
@@ -186,14 +211,17 @@ impl State {
             User::Revision(key) => self.revisions.get(key).map(|revision| &revision.uses),
         })?;
         let entry = uses.iter().find(|entry| entry.snapshot.as_ref() == Some(&name.object.name))?;
+        let source = entry.source.name.clone();
+        // What was bound itself was snapshotted when its deletion was admitted.
+        let copies = if source == name.object.name { self.snapshots_of(name) } else { Vec::new() };
         let content = self.memory.recall(name);
-        Some(Action::Restore { snapshot: name.clone(), source: entry.source.name.clone(), content })
+        Some(Action::Restore { snapshot: name.clone(), source, copies, content })
     }
 
     fn sweep(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let task = Task::Sweep(name.clone());
-        let due = self.unwanted_since.get(name).map(|since| *since + self.config.orphan_grace);
-        let (Some(record), Some(due)) = (self.snapshots.get(name), due) else {
+        let since = self.unwanted_since.get(name).copied();
+        let (Some(record), Some(since)) = (self.snapshots.get(name), since) else {
             self.agenda.done(&task);
             return None;
         };
@@ -202,6 +230,7 @@ impl State {
             self.agenda.done(&task);
             return None;
         }
+        let due = since + self.grace(!record.owners.is_empty());
         if due > now {
             self.agenda.postpone(task, due);
             return None;
@@ -232,7 +261,8 @@ impl State {
         }
         self.pending_since.remove(key);
         let before = self.workloads.get(key);
-        let in_vain = before.is_some_and(|before| (&before.seen, &before.uses) == (&record.seen, &record.uses));
+        let in_vain =
+            before.is_some_and(|before| (&before.seen, &before.uses) == (&record.seen, &record.uses));
         self.apply_workload(key, Some(record), now);
         // Where it took effect, a source that changed again at that moment is a roll of its own.
         if in_vain && self.is_pending(key) {

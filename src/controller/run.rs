@@ -213,6 +213,7 @@ fn rest(shared: &Shared, metrics: &Metrics) -> Duration {
     let state = shared.lock();
     metrics.set_workloads(state.workloads());
     metrics.set_pending_workloads(state.pending());
+    metrics.set_held_workloads(state.held());
     let due = state.next_due().map_or(LONGEST_REST, |due| {
         Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO)
     });

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Config, Name,
     agenda::{Agenda, Task},
+    bound::BoundRecord,
     memory::Memory,
 };
 use crate::{
@@ -83,6 +84,8 @@ pub(super) struct Found {
     pub always: bool,
     /// How many of its newest snapshots live on.
     pub keep: usize,
+    /// How many workloads a change may roll at once.
+    pub max_in_flight: Option<usize>,
 }
 
 /// The little that is kept of a snapshot.
@@ -114,6 +117,8 @@ pub struct State {
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
     pub(super) taken: HashMap<Name, BTreeSet<String>>,
+    /// Users' objects that are bound themselves.
+    pub(super) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
     pub(super) namespaces: Option<HashSet<Arc<str>>>,
     /// Sources labelled to be snapshotted at every change.
@@ -126,6 +131,10 @@ pub struct State {
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
     /// Since when nothing wants a snapshot.
     pub(super) unwanted_since: HashMap<Name, Timestamp>,
+    /// Workloads that wait for others to prove a content sound.
+    pub(super) held: HashSet<WorkloadKey>,
+    /// What was last told of a source whose change is held: its content, and who failed.
+    pub(super) told: HashMap<Name, (Digest, WorkloadKey)>,
     /// When the next roll is within the global rate.
     pub(super) next_roll: Timestamp,
     /// Whether every watch has listed its objects: nothing is taken away before that.
@@ -145,6 +154,7 @@ impl State {
             sources: HashMap::new(),
             snapshots: HashMap::new(),
             taken: HashMap::new(),
+            bound: HashMap::new(),
             namespaces: None,
             labelled: HashSet::new(),
             users: HashMap::new(),
@@ -152,6 +162,8 @@ impl State {
             namespace_generation: 0,
             pending_since: HashMap::new(),
             unwanted_since: HashMap::new(),
+            held: HashSet::new(),
+            told: HashMap::new(),
             next_roll: Timestamp::MIN,
             synced: false,
         }
@@ -293,7 +305,7 @@ impl State {
         for used in new {
             if let Some(snapshot) = &used.snapshot {
                 let name = Name::new(namespace, ObjectName::new(used.source.kind, snapshot.clone()));
-                if !self.snapshots.contains_key(&name) {
+                if !self.snapshots.contains_key(&name) && !self.bound.contains_key(&name) {
                     self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
                 }
             }
@@ -305,7 +317,7 @@ impl State {
 
     /// Enters a snapshot for a look at its owners.
     pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
-        if self.snapshots.contains_key(name) {
+        if self.snapshots.contains_key(name) || self.bound.contains_key(name) {
             self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY);
         }
     }
@@ -348,18 +360,20 @@ impl State {
             self.agenda.schedule(Task::Roll(key.clone()), due);
         } else {
             self.pending_since.remove(key);
+            self.held.remove(key);
             self.agenda.cancel(&Task::Roll(key.clone()));
         }
     }
 
     /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
     pub(super) fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
-        let settled = self.pending_since.get(key).copied().unwrap_or(now) + self.config.settle;
+        let since = self.pending_since.get(key).copied().unwrap_or(now);
+        let settled = since + self.config.settle;
         let Some(record) = self.workloads.get(key) else { return settled };
         let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
         let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
         // A time too far ahead was written by a clock that is wrong; nothing waits longer than its interval.
-        let latest = now.checked_add(interval).unwrap_or(now);
+        let latest = since.checked_add(interval).unwrap_or(now);
         rested.map_or(settled, |rested| settled.max(rested.min(latest)))
     }
 

@@ -10,13 +10,15 @@ use kube::{
     core::PartialObjectMeta,
 };
 
-use super::{Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, lean::Lean, state::Source};
+use super::{
+    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, lean::Lean, state::Source,
+};
 use crate::{
-    cluster::{Owner, WorkloadKey},
+    cluster::{Owner, Version, WorkloadKey},
     json::At,
     kinds::REVISION_KINDS,
     names,
-    resolve::{Record, Use, Workload},
+    resolve::{Health, Record, Use, Workload},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
 };
@@ -77,7 +79,7 @@ impl Subject for Workloads {
         let kinds = Arc::clone(&state.kinds);
         let Some(kind) = kinds.iter().nth(self.0) else { return };
         let record = match Workload::read(kind, &object.value) {
-            Ok(workload) => Record::of(&workload),
+            Ok(workload) => Record::of(&workload, Health::of(&object.value)),
             // The error quotes the object's content, which is nobody's to read in a log.
             Err(_) => {
                 tracing::warn!(workload = state.display(&key), "is not of the form of its kind: left alone");
@@ -131,7 +133,12 @@ fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
         .iter()
         .filter_map(|reference| {
             let source = sources.source_of(reference.kind, reference.name)?.clone();
-            Some(Use { source, snapshot: Some(reference.name.to_owned()) })
+            Some(Use {
+                source,
+                snapshot: Some(reference.name.to_owned()),
+                whole: reference.keys.is_none(),
+                excluded: false,
+            })
         })
         .collect();
     used.into_iter().collect()
@@ -165,19 +172,35 @@ impl Subject for Snapshots {
 /// The record of a snapshot; `None` where the object lacks what makes it one.
 fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
     let annotations = meta.annotations.as_ref()?;
-    let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
-        controller: owner.controller.unwrap_or(false),
-        block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),
-        ..Owner::new(owner.api_version.clone(), owner.kind.clone(), &owner.name, &owner.uid)
-    });
     Some(SnapshotRecord {
         uid: meta.uid.clone()?,
         resource_version: meta.resource_version.clone()?,
         source: annotations.get(names::SOURCE_NAME)?.clone(),
         digest: annotations.get(names::DIGEST)?.parse().ok()?,
         created: meta.creation_timestamp.as_ref()?.0,
-        owners: owners.collect(),
+        owners: owners(meta),
     })
+}
+
+fn bound_record(meta: &ObjectMeta) -> BoundRecord {
+    let version = Version {
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+    };
+    BoundRecord { version, owners: owners(meta) }
+}
+
+fn owners(meta: &ObjectMeta) -> BTreeSet<Owner> {
+    let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
+        controller: owner.controller.unwrap_or(false),
+        block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),
+        ..Owner::new(owner.api_version.clone(), owner.kind.clone(), &owner.name, &owner.uid)
+    });
+    owners.collect()
+}
+
+fn label<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 impl Subject for Labelled {
@@ -189,16 +212,20 @@ impl Subject for Labelled {
     }
 
     fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
-        let always = source_meta(&object.metadata).always;
-        state.set_labelled(&self.key(object), always, now);
+        let key = self.key(object);
+        state.set_labelled(&key, source_meta(&object.metadata).always, now);
+        let bound = label(&object.metadata, names::ENABLED) == Some("bind");
+        state.apply_bound(&key, bound.then(|| bound_record(&object.metadata)), now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
         state.set_labelled(key, false, now);
+        state.apply_bound(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        state.labelled.iter().filter(|name| name.object.kind == self.0).cloned().collect()
+        let known = state.labelled.iter().chain(state.bound.keys());
+        known.filter(|name| name.object.kind == self.0).cloned().collect()
     }
 }
 
@@ -228,11 +255,7 @@ impl Subject for UsedSources {
 fn source_meta(meta: &ObjectMeta) -> SourceMeta {
     SourceMeta {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
-        always: meta
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(names::ENABLED))
-            .is_some_and(|value| value == "true"),
+        always: label(meta, names::ENABLED) == Some("true"),
     }
 }
 

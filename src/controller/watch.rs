@@ -53,7 +53,7 @@ pub async fn watch_all(client: Client, shared: Shared) {
         let api = Api::all_with(client.clone(), &core_v1(kind));
         let config = selected(&format!("{}={},{}", names::MANAGED_BY, names::MANAGER, names::SOURCE));
         tasks.spawn(follow(api.clone(), config, Snapshots(kind), shared.clone(), shared.sync_point()));
-        let config = selected(&format!("{}=true", names::ENABLED));
+        let config = selected(&format!("{} in (true,bind)", names::ENABLED));
         tasks.spawn(follow(api, config, Labelled(kind), shared.clone(), shared.sync_point()));
     }
     let config = selected(&format!("{}=true", names::ENABLED));

@@ -55,6 +55,11 @@ impl<'r> Resolver<'r> {
         })
     }
 
+    /// Whether the object was read and is there.
+    pub(super) fn is_live(&self, name: &ObjectName) -> bool {
+        self.facts.object(name).flatten().is_some()
+    }
+
     /// The present content of the source is taken into account by this decision.
     pub(super) fn mark_seen(&mut self, source: &ObjectName) -> Result<(), Stop> {
         if let Some(present) = self.live(source)? {

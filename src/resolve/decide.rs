@@ -70,8 +70,6 @@ pub(super) enum Stop {
 
 /// What a reference is to name.
 enum Target {
-    /// It stays as it is, and confrev has no part in it.
-    AsWritten,
     /// It names this snapshot of the source.
     Snapshot { source: ObjectName, name: String },
     /// It names the source again.
@@ -212,7 +210,6 @@ impl<'r> Resolver<'r> {
     /// Enters a reference's target into the resolution.
     fn take(&mut self, resolution: &mut Resolution, reference: &Reference<'_>, target: Target) {
         match target {
-            Target::AsWritten => {}
             Target::Unresolved => {
                 if !reference.optional {
                     let object = ObjectName::new(reference.kind, reference.name);
@@ -255,16 +252,30 @@ impl<'r> Resolver<'r> {
         let Some(source) = self.source_of(&object)? else {
             return self.by_source_name(object, reference, used);
         };
-        let unchanged = self.stored.contains(&object);
+        // A snapshot that the user names stays, whatever is said of its source: it must be known to be bound.
+        if !self.stored.contains(&object) {
+            return self.changed_snapshot(source, object, used);
+        }
         if self.stays_as_written(&source)? {
-            // What confrev rewrote goes back to what the user wrote.
-            return Ok(if unchanged { Target::Source(source) } else { Target::AsWritten });
+            // What confrev rewrote goes back to what the user wrote; what the user wrote stays. `seen` tells them apart.
+            if self.roll || self.seen.get(&source).is_some() {
+                return Ok(self.written(source));
+            }
+            return Ok(Target::Snapshot { source, name: object.name });
         }
-        if unchanged {
-            self.unchanged_snapshot(source, object, used)
-        } else {
-            self.changed_snapshot(source, object, used)
+        self.unchanged_snapshot(source, object, used)
+    }
+
+    /// A reference by the source's own name. An object that is bound itself stands in `sources` as its own snapshot, so
+    /// that its revisions are found like all others.
+    fn written(&self, source: ObjectName) -> Target {
+        let is_bound = self.facts.object(&source).flatten().is_some_and(Observed::is_bound_itself);
+        let ours = !is_reserved(&source) && !self.policy.exclude.contains(&source);
+        if is_bound && ours {
+            let name = source.name.clone();
+            return Target::Snapshot { source, name };
         }
+        Target::Source(source)
     }
 
     /// The source of which `object` is a snapshot; `None` where it is a source itself.
@@ -299,10 +310,14 @@ impl<'r> Resolver<'r> {
         match (self.request.secrets, self.policy.secrets) {
             (false, _) => Ok(false),
             (true, Some(asked)) => Ok(asked),
-            (true, None) => if let Some(namespace) = self.facts.namespace() { Ok(namespace.enabled && namespace.secrets) } else {
-                self.needs.insert(Need::Namespace);
-                Err(Stop::Unknown)
-            },
+            (true, None) => {
+                if let Some(namespace) = self.facts.namespace() {
+                    Ok(namespace.enabled && namespace.secrets)
+                } else {
+                    self.needs.insert(Need::Namespace);
+                    Err(Stop::Unknown)
+                }
+            }
         }
     }
 
@@ -313,9 +328,10 @@ impl<'r> Resolver<'r> {
         used: &UsedKeys<'_>,
     ) -> Result<Target, Stop> {
         if self.stays_as_written(&source)? {
-            return Ok(Target::AsWritten);
+            return Ok(self.written(source));
         }
-        let prior = self.prior.get(&source).cloned();
+        let prior =
+            self.prior.get(&source).filter(|held| **held != source.name || !self.is_live(&source)).cloned();
         if self.live(&source)?.is_some() {
             let name = self.present_content(&source, prior.as_deref(), used)?;
             return Ok(Target::Snapshot { source, name });
@@ -338,7 +354,9 @@ impl<'r> Resolver<'r> {
         let exists = self.live(&object)?.is_some();
         let source_lives = self.live(&source)?.is_some();
         if exists {
-            self.mark_seen(&source)?;
+            if !self.stays_as_written(&source)? {
+                self.mark_seen(&source)?;
+            }
             self.adopt.insert(object.clone());
             return Ok(Target::Snapshot { source, name: object.name });
         }

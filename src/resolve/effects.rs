@@ -112,7 +112,12 @@ fn decided(patch: Patch) -> Decision {
 ///
 /// Kubernetes copies a template's labels to ReplicaSets and ControllerRevisions. A Job has them copied before admission
 /// sees it, and a CronJob's Jobs get `jobTemplate`'s labels where it has any: there the label must be written as well.
-fn set_labels(request: &Request<'_>, patch: &mut Patch, own: &[(&str, Option<String>)], resolution: &Resolution) {
+fn set_labels(
+    request: &Request<'_>,
+    patch: &mut Patch,
+    own: &[(&str, Option<String>)],
+    resolution: &Resolution,
+) {
     let revision = resolution.revision();
     let mut labels = own.to_vec();
     if !request.new.kind.rolls {

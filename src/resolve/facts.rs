@@ -141,6 +141,11 @@ impl Observed {
         self.untouched || matches!(self.enabled.as_deref(), Some("false" | "bind"))
     }
 
+    /// Whether it is bound itself to the revisions that use it, in place of a snapshot.
+    pub fn is_bound_itself(&self) -> bool {
+        self.enabled.as_deref() == Some("bind") && !self.untouched
+    }
+
     /// The value of its `enabled` label.
     pub fn enabled(&self) -> Option<&str> {
         self.enabled.as_deref()

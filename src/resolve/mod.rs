@@ -7,6 +7,7 @@ mod content;
 mod decide;
 mod effects;
 mod facts;
+mod health;
 mod mount;
 mod optin;
 mod pending;
@@ -18,9 +19,11 @@ use std::collections::BTreeSet;
 
 pub use decide::{is_reserved, malformed, resolve};
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
+pub use health::Health;
 pub use pending::{Present, Record, Use, is_pending};
 pub use policy::{
-    DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration, parse_keep,
+    DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration,
+    parse_keep, parse_max_in_flight,
 };
 pub use workload::{TargetRef, Workload};
 

@@ -24,18 +24,28 @@ pub(super) fn present<'t>(template: &'t Template<'_>, mount: &Mount) -> Option<V
 }
 
 /// Brings the volume and its mounts to what is wanted; `names` are the resolved names of the mount's ConfigMaps.
-pub(super) fn apply(patch: &mut Patch, at: &str, template: &Template<'_>, wanted: Option<(&Mount, &[String])>) {
+pub(super) fn apply(
+    patch: &mut Patch,
+    at: &str,
+    template: &Template<'_>,
+    wanted: Option<(&Mount, &[String])>,
+) {
     let Some(has_volumes) = template.has_volumes() else { return };
     let volume = template.volume(VOLUME);
     match (wanted, volume) {
         (None, None) => return,
         (None, Some((index, _))) => patch.remove(&format!("{at}/spec/volumes/{index}")),
-        (Some((_, names)), None) if has_volumes => patch.add(&format!("{at}/spec/volumes/-"), volume_json(names)),
+        (Some((_, names)), None) if has_volumes => {
+            patch.add(&format!("{at}/spec/volumes/-"), volume_json(names))
+        }
         (Some((_, names)), None) => patch.add(&format!("{at}/spec/volumes"), json!([volume_json(names)])),
         (Some((_, names)), Some((index, Some(present)))) if present.len() == names.len() => {
             let pairs = present.iter().zip(names).enumerate();
             for (i, (_, name)) in pairs.filter(|(_, (old, new))| **old != new.as_str()) {
-                patch.replace(&format!("{at}/spec/volumes/{index}/projected/sources/{i}/configMap/name"), name.as_str());
+                patch.replace(
+                    &format!("{at}/spec/volumes/{index}/projected/sources/{i}/configMap/name"),
+                    name.as_str(),
+                );
             }
         }
         (Some((_, names)), Some((index, _))) => {

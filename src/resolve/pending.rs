@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Policy, Workload, decide::is_reserved, policy::auto_roll_time};
+use super::{Health, Policy, Workload, decide::is_reserved, policy::auto_roll_time};
 use crate::{
     names,
     snapshot::{Digest, ObjectName, SourceKind},
@@ -27,6 +27,8 @@ pub struct Record {
     pub min_interval: Duration,
     /// When confrev last rolled it.
     pub last_roll: Option<Timestamp>,
+    /// Where the rollout of its present template stands.
+    pub health: Health,
     /// Its `enabled` label was given by the namespace.
     pub by_namespace: bool,
 }
@@ -38,6 +40,10 @@ pub struct Use {
     pub source: ObjectName,
     /// The snapshot that stands for it; `None` where the template names the source itself.
     pub snapshot: Option<String>,
+    /// Whether the whole content is taken, not some keys.
+    pub whole: bool,
+    /// Whether the workload itself says that its references stay as written.
+    pub excluded: bool,
 }
 
 /// What is known of a source that is there.
@@ -47,28 +53,35 @@ pub struct Present {
     pub digest: Digest,
     /// References to it stay as written.
     pub stays_as_written: bool,
+    /// It is bound itself to the revisions that use it, which must then name it in `sources`.
+    pub bound_itself: bool,
 }
 
 impl Record {
     /// Derives the record of a workload. References that stay as written by the workload's own word are left out, as are
     /// Secrets that only the namespace asks for, until an admission has resolved them.
-    pub fn of(workload: &Workload<'_>) -> Self {
+    pub fn of(workload: &Workload<'_>, health: Health) -> Self {
         let (policy, _) = Policy::read(workload);
         let sources = workload.sources();
-        let ours = |source: &ObjectName| {
-            (source.kind == SourceKind::ConfigMap || policy.secrets == Some(true))
-                && !is_reserved(source)
-                && !policy.exclude.contains(source)
+        // Whether Secrets are taken may be the namespace's word, which an admission has followed where it was.
+        let excluded = |source: &ObjectName| {
+            let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
+            unwanted || is_reserved(source) || policy.exclude.contains(source)
         };
+        let asked =
+            |source: &ObjectName| source.kind == SourceKind::ConfigMap || policy.secrets == Some(true);
         let references = workload.template.as_ref().map(super::super::template::Template::references);
         let mut uses: Vec<_> = references
             .iter()
             .flatten()
-            .map(|reference| match sources.source_of(reference.kind, reference.name) {
-                Some(source) => Use { source: source.clone(), snapshot: Some(reference.name.to_owned()) },
-                None => Use { source: ObjectName::new(reference.kind, reference.name), snapshot: None },
+            .map(|reference| {
+                let entered = sources.source_of(reference.kind, reference.name).cloned();
+                let snapshot = entered.is_some().then(|| reference.name.to_owned());
+                let source = entered.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name));
+                let excluded = excluded(&source);
+                Use { source, snapshot, whole: reference.keys.is_none(), excluded }
             })
-            .filter(|used| used.snapshot.is_some() || ours(&used.source))
+            .filter(|used| used.snapshot.is_some() || (asked(&used.source) && !used.excluded))
             .collect();
         uses.sort();
         uses.dedup();
@@ -79,6 +92,7 @@ impl Record {
             seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
             track: policy.track && workload.kind.rolls,
             min_interval: policy.min_interval,
+            health,
             by_namespace: workload.annotation(names::ENABLED_BY).is_some() && !workload.enabled_is_owned(),
             last_roll: workload.annotation(names::ROLL).and_then(auto_roll_time),
         }
@@ -93,7 +107,11 @@ pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Optio
         // A second snapshot of one source is entered under its own name; the first one speaks for the source.
         && record.uses.iter().filter(|used| used.snapshot.as_ref() != Some(&used.source.name)).any(|used| match present(&used.source) {
             None => false,
-            Some(source) if source.stays_as_written => used.snapshot.is_some(),
+            // What confrev rewrote is to go back; a snapshot that the user named is not in `seen`, and stays.
+            Some(source) if used.excluded || (source.stays_as_written && !source.bound_itself) => {
+                used.snapshot.is_some() && record.seen.contains_key(&used.source)
+            }
+            Some(source) if source.bound_itself => true,
             Some(source) => used.snapshot.is_none() || record.seen.get(&used.source) != Some(&source.digest),
         })
 }

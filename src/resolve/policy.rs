@@ -138,7 +138,8 @@ fn parse_exclude(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
 
 /// Reads `name[,name]=PATH`; without a path the default one.
 fn parse_mount(value: &str) -> Result<Mount, &'static str> {
-    const ALLOWED: &str = "names of ConfigMaps with commas between, then = and an absolute path, as in \"a,b=/etc/app\"";
+    const ALLOWED: &str =
+        "names of ConfigMaps with commas between, then = and an absolute path, as in \"a,b=/etc/app\"";
     let (names, path) = value.split_once('=').unwrap_or((value, DEFAULT_MOUNT));
     let names: Vec<_> = names.split(',').map(|name| name.trim().to_owned()).collect();
     let distinct = names.iter().collect::<BTreeSet<_>>().len() == names.len();
@@ -190,6 +191,11 @@ pub fn parse_keep(annotation: Option<&str>) -> Option<usize> {
         }
         Some(_) => None,
     }
+}
+
+/// Reads a source's `max-in-flight`; `None` where it is not a count of at least one.
+pub fn parse_max_in_flight(annotation: &str) -> Option<usize> {
+    annotation.parse().ok().filter(|count| *count > 0)
 }
 
 /// The value of `roll` with which confrev makes a workload take what changed, at that time.

@@ -190,11 +190,15 @@ impl<'de> Visitor<'de> for PartsVisitor<'_> {
         let mut parts = Parts::default();
         while let Some(key) = map.next_key::<Str<'de>>()? {
             match self.kind.template.split_first() {
-                Some((first, rest)) if *key == **first && rest.is_empty() => parts.template = map.next_value()?,
+                Some((first, rest)) if *key == **first && rest.is_empty() => {
+                    parts.template = map.next_value()?
+                }
                 Some((first, rest)) if *key == **first => {
                     map.next_value_seed(Fields { path: rest, parts: &mut parts })?;
                 }
-                _ if &*key == "metadata" => parts.metadata = map.next_value::<Option<_>>()?.unwrap_or_default(),
+                _ if &*key == "metadata" => {
+                    parts.metadata = map.next_value::<Option<_>>()?.unwrap_or_default()
+                }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -239,7 +243,8 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
             } else if &*key == "workloadRef" {
                 self.parts.target = map.next_value()?;
             } else if &*key == "metadata" {
-                self.parts.job_labels = map.next_value::<Option<JobMetadata<'de>>>()?.and_then(|meta| meta.labels);
+                self.parts.job_labels =
+                    map.next_value::<Option<JobMetadata<'de>>>()?.and_then(|meta| meta.labels);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }

@@ -222,6 +222,18 @@ struct SnapshotMetadata<'a> {
     owner_references: Option<&'a [serde_json::Value]>,
 }
 
+/// A snapshot's labels. One under its source's own name takes the place of an object that was bound itself.
+fn labels(name: &str, source: &str) -> BTreeMap<&'static str, String> {
+    let mut labels = BTreeMap::from([
+        (names::MANAGED_BY, names::MANAGER.to_owned()),
+        (names::SOURCE, source_label(source)),
+    ]);
+    if name == source {
+        labels.insert(names::ENABLED, "bind".to_owned());
+    }
+    labels
+}
+
 /// The snapshot to create: the payload of `json` copied as it stands, none of the source's labels or annotations.
 ///
 /// `json` is the source, or another snapshot of the same content.
@@ -241,10 +253,7 @@ pub fn snapshot_json(
         metadata: SnapshotMetadata {
             name,
             namespace,
-            labels: BTreeMap::from([
-                (names::MANAGED_BY, names::MANAGER.to_owned()),
-                (names::SOURCE, source_label(&of.source)),
-            ]),
+            labels: labels(name, &of.source),
             annotations: BTreeMap::from([
                 (names::SOURCE_NAME, of.source.clone()),
                 (names::DIGEST, of.digest.to_string()),

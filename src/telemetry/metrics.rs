@@ -30,6 +30,7 @@ struct Inner {
     snapshots_swept: Counter,
     workloads: Gauge,
     pending_workloads: Gauge,
+    held_workloads: Gauge,
     leader: Gauge,
     certificate_expiry: Gauge,
     certificate_reload: Family<ReloadLabels, Counter>,
@@ -159,6 +160,7 @@ impl Metrics {
             snapshots_swept: Counter::default(),
             workloads: Gauge::default(),
             pending_workloads: Gauge::default(),
+            held_workloads: Gauge::default(),
             leader: Gauge::default(),
             certificate_expiry: Gauge::default(),
             certificate_reload: Family::default(),
@@ -219,6 +221,11 @@ impl Metrics {
         self.0.pending_workloads.set(count.try_into().unwrap_or(i64::MAX));
     }
 
+    /// The number of workloads that `max-in-flight` holds now.
+    pub fn set_held_workloads(&self, count: usize) {
+        self.0.held_workloads.set(count.try_into().unwrap_or(i64::MAX));
+    }
+
     /// Whether this replica leads.
     pub fn set_leader(&self, leads: bool) {
         self.0.leader.set(leads.into());
@@ -253,6 +260,8 @@ impl Inner {
         registry.register("workloads", "Opted-in workloads", self.workloads.clone());
         let pending = self.pending_workloads.clone();
         registry.register("pending_workloads", "Workloads that wait to be rolled", pending);
+        let held = self.held_workloads.clone();
+        registry.register("held_workloads", "Workloads that max-in-flight holds back", held);
         registry.register("leader", "1 where this replica leads", self.leader.clone());
         let expiry = self.certificate_expiry.clone();
         let help = "When the serving certificate in use expires, in seconds since 1970";

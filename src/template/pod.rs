@@ -200,7 +200,8 @@ impl<'a> Template<'a> {
 
     /// The volume of that name: its index, and the ConfigMaps that it projects, where it projects nothing else.
     pub fn volume(&self, name: &str) -> Option<(usize, Option<Vec<&str>>)> {
-        let (index, volume) = each(self.spec.as_ref()?.volumes.as_ref()).find(|(_, volume)| &*volume.name == name)?;
+        let (index, volume) =
+            each(self.spec.as_ref()?.volumes.as_ref()).find(|(_, volume)| &*volume.name == name)?;
         let sources = volume.projected.as_ref().and_then(|projected| projected.sources.as_ref());
         let names = sources.and_then(|sources| {
             sources.iter().map(|source| Some(&*source.as_ref()?.config_map.as_ref()?.name)).collect()
@@ -216,8 +217,10 @@ impl<'a> Template<'a> {
     /// Every container with the mounts of one volume in it.
     pub fn mounts(&self, volume: &str) -> Vec<ContainerMounts<'_>> {
         let Some(spec) = &self.spec else { return Vec::new() };
-        let lists = [("containers", spec.containers.as_ref()), ("initContainers", spec.init_containers.as_ref())];
-        let containers = lists.into_iter().flat_map(|(field, list)| each(list).map(move |(i, each)| (field, i, each)));
+        let lists =
+            [("containers", spec.containers.as_ref()), ("initContainers", spec.init_containers.as_ref())];
+        let containers =
+            lists.into_iter().flat_map(|(field, list)| each(list).map(move |(i, each)| (field, i, each)));
         containers
             .map(|(field, i, container)| ContainerMounts {
                 pointer: format!("/spec/{field}/{i}/volumeMounts"),

@@ -12,7 +12,8 @@ use super::world::{NAMESPACE, World, annotate, deployment, kind};
 
 fn secret(world: &mut World, secret_type: &str) {
     let name = ObjectName::new(SourceKind::Secret, "demo");
-    let object = json!({"metadata": {"name": "demo"}, "type": secret_type, "data": {"password": "aHVudGVyMg=="}});
+    let object =
+        json!({"metadata": {"name": "demo"}, "type": secret_type, "data": {"password": "aHVudGVyMg=="}});
     world.objects.insert(name, object);
 }
 
@@ -35,12 +36,9 @@ const SNAPSHOT: &str = "demo-9aed6f85b6";
 
 #[test]
 fn secrets_are_resolved_in_every_form_where_the_workload_or_its_namespace_asks_for_it() {
-    for (annotation, namespace, resolved) in [
-        (None, false, false),
-        (None, true, true),
-        (Some("true"), false, true),
-        (Some("false"), true, false),
-    ] {
+    for (annotation, namespace, resolved) in
+        [(None, false, false), (None, true, true), (Some("true"), false, true), (Some("false"), true, false)]
+    {
         let mut world = World::default();
         world.namespace = NamespaceFacts { enabled: true, secrets: namespace, ..NamespaceFacts::default() };
         secret(&mut world, "Opaque");
@@ -62,7 +60,9 @@ fn secrets_are_resolved_in_every_form_where_the_workload_or_its_namespace_asks_f
 
 #[test]
 fn secrets_that_the_platform_writes_are_never_snapshotted() {
-    for secret_type in ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"] {
+    for secret_type in
+        ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"]
+    {
         let mut world = World::default();
         secret(&mut world, secret_type);
         let mut object = with_secrets();
@@ -109,4 +109,29 @@ fn a_rollout_whose_template_is_elsewhere_says_so_where_that_one_is_not_opted_in(
         assert_eq!(!admitted.decision.warnings.is_empty(), warned, "{target:?}");
         assert!(admitted.decision.warnings.iter().all(|text| text.contains("Deployment \"web\"")));
     }
+}
+
+#[test]
+fn an_object_that_is_bound_itself_stays_as_written_and_stands_in_sources_so_that_its_revisions_are_found() {
+    let mut world = World::default();
+    world.set("demo-v1", json!({"color": "blue"}));
+    world.labelled("demo-v1", "bind");
+    let stored = world.create(&deployment(&["demo-v1"]));
+    assert_eq!(super::world::volume(&stored, 0), "demo-v1");
+    let metadata = &stored["spec"]["template"]["metadata"];
+    assert_eq!(metadata["annotations"][names::SOURCES], r#"{"configmaps":{"demo-v1":"demo-v1"}}"#);
+    assert!(metadata["labels"][names::REVISION].is_string());
+    assert_eq!(world.objects.len(), 1, "no snapshot is taken");
+    assert_eq!(world.update(&stored, &stored), stored);
+    assert_eq!(world.update(&deployment(&["demo-v1"]), &stored), stored);
+    // The tool deletes it: the template keeps its name.
+    let mut gone = world.clone();
+    gone.remove("demo-v1");
+    assert_eq!(gone.update(&stored, &stored)["spec"], stored["spec"]);
+    // The label goes: from then on it is a source like others.
+    world.set("demo-v1", json!({"color": "blue"}));
+    assert_eq!(
+        super::world::volume(&world.update(&deployment(&["demo-v1"]), &stored), 0),
+        "demo-v1-3a18d34e26"
+    );
 }

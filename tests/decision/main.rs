@@ -1,7 +1,13 @@
 //! The decision, without a cluster: tables and properties over [`confrev::resolve::resolve`].
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "a test ends where something is not as it must be")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "a test ends where something is not as it must be"
+)]
 
+mod controller;
 mod forms;
 mod house;
 mod kinds;

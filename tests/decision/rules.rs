@@ -472,8 +472,11 @@ fn a_mount_puts_configmaps_into_every_container_moves_with_them_and_goes_with_th
         assert_eq!(world.update(&object, &stored), stored, "applied again");
         world.set("demo", json!({"color": "green"}));
         let moved = poke(&mut world, &stored, 1);
-        assert_eq!(template(&moved).to_string(), template(&stored).to_string().replace(BLUE, GREEN).replace(
-            &revision(&stored), &revision(&moved)), "only the name moves");
+        assert_eq!(
+            template(&moved).to_string(),
+            template(&stored).to_string().replace(BLUE, GREEN).replace(&revision(&stored), &revision(&moved)),
+            "only the name moves"
+        );
         // Another path, another list, and none.
         let mut new = moved.clone();
         annotate(&mut new, names::MOUNT, "demo");

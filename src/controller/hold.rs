@@ -1,0 +1,107 @@
+//! `max-in-flight`: how far a change of a source may have spread before the first workloads prove it sound.
+//!
+//! Nothing of it is remembered: who has taken the content is in `seen`, and how they fare in their status, so a restart in
+//! the middle changes nothing.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Name,
+    agenda::Task,
+    state::{Found, Source, State},
+};
+use crate::{
+    cluster::WorkloadKey,
+    resolve::{Health, Record},
+};
+
+/// How long a workload that is held waits before its turn is looked for again.
+const TURN: SignedDuration = SignedDuration::from_secs(1);
+
+/// Why a workload may not take a source's content yet.
+#[derive(Debug, PartialEq, Eq)]
+enum Hold {
+    /// As many as may are on their way.
+    Full,
+    /// One that took it failed, or was taken back.
+    Failed(WorkloadKey),
+}
+
+impl State {
+    /// When a pending workload must wait for others: until when, before its turn is looked for again.
+    pub(super) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
+        let record = self.workloads.get(key)?;
+        let limited = record.uses.iter().filter_map(|used| {
+            let name = Name::new(&key.namespace, used.source.clone());
+            let Some(Source::Found(found)) = self.sources.get(&name) else { return None };
+            let untaken = record.seen.get(&used.source) != Some(&found.present.digest);
+            let limit = found.max_in_flight.filter(|_| untaken)?;
+            Some((self.hold(&name, found, limit, key)?, name))
+        });
+        let holds: Vec<_> = limited.collect();
+        if holds.is_empty() {
+            self.held.remove(key);
+            return None;
+        }
+        self.held.insert(key.clone());
+        for (hold, source) in holds {
+            if let Hold::Failed(failed) = hold {
+                self.tell_of_hold(&source, failed, now);
+            }
+        }
+        Some(now + TURN)
+    }
+
+    /// How many workloads are held by `max-in-flight`.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn hold(&self, source: &Name, found: &Found, limit: usize, waiting: &WorkloadKey) -> Option<Hold> {
+        let mut in_flight = 0;
+        for (key, record) in self.workloads_using(source).filter(|(key, _)| *key != waiting) {
+            let taken = record.seen.get(&source.object) == Some(&found.present.digest);
+            if taken && (record.health == Health::Failed || self.was_taken_back(record, source, found)) {
+                return Some(Hold::Failed(key.clone()));
+            }
+            if (taken && record.health == Health::Progressing)
+                || self.agenda.is_working(&Task::Roll(key.clone()))
+            {
+                in_flight += 1;
+            }
+        }
+        (in_flight >= limit).then_some(Hold::Full)
+    }
+
+    /// Whether a workload that took the content was put back to another one: a verdict on it.
+    fn was_taken_back(&self, record: &Record, source: &Name, found: &Found) -> bool {
+        let other = |used: &crate::resolve::Use| {
+            let snapshot = used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(name)));
+            snapshot.is_some_and(|snapshot| snapshot.digest != found.present.digest)
+        };
+        record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))
+    }
+
+    /// Enters an Event on the source, once for each content.
+    fn tell_of_hold(&mut self, source: &Name, failed: WorkloadKey, now: Timestamp) {
+        let Some(Source::Found(found)) = self.sources.get(source) else { return };
+        let digest = found.present.digest;
+        let told = self.told.insert(source.clone(), (digest, failed.clone()));
+        if told != Some((digest, failed)) {
+            self.agenda.schedule(Task::Tell(source.clone()), now + TURN);
+        }
+    }
+
+    /// What the Event on a source says: its uid, and the note. `None` where nothing is held any more.
+    pub(super) fn hold_note(&self, source: &Name) -> Option<(String, String)> {
+        let Some(Source::Found(found)) = self.sources.get(source) else { return None };
+        let (digest, failed) = self.told.get(source).filter(|(digest, _)| *digest == found.present.digest)?;
+        let held = self.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
+        let note = format!(
+            "{held} workloads keep the content they have, since {} failed with {digest:?} or was put back: correct the \
+             content, or remove max-in-flight to go on",
+            self.display_short(failed)
+        );
+        Some((found.uid.clone(), note))
+    }
+}

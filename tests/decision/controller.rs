@@ -1,0 +1,262 @@
+//! The controller's state without a cluster: what it decides to do from what it knows.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use confrev::{
+    cluster::{Owner, Version, WorkloadKey},
+    controller::{
+        Action, BoundRecord, Config, Name, Outcome, Revision, RevisionKey, SnapshotRecord, State, Task,
+    },
+    kinds::Kinds,
+    names,
+    resolve::{Health, Observed, Record, Workload},
+    snapshot::{Digest, ObjectName, SourceKind},
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::world::{World, annotate, deployment, kind};
+
+const BLUE: &str = "demo-3a18d34e26";
+
+struct Desk {
+    state: State,
+    now: Timestamp,
+}
+
+fn name(object: &str) -> Name {
+    Name::new("ns", ObjectName::new(SourceKind::ConfigMap, object))
+}
+
+fn key(workload: &str) -> WorkloadKey {
+    let kind = Kinds::default().iter().position(|kind| kind.kind == "Deployment").unwrap();
+    WorkloadKey { kind, namespace: Arc::from("ns"), name: Arc::from(workload) }
+}
+
+fn record(stored: &Value, health: Health) -> Record {
+    let kind = kind("Deployment");
+    Record::of(&Workload::read(&kind, stored).unwrap(), health)
+}
+
+fn observed(data: Value, annotations: Value, version: &str) -> Observed {
+    let metadata =
+        json!({"name": "demo", "uid": "u", "resourceVersion": version, "annotations": annotations});
+    let object = json!({"metadata": metadata, "data": data});
+    Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap()
+}
+
+fn digest(color: &str) -> Digest {
+    observed(json!({"color": color}), json!({}), "1").digest()
+}
+
+fn snapshot(color: &str, version: &str, owners: &[Owner]) -> SnapshotRecord {
+    SnapshotRecord {
+        uid: format!("uid-{color}"),
+        resource_version: version.to_owned(),
+        source: "demo".to_owned(),
+        digest: digest(color),
+        created: Timestamp::UNIX_EPOCH,
+        owners: owners.iter().cloned().collect(),
+    }
+}
+
+impl Desk {
+    fn new() -> Self {
+        let config = Config {
+            settle: SignedDuration::from_secs(1),
+            orphan_grace: SignedDuration::from_mins(10),
+            rolls_per_second: 100,
+            secrets: false,
+        };
+        let mut state = State::new(Arc::new(Kinds::default()), config);
+        state.set_synced();
+        Self { state, now: Timestamp::from_second(1_000_000).unwrap() }
+    }
+
+    fn pass(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    fn actions(&mut self) -> Vec<(Task, Action)> {
+        std::iter::from_fn(|| self.state.next_action(self.now)).collect()
+    }
+
+    /// Lets every read find that content, and answers with the other actions, all of which count as done.
+    fn act(&mut self, data: &Value, annotations: &Value, version: &str) -> Vec<Action> {
+        let mut others = Vec::new();
+        for (task, action) in self.actions() {
+            let outcome = if let Action::Read(_) = action {
+                Outcome::Read(Some(observed(data.clone(), annotations.clone(), version)))
+            } else {
+                others.push(action);
+                Outcome::Done
+            };
+            self.state.finish(&task, Ok(outcome), self.now);
+        }
+        others
+    }
+}
+
+fn stored(world: &mut World, name: &str) -> Value {
+    let mut object = deployment(&["demo"]);
+    object["metadata"]["name"] = json!(name);
+    object["metadata"]["uid"] = json!(format!("uid-{name}"));
+    world.create(&object)
+}
+
+#[test]
+fn a_change_rolls_after_it_has_settled_and_not_when_an_apply_took_it_along() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = stored(&mut world, "web");
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&first, Health::Settled)), desk.now);
+    desk.act(&json!({"color": "green"}), &json!({}), "2");
+    assert!(desk.actions().is_empty(), "it settles first");
+    desk.pass(1);
+    let due = desk.actions();
+    assert!(due.iter().any(|(_, action)| matches!(action, Action::Poke { .. })), "{due:?}");
+    for (task, _) in due {
+        desk.state.finish(&task, Ok(Outcome::Done), desk.now);
+    }
+    // The same, with an apply in between.
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&first, Health::Settled)), desk.now);
+    desk.act(&json!({"color": "green"}), &json!({}), "2");
+    world.set("demo", json!({"color": "green"}));
+    let applied = world.update(&deployment(&["demo"]), &first);
+    desk.state.apply_workload(&key("web"), Some(record(&applied, Health::Settled)), desk.now);
+    desk.pass(60);
+    let later = desk.act(&json!({"color": "green"}), &json!({}), "2");
+    assert!(!later.iter().any(|action| matches!(action, Action::Poke { .. })), "{later:?}");
+}
+
+#[test]
+fn automatic_rolls_keep_the_least_interval_even_when_a_clock_was_wrong() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    for (last_roll, waits) in [(-5, 5), (0, 10), (3600, 10), (-3600, 1)] {
+        let mut object = stored(&mut world, "web");
+        let mut desk = Desk::new();
+        let last = desk.now + SignedDuration::from_secs(last_roll);
+        annotate(&mut object, names::ROLL, &confrev::resolve::auto_roll_value(last));
+        desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+        desk.act(&json!({"color": "green"}), &json!({}), "2");
+        desk.pass(waits - 1);
+        let early = desk.act(&json!({"color": "green"}), &json!({}), "2");
+        assert!(!early.iter().any(|action| matches!(action, Action::Poke { .. })), "{last_roll}: {early:?}");
+        desk.pass(1);
+        let due = desk.actions();
+        assert!(due.iter().any(|(_, action)| matches!(action, Action::Poke { .. })), "{last_roll}: {due:?}");
+    }
+}
+
+#[test]
+fn a_snapshot_is_bound_to_its_users_and_the_newest_to_its_source() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = stored(&mut world, "web");
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
+    let replica_set = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: Arc::from("web-1") };
+    let uses = record(&web, Health::Settled).uses;
+    let revision = Revision { uid: "rs".to_owned(), uses };
+    desk.state.apply_revision(&replica_set, Some(revision), desk.now);
+    desk.act(&json!({"color": "blue"}), &json!({}), "1");
+    desk.pass(1);
+    let bound = desk.act(&json!({"color": "blue"}), &json!({}), "1");
+    let [Action::SetOwners { owners, version, .. }] = &bound[..] else { panic!("{bound:?}") };
+    let kinds: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.uid.as_str())).collect();
+    assert_eq!(kinds, [("Deployment", "uid-web"), ("ReplicaSet", "rs"), ("ConfigMap", "u")]);
+    assert_eq!(*version, Version { uid: "uid-blue".to_owned(), resource_version: "1".to_owned() });
+    // Known as bound, nothing is left to do.
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "2", owners)), desk.now);
+    desk.pass(3600);
+    assert!(desk.act(&json!({"color": "blue"}), &json!({}), "1").is_empty());
+}
+
+#[test]
+fn a_snapshot_that_nothing_wants_is_swept_after_its_grace_and_not_before() {
+    for (owners, grace) in [(vec![], 600), (vec![Owner::new("apps/v1", "ReplicaSet", "web-1", "rs")], 15)] {
+        let mut desk = Desk::new();
+        desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &owners)), desk.now);
+        // Another content is the source's newest.
+        desk.state.apply_snapshot(&name("demo-736a916696"), Some(snapshot("green", "1", &[])), desk.now);
+        let content = json!({"color": "green"});
+        desk.act(&content, &json!({}), "1");
+        desk.pass(1);
+        desk.act(&content, &json!({}), "1");
+        desk.pass(grace - 2);
+        let early = desk.act(&content, &json!({}), "1");
+        assert!(!early.iter().any(|action| matches!(action, Action::Sweep { .. })), "{early:?}");
+        desk.pass(2);
+        let swept = desk.act(&content, &json!({}), "1");
+        let [Action::Sweep { snapshot, .. }] = &swept[..] else { panic!("{swept:?}") };
+        assert_eq!(snapshot.object.name, BLUE);
+    }
+}
+
+#[test]
+fn with_a_limit_in_flight_the_next_roll_waits_for_health_and_a_failure_holds_the_rest() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    let green = json!({"color": "green"});
+    let mut desk = Desk::new();
+    let workloads = ["a", "b", "c"].map(|workload| (workload, stored(&mut world, workload)));
+    for (workload, object) in &workloads {
+        desk.state.apply_workload(&key(workload), Some(record(object, Health::Settled)), desk.now);
+    }
+    desk.act(&green, &limit, "2");
+    world.set("demo", green.clone());
+    desk.pass(2);
+    let pokes = |desk: &mut Desk| -> Vec<WorkloadKey> {
+        let actions = desk.actions();
+        for (task, _) in &actions {
+            desk.state.finish(task, Ok(Outcome::Done), desk.now);
+        }
+        let poked = actions.into_iter().filter_map(|(_, action)| match action {
+            Action::Poke { workload, .. } => Some(workload),
+            _ => None,
+        });
+        poked.collect()
+    };
+    let first = pokes(&mut desk);
+    assert_eq!(first.len(), 1, "{first:?}");
+    let object = &workloads.iter().find(|(workload, _)| *workload == &*first[0].name).unwrap().1;
+    let rolled = world.update(&deployment(&["demo"]), object);
+    let mut rolled = rolled.clone();
+    rolled["metadata"]["name"] = json!(&*first[0].name);
+    for (health, more) in [(Health::Progressing, 0), (Health::Failed, 0), (Health::Settled, 1)] {
+        desk.state.apply_workload(&first[0], Some(record(&rolled, health)), desk.now);
+        desk.pass(2);
+        assert_eq!(pokes(&mut desk).len(), more, "{health:?}");
+        assert_eq!(desk.state.held() > 0, more == 0 || desk.state.held() > 0);
+    }
+}
+
+#[test]
+fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.labelled("demo", "bind");
+    let web = stored(&mut world, "web");
+    let foreign = Owner::new("v1", "Thing", "t", "foreign");
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
+    let bound = BoundRecord { version: version.clone(), owners: BTreeSet::from([foreign.clone()]) };
+    desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
+    desk.pass(1);
+    let actions: Vec<_> = desk.actions().into_iter().map(|(_, action)| action).collect();
+    let owners = actions.iter().find_map(|action| match action {
+        Action::SetOwners { owners, .. } => Some(owners.clone()),
+        _ => None,
+    });
+    let owners = owners.unwrap();
+    assert!(owners.contains(&foreign) && owners.iter().any(|owner| owner.uid == "uid-web"), "{owners:?}");
+    // Gone while in use: it is made again.
+    desk.state.apply_bound(&name("demo"), None, desk.now);
+    assert!(desk.actions().iter().any(|(_, action)| matches!(action, Action::Restore { .. })));
+}
