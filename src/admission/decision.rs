@@ -88,7 +88,7 @@ async fn write<A: Api>(
 ) -> Result<Vec<ObjectName>, ApiError> {
     let ensures = decision.ensure.iter().map(|ensure| async move {
         let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
-        let created = ensure_snapshot(api, namespace, ensure, content.json()).await?;
+        let created = ensure_snapshot(api, namespace, ensure, content.json(), owner).await?;
         let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
         Ok::<_, ApiError>((created == Created::Exists).then_some(name))
     });

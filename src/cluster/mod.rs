@@ -178,16 +178,18 @@ pub fn workload_owner(kind: &WorkloadKind, name: &str, uid: &str) -> Owner {
     Owner::new(kind.api_version(), kind.kind.clone(), name, uid)
 }
 
-/// Creates the snapshot that a decision asks for; a snapshot of that content that is there already is as good.
+/// Creates the snapshot that a decision asks for, bound to `owner` where that is known already. Who finds one there has to
+/// look whether it is that snapshot.
 pub async fn ensure_snapshot<A: Api>(
     api: &A,
     namespace: &str,
     ensure: &Ensure,
     of: &[u8],
+    owner: Option<&Owner>,
 ) -> Result<Created, ApiError> {
     let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
     let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
-    api.create_snapshot(namespace, &name, &identity, of, &[]).await
+    api.create_snapshot(namespace, &name, &identity, of, owner.map_or(&[], std::slice::from_ref)).await
 }
 
 /// The path of a ConfigMap or Secret; without a name, of the collection.

@@ -69,7 +69,7 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
     for digits in DIGITS {
         let name = snapshot_name(&source.object.name, &digest, digits);
         let wanted = Ensure { source: source.object.clone(), digest, name: name.clone() };
-        if ensure_snapshot(api, &source.namespace, &wanted, observed.json()).await? == Created::Now {
+        if ensure_snapshot(api, &source.namespace, &wanted, observed.json(), None).await? == Created::Now {
             return Ok(Some(name));
         }
         let taken = api.read(&source.namespace, &source.sibling(&name).object).await?;

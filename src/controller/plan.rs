@@ -154,7 +154,8 @@ impl State {
 
     fn ensure(&self, source: &Name) -> Option<Action> {
         let Some(Source::Found(found)) = self.sources.get(source) else { return None };
-        let wanted = self.is_snapshotted(source) && !found.present.stays_as_written;
+        // With `keep: 0` one that nobody uses yet would only be swept again; an admission that needs it makes it.
+        let wanted = self.is_snapshotted(source) && !found.present.stays_as_written && found.keep > 0;
         (wanted && !self.has_snapshot_of(source, found)).then(|| Action::Ensure(source.clone()))
     }
 

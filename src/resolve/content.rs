@@ -33,7 +33,13 @@ impl<'r> Resolver<'r> {
             let name = snapshot_name(&source.name, &digest, digits);
             let candidate = ObjectName::new(source.kind, name.clone());
             match self.live(&candidate)? {
-                Some(taken) if taken.is_snapshot_of(&source.name, &digest) => return Ok(name),
+                Some(taken) if taken.is_snapshot_of(&source.name, &digest) => {
+                    // Its owners may all be on their way out, and it with them before the controller binds it.
+                    if taken.may_go_without(&present.uid) && !self.stored.contains(&candidate) {
+                        self.adopt.insert(candidate);
+                    }
+                    return Ok(name);
+                }
                 Some(_) => {}
                 None => {
                     let ensure = Ensure { source: source.clone(), digest, name: name.clone() };

@@ -89,12 +89,12 @@ pub(super) struct Resolver<'r> {
     /// The content last taken into account.
     pub(super) seen: SourceMap<Digest>,
     /// Names that the stored template refers to.
-    stored: BTreeSet<ObjectName>,
+    pub(super) stored: BTreeSet<ObjectName>,
     /// A person asks for the newest content.
     roll: bool,
     pub(super) needs: BTreeSet<Need>,
     pub(super) ensure: BTreeMap<ObjectName, Ensure>,
-    adopt: BTreeSet<ObjectName>,
+    pub(super) adopt: BTreeSet<ObjectName>,
     pub(super) warnings: Vec<String>,
     missing: Vec<String>,
     pub(super) now_seen: SourceMap<Digest>,

@@ -68,6 +68,8 @@ pub struct Observed {
     pub uid: String,
     /// The object's resourceVersion.
     pub resource_version: String,
+    /// The uids of its owners.
+    owners: Vec<String>,
     identity: Option<Identity>,
     sound: bool,
     enabled: Option<String>,
@@ -110,7 +112,8 @@ impl Observed {
         };
         let (uid, resource_version) = (object.uid().to_owned(), object.resource_version().to_owned());
         let enabled = object.label(names::ENABLED).map(str::to_owned);
-        Ok(Self { json, kind, digest, uid, resource_version, identity, sound, enabled, untouched })
+        let owners = object.owner_uids();
+        Ok(Self { json, kind, digest, uid, resource_version, owners, identity, sound, enabled, untouched })
     }
 
     /// The digest of the content.
@@ -133,6 +136,11 @@ impl Observed {
         self.sound
             && self.digest == *digest
             && self.identity.as_ref().is_some_and(|identity| identity.source == source)
+    }
+
+    /// Whether the garbage collector may take it while the object of that uid lives: it has owners, and that is none.
+    pub fn may_go_without(&self, uid: &str) -> bool {
+        !self.owners.is_empty() && !self.owners.iter().any(|owner| owner == uid)
     }
 
     /// Whether references to it stay as written: by its label (`"false"`, `"bind"`), or because its type is the

@@ -40,6 +40,15 @@ struct Metadata<'a> {
     annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
     #[serde(default)]
     deletion_timestamp: Option<Str<'a>>,
+    #[serde(default)]
+    owner_references: Option<Vec<OwnerReference<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct OwnerReference<'a> {
+    #[serde(default)]
+    uid: Str<'a>,
 }
 
 /// What a snapshot says of itself. It is believed only together with its content.
@@ -97,6 +106,11 @@ impl<'a> Object<'a> {
     /// An annotation's value.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(|value| &**value)
+    }
+
+    /// The uids of its owners.
+    pub fn owner_uids(&self) -> Vec<String> {
+        self.metadata.owner_references.iter().flatten().map(|owner| owner.uid.to_string()).collect()
     }
 
     /// Whether its deletion has begun.
