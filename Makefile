@@ -1,8 +1,11 @@
 # Every target says what it does after `##`; `make help` lists them.
 CARGO ?= cargo
 CONTROLPLANE = $(CARGO) run --quiet -p confrev-controlplane --bin controlplane --
+# Where `make manifests` writes, and the helm that it runs.
+MANIFESTS ?= manifests
+HELM ?= $$($(CONTROLPLANE) build)/helm
 
-.PHONY: help build demo test test-unit lint fmt controlplane clean
+.PHONY: help build demo test test-unit lint fmt controlplane manifests clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -29,6 +32,14 @@ fmt: ## Format all code
 
 controlplane: ## Build the control plane's binaries (once; they are kept outside the work tree)
 	$(CONTROLPLANE) build
+
+# The heading of each file is that of its values; what Helm says of its own templates is left out.
+manifests: ## Render manifests/ from charts/confrev
+	@helm=$(HELM); for name in self-signed cert-manager; do \
+		values=manifests/values/$$name.yaml; file=$(MANIFESTS)/$$name.yaml; \
+		"$$helm" template confrev charts/confrev --namespace confrev --values $$values > $$file.new || exit 1; \
+		{ sed '/^[^#]/,$$d' $$values; sed '/^# Source: /d' $$file.new; } > $$file; rm $$file.new; \
+	done
 
 clean: ## Remove what was built here; the control plane's binaries stay
 	$(CARGO) clean

@@ -24,6 +24,12 @@ pub enum ApiError {
         /// The verb and the path.
         what: String,
     },
+    /// A write passed, and admission did not see it.
+    #[error("{what}: admission did not see the write: is the webhook configuration in place?")]
+    InVain {
+        /// What was to be done.
+        what: String,
+    },
     /// The API server refused.
     #[error("{what}: {code}: {message}")]
     Refused {

@@ -88,6 +88,11 @@ impl Agenda {
         self.failures.remove(task);
     }
 
+    /// How often a task failed in a row.
+    pub fn failures(&self, task: &Task) -> u32 {
+        self.failures.get(task).map_or(0, |(failures, _)| *failures)
+    }
+
     /// Hands back a task that [`Agenda::pop`] gave, for another time.
     pub fn postpone(&mut self, task: Task, at: Timestamp) {
         self.working.remove(&task);

@@ -148,7 +148,9 @@ async fn opt_in<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), 
     let mut again = Ok(());
     for (workload, resource_version) in api.unlabelled(namespace).await? {
         match api.poke(&workload, &resource_version, now).await {
-            Ok(_) => {}
+            Ok(record) if record.by_namespace => {}
+            // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
+            Ok(_) => again = Err(ApiError::InVain { what: format!("opt in {}", workload.name) }),
             Err(error) if error.is_not_found() => {}
             // The others are not held up by one that is refused.
             Err(error) => again = Err(error),

@@ -23,6 +23,9 @@ const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
 /// be wanted again all the same, its content is the source's, and it is made again.
 const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
 
+/// How often a write that admission does not see is tried, with pauses that double from half a second.
+const MOST_IN_VAIN: u32 = 7;
+
 /// Something to do at the API server.
 #[derive(Clone, Debug)]
 pub enum Action {
@@ -286,6 +289,11 @@ impl State {
                 self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
             }
             ApiError::NotFound { .. } | ApiError::Terminating { .. } => self.agenda.done(task),
+            // Each try is a write. A namespace that webhooks leave out would be tried for ever.
+            ApiError::InVain { .. } if self.agenda.failures(task) >= MOST_IN_VAIN => {
+                tracing::warn!(?task, %error, "given up until the next change");
+                self.agenda.done(task);
+            }
             _ => {
                 let pause = self.agenda.failed(task.clone(), now);
                 tracing::warn!(?task, %error, ?pause, "failed, to be tried again");

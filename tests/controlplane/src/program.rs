@@ -43,14 +43,21 @@ pub struct Program {
 }
 
 impl Program {
-    /// The binary, to be run as the ServiceAccount of `manifests/self-signed.yaml`, which this applies.
+    /// Applies `manifests/self-signed.yaml`.
     ///
     /// # Panics
-    /// When the manifests are refused.
+    /// When something in it is refused.
     #[track_caller]
-    pub fn install(cluster: &'static ControlPlane, binary: &Path) -> Self {
+    pub fn install(cluster: &ControlPlane) {
         let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/self-signed.yaml");
         cluster.kubectl(&["apply", "-f"]).arg(&manifests.display().to_string()).run().ok();
+    }
+
+    /// The binary, to be run as the ServiceAccount of the manifests, which must have been applied.
+    ///
+    /// # Panics
+    /// When there is no such ServiceAccount.
+    pub fn new(cluster: &'static ControlPlane, binary: &Path) -> Self {
         let kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, "confrev");
         let [webhook, admin] = ports::free().expect("there are free ports");
         let log = cluster.state_dir().join(format!("confrev-{}.log", suffix()));

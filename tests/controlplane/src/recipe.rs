@@ -106,4 +106,18 @@ pub(crate) const MODULES: &[GoModule] = &[
             },
         ],
     },
+    GoModule {
+        // Not `helm`: the module is laid out beside what is made of it.
+        name: "helm3",
+        go_mod: include_str!("../helm/go.mod"),
+        go_sum: include_str!("../helm/go.sum"),
+        linker_values: &[
+            "helm.sh/helm/v3/internal/version.version=v3.21.4",
+            // What `helm template` takes the cluster's version to be, for the chart's `kubeVersion`.
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+        ],
+        patch: None,
+        artifacts: &[binary("helm", "helm.sh/helm/v3/cmd/helm")],
+    },
 ];
