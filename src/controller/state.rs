@@ -172,6 +172,8 @@ impl State {
     /// Says that every watch has listed its objects.
     pub fn set_synced(&mut self) {
         self.synced = true;
+        // Where no namespace opts in, the list brought none, and that is known now.
+        self.namespaces.get_or_insert_default();
     }
 
     /// How many workloads are opted in.
