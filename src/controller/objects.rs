@@ -220,6 +220,10 @@ impl State {
 
     /// Enters what must be looked at again once all watches have listed their objects.
     pub fn look_at_all(&mut self, now: Timestamp) {
+        let workloads: Vec<_> = self.workloads.keys().cloned().collect();
+        for key in workloads {
+            self.evaluate(&key, now);
+        }
         let snapshots: Vec<_> = self.snapshots.keys().cloned().collect();
         for name in snapshots {
             self.look_at_snapshot(&name, now);
