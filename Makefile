@@ -15,7 +15,7 @@ build: ## Build target/release/confrev
 	$(CARGO) build --release --locked
 
 demo: build controlplane ## Tell the canary story on a real control plane, in under a minute
-	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked --example demo
+	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked -p confrev-controlplane --example demo
 
 test: controlplane ## Run all tests, on a real control plane that they share
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --workspace

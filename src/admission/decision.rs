@@ -65,7 +65,7 @@ async fn read<A: Api>(
     for read in try_join_all(reads).await? {
         match read {
             Read::Namespace(namespace) => facts.set_namespace(namespace),
-            Read::Target(enabled) => facts.set_target(enabled),
+            Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
             Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
         }
     }

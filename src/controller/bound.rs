@@ -27,21 +27,15 @@ pub struct BoundRecord {
 impl State {
     /// An object labelled to be bound itself, as it is now; `None`: it is gone, or not so labelled any more.
     pub fn apply_bound(&mut self, name: &Name, record: Option<BoundRecord>, now: Timestamp) {
-        match record {
-            Some(record) => {
-                if self.bound.insert(name.clone(), record).is_none() {
-                    self.hold_namespace(&name.namespace);
-                }
-                self.agenda.schedule(Task::Bind(name.clone()), now);
+        if let Some(record) = record {
+            if self.bound.insert(name.clone(), record).is_none() {
+                self.hold_namespace(&name.namespace);
             }
-            None => {
-                if self.bound.remove(name).is_none() {
-                    return;
-                }
-                self.release_namespace(&name.namespace);
-                if self.users.contains_key(name) {
-                    self.agenda.schedule(Task::Restore(name.clone()), now);
-                }
+            self.agenda.schedule(Task::Bind(name.clone()), now);
+        } else if self.bound.remove(name).is_some() {
+            self.release_namespace(&name.namespace);
+            if self.users.contains_key(name) {
+                self.agenda.schedule(Task::Restore(name.clone()), now);
             }
         }
     }
@@ -66,7 +60,13 @@ impl State {
             self.agenda.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);
         }
         let owners = owners.into_iter().collect();
-        changed.then(|| Action::SetOwners { snapshot: name.clone(), version, owners, hazard: false })
+        changed.then(|| Action::SetOwners {
+            snapshot: name.clone(),
+            version,
+            owners,
+            hazard: false,
+            verify: None,
+        })
     }
 
     /// Whether an owner is a workload or revision that lives, and is watched.

@@ -17,7 +17,13 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             let record = api.poke(&workload, &resource_version, now).await?;
             Ok(Outcome::Poked(Box::new(record)))
         }
-        Action::SetOwners { snapshot, version, owners, hazard } => {
+        Action::SetOwners { snapshot, verify: Some(digest), .. }
+            if !is_sound(api, &snapshot, &digest).await? =>
+        {
+            tracing::warn!(%snapshot, "bears the labels of a snapshot and is none: left alone");
+            Ok(Outcome::Impostor)
+        }
+        Action::SetOwners { snapshot, version, owners, hazard, .. } => {
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
         Action::Ensure(source) => {
@@ -40,6 +46,14 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             Ok(Outcome::Done)
         }
     }
+}
+
+/// Whether the object is what its labels say, by its content; one that is gone is none.
+async fn is_sound<A: Api>(api: &A, snapshot: &Name, digest: &Digest) -> Result<bool, ApiError> {
+    let observed = api.read(&snapshot.namespace, &snapshot.object).await?;
+    Ok(observed.is_some_and(|observed| {
+        observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest))
+    }))
 }
 
 /// Sets a snapshot's owners. Where the collector may be at work on it, it is read again: older collectors delete what

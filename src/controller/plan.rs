@@ -48,6 +48,8 @@ pub enum Action {
         owners: Vec<Owner>,
         /// Its last owners may all be gone, and the collector at work on it.
         hazard: bool,
+        /// What it must hold, or it is no snapshot; `None` where that was looked at before.
+        verify: Option<Digest>,
     },
     /// Snapshot the present content of a source.
     Ensure(Name),
@@ -93,6 +95,8 @@ pub enum Outcome {
     Poked(Box<Record>),
     /// Owners were set on a snapshot that the collector may be at work on; the object as it then was.
     OwnersSet(Box<Observed>),
+    /// It bears the labels of a snapshot and is none.
+    Impostor,
     /// Done, and nothing is learned that a watch will not tell.
     Done,
 }
@@ -166,7 +170,7 @@ impl State {
     fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, false, now) };
         let wanted = self.wanted_owners(name, record);
-        let (version, present) = (record.version(), record.owners.clone());
+        let (version, present, digest) = (record.version(), record.owners.clone(), record.digest);
         let source = name.sibling(&record.source);
         let Wanted::Owners(wanted) = wanted else {
             self.want_source(source, now);
@@ -185,8 +189,10 @@ impl State {
             return None;
         }
         let hazard = !present.is_empty() && present.is_disjoint(&wanted);
+        // What was never bound may be anything that bears the labels.
+        let verify = present.is_empty().then_some(digest);
         let owners = present.union(&wanted).cloned().collect();
-        Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard })
+        Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify })
     }
 
     /// How long a snapshot that nothing wants is left. One that was never bound may be waiting for the write that it was
@@ -203,7 +209,13 @@ impl State {
             return None;
         }
         let owners = wanted.into_iter().collect();
-        Some(Action::SetOwners { snapshot: name.clone(), version: record.version(), owners, hazard: false })
+        Some(Action::SetOwners {
+            snapshot: name.clone(),
+            version: record.version(),
+            owners,
+            hazard: false,
+            verify: None,
+        })
     }
 
     fn restore(&self, name: &Name) -> Option<Action> {
@@ -251,6 +263,7 @@ impl State {
         match (task, outcome) {
             (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, *record, now),
             (Task::Read(name), Outcome::Read(observed)) => self.source_was_read(name, observed.as_ref(), now),
+            (Task::Bind(name), Outcome::Impostor) => self.apply_snapshot(name, None, now),
             (Task::Bind(name), Outcome::OwnersSet(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);
             }

@@ -326,8 +326,11 @@ impl State {
 
     /// Enters a source to be read where it is not known.
     pub(super) fn want_source(&mut self, name: Name, now: Timestamp) {
-        if let Source::Unknown = self.sources.entry(name.clone()).or_insert(Source::Unknown) {
-            self.agenda.schedule(Task::Read(name), now);
+        match self.sources.entry(name.clone()).or_insert(Source::Unknown) {
+            Source::Unknown => self.agenda.schedule(Task::Read(name), now),
+            // One that was known before anything used it may have no snapshot yet.
+            Source::Found(_) => self.agenda.schedule(Task::Ensure(name), now + ENSURE_DELAY),
+            Source::Missing => {}
         }
     }
 

@@ -78,14 +78,12 @@ impl Subject for Workloads {
         let key = self.key(object);
         let kinds = Arc::clone(&state.kinds);
         let Some(kind) = kinds.iter().nth(self.0) else { return };
-        let record = match Workload::read(kind, &object.value) {
-            Ok(workload) => Record::of(&workload, Health::of(&object.value)),
+        let Ok(workload) = Workload::read(kind, &object.value) else {
             // The error quotes the object's content, which is nobody's to read in a log.
-            Err(_) => {
-                tracing::warn!(workload = state.display(&key), "is not of the form of its kind: left alone");
-                return self.remove(state, &key, now);
-            }
+            tracing::warn!(workload = state.display(&key), "is not of the form of its kind: left alone");
+            return self.remove(state, &key, now);
         };
+        let record = Record::of(&workload, Health::of(&object.value));
         state.apply_workload(&key, Some(record), now);
     }
 

@@ -178,6 +178,7 @@ fn is_not_installed(error: &watcher::Error) -> bool {
 }
 
 /// Puts one event into the state. `listing` holds what a list in progress has brought so far.
+#[expect(clippy::implicit_hasher, reason = "called with one hasher only")]
 pub fn take<S: Subject>(
     subject: &S,
     state: &mut State,

@@ -193,10 +193,10 @@ impl<'r> Resolver<'r> {
     fn without_template(&self, giver: Giver) -> Outcome {
         let mut decision = effects::opt_in(self.request, giver, &Resolution::default(), &self.now_seen);
         let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
-        match self.facts.target() {
+        match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
-            Some(Some(true)) => {}
-            Some(_) => decision.warnings.push(format!(
+            Some(true) => {}
+            Some(false) => decision.warnings.push(format!(
                 "{} has its template in {} {:?}, which is not opted in: label that one {}=true",
                 self.request.new.display(),
                 target.kind,

@@ -12,7 +12,7 @@ use crate::{
 pub struct Facts {
     objects: BTreeMap<ObjectName, Option<Observed>>,
     namespace: Option<NamespaceFacts>,
-    target: Option<Option<bool>>,
+    target: Option<bool>,
 }
 
 /// What a namespace says for its workloads.
@@ -37,13 +37,13 @@ impl Facts {
         self.namespace = Some(namespace);
     }
 
-    /// Records whether the target of a `workloadRef` is opted in by its own label; `None`: there is no such workload.
-    pub fn set_target(&mut self, enabled: Option<bool>) {
+    /// Records whether the target of a `workloadRef` is there and opted in by its own label.
+    pub fn set_target_enabled(&mut self, enabled: bool) {
         self.target = Some(enabled);
     }
 
-    /// Whether the target of a `workloadRef` is opted in by its own label: `None` not read yet, `Some(None)` there is none.
-    pub fn target(&self) -> Option<Option<bool>> {
+    /// Whether the target of a `workloadRef` is there and opted in by its own label; `None` where that was not read.
+    pub fn target_enabled(&self) -> Option<bool> {
         self.target
     }
 

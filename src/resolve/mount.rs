@@ -36,7 +36,7 @@ pub(super) fn apply(
         (None, None) => return,
         (None, Some((index, _))) => patch.remove(&format!("{at}/spec/volumes/{index}")),
         (Some((_, names)), None) if has_volumes => {
-            patch.add(&format!("{at}/spec/volumes/-"), volume_json(names))
+            patch.add(&format!("{at}/spec/volumes/-"), volume_json(names));
         }
         (Some((_, names)), None) => patch.add(&format!("{at}/spec/volumes"), json!([volume_json(names)])),
         (Some((_, names)), Some((index, Some(present)))) if present.len() == names.len() => {

@@ -191,13 +191,13 @@ impl<'de> Visitor<'de> for PartsVisitor<'_> {
         while let Some(key) = map.next_key::<Str<'de>>()? {
             match self.kind.template.split_first() {
                 Some((first, rest)) if *key == **first && rest.is_empty() => {
-                    parts.template = map.next_value()?
+                    parts.template = map.next_value()?;
                 }
                 Some((first, rest)) if *key == **first => {
                     map.next_value_seed(Fields { path: rest, parts: &mut parts })?;
                 }
                 _ if &*key == "metadata" => {
-                    parts.metadata = map.next_value::<Option<_>>()?.unwrap_or_default()
+                    parts.metadata = map.next_value::<Option<_>>()?.unwrap_or_default();
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;

@@ -106,7 +106,7 @@ impl World {
                     for need in needs {
                         match need {
                             Need::Namespace => facts.set_namespace(self.namespace),
-                            Need::Target(_) => facts.set_target(self.target_enabled),
+                            Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
                             Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
                         }
                     }

@@ -49,6 +49,9 @@ impl Program {
     /// When something in it is refused.
     #[track_caller]
     pub fn install(cluster: &ControlPlane) {
+        // One that ran outside the cluster left its URL there, beside which the API server takes no Service.
+        let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
+        cluster.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
         let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/self-signed.yaml");
         cluster.kubectl(&["apply", "-f"]).arg(&manifests.display().to_string()).run().ok();
     }

@@ -1,0 +1,69 @@
+//! `make demo`: confrev's promises, one after another, on a real control plane with real Argo Rollouts.
+//!
+//! What it tells is what it has seen; where that is not what was promised, it exits with a failure.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "to panic is how the crate of the control plane fails: `caught` makes a sentence of it"
+)]
+
+mod promises;
+mod screen;
+mod stage;
+mod steps;
+mod story;
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, panic};
+
+use confrev_controlplane::{ControlPlane, Program};
+
+use crate::screen::Screen;
+use crate::story::Story;
+
+fn main() -> ExitCode {
+    let Some(binary) = env::var_os("CONFREV_BIN").and_then(|path| PathBuf::from(path).canonicalize().ok())
+    else {
+        eprintln!("demo: CONFREV_BIN must name the confrev binary, such as target/release/confrev");
+        return ExitCode::from(2);
+    };
+    // Panics are told by `caught`, in their place.
+    panic::set_hook(Box::new(|_| ()));
+    let screen = Screen::new();
+    screen.title("confrev: every ReplicaSet keeps the config it was born with");
+    let (cluster, confrev) = match caught(|| set_up(&screen, &binary)) {
+        Ok(ready) => ready,
+        Err(problem) => {
+            screen.problem(&problem);
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut story = Story::new(cluster, confrev, screen);
+    if let Err(problem) = caught(|| story.tell()) {
+        story.interrupted(&problem);
+    }
+    story.conclude()
+}
+
+fn set_up(screen: &Screen, binary: &Path) -> (&'static ControlPlane, Program) {
+    screen.seen("etcd, API server, controller manager, scheduler, kwok as the kubelet, Argo Rollouts ...");
+    let cluster = ControlPlane::shared();
+    screen.command("kubectl apply -f manifests/self-signed.yaml; confrev serve --self-signed ...");
+    Program::install(cluster);
+    let mut confrev = Program::new(cluster, binary);
+    confrev.start();
+    screen.seen(&format!("ready after {:.1} s, under its own ServiceAccount", screen.seconds()));
+    (cluster, confrev)
+}
+
+/// Runs something; the message of the panic where it does.
+fn caught<T>(action: impl FnOnce() -> T) -> Result<T, String> {
+    panic::catch_unwind(panic::AssertUnwindSafe(action)).map_err(|payload| message(&*payload))
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_owned()
+}

@@ -1,0 +1,144 @@
+//! What the chapters are made of: to run, to wait, to hold, to judge.
+
+use std::time::Duration;
+
+use confrev_controlplane::{holds_for, wait_for};
+
+use crate::stage::{Group, Rest, Stage, Versions, difference, text};
+use crate::story::Story;
+
+/// How long anything may take that should take a second or two.
+const LIMIT: Duration = Duration::from_secs(20);
+
+impl Story {
+    /// Runs a command that must succeed; its warnings.
+    pub(crate) fn run(&mut self, promise: &'static str, line: &str) -> String {
+        self.at_stake = promise;
+        let output = self.stage.kubectl(&self.screen, line);
+        let warnings = output.stderr.clone();
+        output.ok();
+        warnings
+    }
+
+    /// Waits until a look succeeds. The promise is broken where it does not.
+    pub(crate) fn wait<T>(
+        &mut self,
+        promise: &'static str,
+        what: &str,
+        mut look: impl FnMut(&mut Stage) -> Result<T, String>,
+    ) -> T {
+        self.at_stake = promise;
+        wait_for(what, LIMIT, || look(&mut self.stage))
+    }
+
+    /// Looks on for a while. The promise is broken where what is seen does not stay.
+    pub(crate) fn stays(
+        &mut self,
+        promise: &'static str,
+        what: &str,
+        duration: Duration,
+        mut look: impl FnMut(&mut Stage) -> Result<(), String>,
+    ) {
+        self.at_stake = promise;
+        holds_for(what, duration, || look(&mut self.stage));
+    }
+
+    /// Waits until nobody writes anything any more.
+    pub(crate) fn at_rest(&mut self, promise: &'static str) -> Versions {
+        let mut rest = Rest::new();
+        self.wait(promise, "everything to be at rest", |stage| rest.look(stage))
+    }
+
+    /// Notes whether what a promise says was seen; the story goes on in any case.
+    pub(crate) fn judge(&mut self, promise: &'static str, held: bool, what: &str) {
+        if held {
+            self.promises.held(promise, what);
+        } else {
+            self.screen.problem(&format!("Not so: {what}"));
+            self.promises.broken(promise, format!("not so: {what}"));
+        }
+    }
+
+    /// Waits until so many pods of a workload read so, and shows them.
+    pub(crate) fn reads(
+        &mut self,
+        promise: &'static str,
+        workload: &str,
+        expected: &[(&str, usize)],
+    ) -> Vec<Group> {
+        let what = format!("the pods of {workload} to read {expected:?}");
+        let groups = self.wait(promise, &what, |stage| {
+            let groups = stage.look(workload)?;
+            if counts(&groups) == sorted(expected) {
+                Ok(groups)
+            } else {
+                Err(format!("{:?}", counts(&groups)))
+            }
+        });
+        for Group { replica_set, color, object, pods } in &groups {
+            let pods = format!("{} pod{}", pods.len(), if pods.len() == 1 { " " } else { "s" });
+            let gap = " ".repeat(8_usize.saturating_sub(color.len()));
+            self.screen.row(&format!("{replica_set:<20} {pods}  read color={color}{gap}from {object}"));
+        }
+        groups
+    }
+
+    /// Deletes a pod that reads so, and waits until all is as expected without it; its name and its successor's.
+    pub(crate) fn lose(
+        &mut self,
+        promise: &'static str,
+        workload: &str,
+        color: &str,
+        expected: &[(&str, usize)],
+    ) -> (String, String) {
+        let pods = |groups: Vec<Group>| groups.into_iter().flat_map(|group| group.pods).collect::<Vec<_>>();
+        let before = self.wait(promise, "a look at the pods", |stage| stage.look(workload));
+        let victim = before.iter().find(|group| group.color == color).and_then(|group| group.pods.first());
+        let victim = victim.expect("there was such a pod a moment ago").clone();
+        let before = pods(before);
+        self.run(promise, &format!("delete pod {victim}"));
+        self.wait(promise, "another pod in its place", |stage| {
+            let after = pods(stage.look(workload)?);
+            let complete = after.len() == before.len() && !after.contains(&victim);
+            if complete { Ok(()) } else { Err(format!("{after:?}")) }
+        });
+        let after = pods(self.reads(promise, workload, expected));
+        let new = after.into_iter().find(|pod| !before.contains(pod)).unwrap_or_default();
+        (victim, new)
+    }
+
+    /// Waits until the Rollout has stopped at its canary.
+    pub(crate) fn paused(&mut self) {
+        self.wait("rolls", "the canary to pause", |stage| {
+            let live = stage.live("web");
+            // Argo writes the number as a string.
+            let generation = live["metadata"]["generation"].to_string();
+            let current = live["status"]["observedGeneration"] == generation.as_str();
+            let phase = text(&live["status"]["phase"]);
+            let paused = current && live["status"]["controllerPause"] == true && phase == "Paused";
+            if paused { Ok(()) } else { Err(format!("phase {phase}")) }
+        });
+        self.screen.row("rollout web          Paused after its 25 % step");
+    }
+}
+
+/// How many pods read what.
+pub(crate) fn counts(groups: &[Group]) -> Vec<(&str, usize)> {
+    sorted(&groups.iter().map(|group| (group.color.as_str(), group.pods.len())).collect::<Vec<_>>())
+}
+
+fn sorted<'a>(counts: &[(&'a str, usize)]) -> Vec<(&'a str, usize)> {
+    let mut counts = counts.to_vec();
+    counts.sort_unstable();
+    counts
+}
+
+/// The pods that read so.
+pub(crate) fn group_of(groups: &[Group], color: &str) -> Group {
+    groups.iter().find(|group| group.color == color).cloned().unwrap_or_default()
+}
+
+/// Whether nothing was written since.
+pub(crate) fn unchanged(before: &Versions, now: &Versions) -> Result<(), String> {
+    difference(before, now).map_or(Ok(()), Err)
+}

@@ -1,0 +1,15 @@
+//! The Helm chart, with the real helm: what it renders, what it refuses, and an installation's whole life on a real
+//! control plane.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod helm;
+mod lifecycle;
+mod manifests;
+mod table;
+mod values;
+mod wrong;

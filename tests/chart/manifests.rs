@@ -1,0 +1,101 @@
+//! `manifests/` is rendered from the chart, and what the chart says without any settings is right.
+
+use std::fs;
+use std::process::Command;
+
+use confrev_controlplane::ControlPlane;
+
+use crate::helm::{binary, chart, helm, objects, render, root, run};
+
+const FILES: [&str; 2] = ["self-signed.yaml", "cert-manager.yaml"];
+
+#[test]
+fn the_manifests_are_what_the_chart_renders() {
+    let folder = std::env::temp_dir().join(format!("confrev-manifests-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let mut make = Command::new("make");
+    make.arg("--no-print-directory").arg("manifests").current_dir(root());
+    make.arg(format!("HELM={}", binary("helm").display())).arg(format!("MANIFESTS={}", folder.display()));
+    run(&mut make).ok();
+    for file in FILES {
+        let rendered = fs::read_to_string(folder.join(file)).unwrap();
+        let checked_in = fs::read_to_string(root().join("manifests").join(file)).unwrap();
+        let differs =
+            rendered.lines().zip(checked_in.lines()).find(|(rendered, present)| rendered != present);
+        assert!(
+            rendered == checked_in,
+            "manifests/{file} is not up to date, run `make manifests`: {differs:#?}"
+        );
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// They are read by people, too: what a reviewer must know stands beside it, and nothing of the templates shows.
+#[test]
+fn the_manifests_explain_themselves_and_carry_no_ca_bundle() {
+    for file in FILES {
+        let text = fs::read_to_string(root().join("manifests").join(file)).unwrap();
+        for comment in [
+            "# confrev with certificates",
+            "# No wildcards, and no Secrets",
+            "# The guard:",
+            "# Opted in by ",
+        ] {
+            assert!(text.lines().any(|line| line.starts_with(comment)), "{file} lacks {comment:?}");
+        }
+        assert!(!text.contains("caBundle:") && !text.contains("# Source:"), "{file}");
+        assert!(text.lines().all(|line| line.len() <= 120 && line.trim_end() == line), "{file} is not tidy");
+        assert_eq!(objects(&text)[0]["kind"], "Namespace", "{file} begins with what the others live in");
+    }
+}
+
+#[test]
+fn helm_lint_has_nothing_to_say() {
+    let chart = chart();
+    let output = helm(&["lint", "--strict", "--quiet", &chart], None).ok();
+    assert_eq!(output.trim(), "", "lint complains");
+}
+
+/// Everything that names the namespace follows it: a guard with the wrong account would stop confrev itself.
+#[test]
+fn in_another_namespace_the_same_is_rendered_with_that_namespace_in_every_place() {
+    for mode in ["self-signed", "cert-manager"] {
+        let settings = [("certificates.mode", mode.into())];
+        let here = serde_json::to_string(&render("confrev", &settings)).unwrap();
+        let there = serde_json::to_string(&render("elsewhere", &settings)).unwrap();
+        let expected = here
+            .replace("\"namespace\":\"confrev\"", "\"namespace\":\"elsewhere\"")
+            .replace("serviceaccount:confrev:", "serviceaccount:elsewhere:")
+            .replace("--namespace=confrev", "--namespace=elsewhere")
+            .replace("\"kube-node-lease\",\"confrev\"", "\"kube-node-lease\",\"elsewhere\"")
+            .replace("\"confrev/confrev-tls\"", "\"elsewhere/confrev-tls\"")
+            .replace("confrev.confrev.svc", "confrev.elsewhere.svc");
+        assert_eq!(there, expected, "{mode}");
+    }
+}
+
+#[test]
+fn the_notes_say_what_to_do_next() {
+    let chart = chart();
+    let notes = |more: &[&str]| {
+        let start = ["install", "any", &chart, "--dry-run=client", "--namespace", "there"];
+        // Helm wants a cluster even so, to learn its version.
+        let output = helm(&[&start[..], more].concat(), Some(ControlPlane::shared().kubeconfig())).ok();
+        output.split_once("NOTES:").expect("there are notes").1.to_owned()
+    };
+    let plain = notes(&[]);
+    for text in [
+        "kubectl --namespace there rollout status deployment/confrev",
+        "confrev.dev/enabled=true",
+        "kubectl label namespace there pod-security.kubernetes.io/enforce=restricted",
+        "helm uninstall any --namespace there",
+        "cannot change",
+    ] {
+        assert!(plain.contains(text), "no {text:?} in {plain}");
+    }
+    let secret =
+        notes(&["--set", "certificates.mode=secret,certificates.secret.name=pair,failurePolicy=Ignore"]);
+    for text in ["the Secret there/pair", "confrev.there.svc", "admitted unresolved"] {
+        assert!(secret.contains(text), "no {text:?} in {secret}");
+    }
+}

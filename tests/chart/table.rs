@@ -1,0 +1,311 @@
+//! The values of the chart, and what each of them changes.
+
+use serde_json::{Value, json};
+
+use crate::helm::Setting;
+
+/// One value, what it is set to, and one thing that it changes.
+pub(crate) struct Row {
+    /// The first is the one that the row is about.
+    pub(crate) settings: Vec<Setting<'static>>,
+    /// `Kind/name`.
+    pub(crate) object: &'static str,
+    /// JSON pointer in the object.
+    pub(crate) at: &'static str,
+    /// What stands there, `null` for nothing.
+    pub(crate) becomes: Value,
+}
+
+fn row(value: &'static str, set: Value, object: &'static str, at: &'static str, becomes: Value) -> Row {
+    Row { settings: vec![(value, set)], object, at, becomes }
+}
+
+/// The same, where other values must be set for this one to count.
+fn with(mut row: Row, others: &[Setting<'static>]) -> Row {
+    row.settings.extend_from_slice(others);
+    row
+}
+
+const DEPLOYMENT: &str = "Deployment/confrev";
+const ROLE: &str = "ClusterRole/confrev";
+pub(crate) const WEBHOOKS: &str = "MutatingWebhookConfiguration/confrev";
+const CERTIFICATE: &str = "Certificate/confrev-tls";
+const BUDGET: &str = "PodDisruptionBudget/confrev";
+const POLICY: &str = "NetworkPolicy/confrev";
+const PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+const PEM_BASE64: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+
+pub(crate) fn rows() -> Vec<Row> {
+    let mut rows = workload();
+    rows.extend(program());
+    rows.extend(trust());
+    rows.extend(reach());
+    rows
+}
+
+/// The Deployment and what goes with it.
+fn workload() -> Vec<Row> {
+    let pod = |value, set: &Value, at| row(value, set.clone(), DEPLOYMENT, at, set.clone());
+    let image = |value, set: &str, becomes: &str| {
+        row(value, json!(set), DEPLOYMENT, "/spec/template/spec/containers/0/image", json!(becomes))
+    };
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}});
+    vec![
+        row("replicas", json!(5), DEPLOYMENT, "/spec/replicas", json!(5)),
+        row("replicas", json!(0), DEPLOYMENT, "/spec/replicas", json!(0)),
+        image("image.repository", "there/confrev", "there/confrev:0.1.0"),
+        image("image.tag", "1.2.3", "confrev:1.2.3"),
+        image("image.digest", &digest, &format!("confrev:0.1.0@{digest}")),
+        pod("image.pullPolicy", &json!("Always"), "/spec/template/spec/containers/0/imagePullPolicy"),
+        row(
+            "image.pullSecrets",
+            json!(["one", "two"]),
+            DEPLOYMENT,
+            "/spec/template/spec/imagePullSecrets",
+            json!([{"name": "one"}, {"name": "two"}]),
+        ),
+        pod(
+            "resources.limits",
+            &json!({"memory": "1Gi", "cpu": 1}),
+            "/spec/template/spec/containers/0/resources/limits",
+        ),
+        pod(
+            "resources.requests.memory",
+            &json!("64Mi"),
+            "/spec/template/spec/containers/0/resources/requests/memory",
+        ),
+        row(
+            "resources.claims",
+            json!([{"name": "a"}]),
+            DEPLOYMENT,
+            "/spec/template/spec/containers/0/resources/claims",
+            json!([{"name": "a"}]),
+        ),
+        pod("priorityClassName", &json!("system-cluster-critical"), "/spec/template/spec/priorityClassName"),
+        row(
+            "topologySpreadConstraints",
+            json!([]),
+            DEPLOYMENT,
+            "/spec/template/spec/topologySpreadConstraints",
+            Value::Null,
+        ),
+        pod("affinity", &affinity, "/spec/template/spec/affinity"),
+        pod("nodeSelector", &json!({"disk": "ssd"}), "/spec/template/spec/nodeSelector"),
+        pod("tolerations", &json!([{"key": "a", "operator": "Exists"}]), "/spec/template/spec/tolerations"),
+        pod("podAnnotations", &json!({"a": "1"}), "/spec/template/metadata/annotations"),
+        row(
+            "podLabels",
+            json!({"team": "a"}),
+            DEPLOYMENT,
+            "/spec/template/metadata/labels",
+            json!({"app.kubernetes.io/name": "confrev", "team": "a"}),
+        ),
+        row("podDisruptionBudget.enabled", json!(false), BUDGET, "", Value::Null),
+        row("podDisruptionBudget.maxUnavailable", json!("50%"), BUDGET, "/spec/maxUnavailable", json!("50%")),
+        row(
+            "namespace.create",
+            json!(true),
+            "Namespace/confrev",
+            "/metadata/labels/pod-security.kubernetes.io~1enforce",
+            json!("restricted"),
+        ),
+    ]
+}
+
+/// The program's options, and what must agree with them.
+fn program() -> Vec<Row> {
+    const ARGUMENT: &str = "/spec/template/spec/containers/0/args/3";
+    let option = |value, set, becomes: &str| row(value, set, DEPLOYMENT, ARGUMENT, json!(becomes));
+    let clone_set = json!([{
+        "group": "apps.kruise.io", "version": "v1alpha1", "resource": "clonesets", "kind": "CloneSet",
+        "path": "spec.template",
+    }]);
+    let elsewhere =
+        json!([{"group": "a.b", "version": "v1", "resource": "cs", "kind": "C", "path": "spec.package.pod"}]);
+    let extra = |object, at, becomes| row("extraKinds", clone_set.clone(), object, at, becomes);
+    let secrets = |object, at, becomes| row("secrets.enabled", json!(true), object, at, becomes);
+    let rule = json!({
+        "apiGroups": ["apps.kruise.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"],
+        "resources": ["clonesets"], "scope": "Namespaced",
+    });
+    vec![
+        option("rollRate", json!(7), "--roll-rate=7"),
+        option("settle", json!("2s"), "--settle=2s"),
+        option("orphanGrace", json!("1h"), "--orphan-grace=1h"),
+        option("logFormat", json!("json"), "--log-format=json"),
+        option("extraArgs", json!(["--listen=[::]:8443"]), "--listen=[::]:8443"),
+        option("webhookUrl", json!("https://127.0.0.1:9443"), "--webhook-url=https://127.0.0.1:9443"),
+        row(
+            "webhookUrl",
+            json!("https://127.0.0.1:9443/"),
+            WEBHOOKS,
+            "/webhooks/2/clientConfig",
+            json!({"url": "https://127.0.0.1:9443/mutate/configmaps"}),
+        ),
+        extra(DEPLOYMENT, ARGUMENT, json!("--kind=apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template")),
+        extra(
+            ROLE,
+            "/rules/5",
+            json!({"apiGroups": ["apps.kruise.io"], "resources": ["clonesets"], "verbs": ["get", "list", "watch", "patch"]}),
+        ),
+        // With a template elsewhere, for the API server to compile the condition.
+        row("extraKinds", elsewhere, WEBHOOKS, "/webhooks/0/rules/3/resources/0", json!("cs")),
+        extra(WEBHOOKS, "/webhooks/0/rules/3", rule.clone()),
+        extra(WEBHOOKS, "/webhooks/1/rules/3", rule),
+        secrets(DEPLOYMENT, ARGUMENT, json!("--secrets")),
+        secrets(
+            ROLE,
+            "/rules/1",
+            json!({"apiGroups": [""], "resources": ["secrets"],
+                "verbs": ["get", "list", "watch", "create", "patch", "delete"]}),
+        ),
+        secrets(WEBHOOKS, "/webhooks/3/clientConfig/service/path", json!("/mutate/secrets")),
+        secrets(WEBHOOKS, "/webhooks/3/failurePolicy", json!("Ignore")),
+    ]
+}
+
+/// Certificates.
+fn trust() -> Vec<Row> {
+    let mode = |mode, object, at, becomes| row("certificates.mode", json!(mode), object, at, becomes);
+    let cert_manager = [("certificates.mode", json!("cert-manager"))];
+    let secret = [("certificates.mode", json!("secret")), ("certificates.secret.name", json!("pair"))];
+    let issuer = json!({"name": "vault", "kind": "ClusterIssuer"});
+    vec![
+        mode("cert-manager", CERTIFICATE, "/spec/issuerRef/name", json!("confrev-ca")),
+        mode("cert-manager", "Issuer/confrev-root", "/spec", json!({"selfSigned": {}})),
+        mode("cert-manager", DEPLOYMENT, "/spec/template/spec/containers/0/args/1", json!("--tls-dir=/tls")),
+        mode(
+            "cert-manager",
+            DEPLOYMENT,
+            "/spec/template/spec/volumes/0/secret/secretName",
+            json!("confrev-tls"),
+        ),
+        mode("cert-manager", ROLE, "/rules/7/verbs", json!(["get", "list", "watch"])),
+        mode("cert-manager", "Role/confrev", "/rules/2", Value::Null),
+        mode(
+            "cert-manager",
+            WEBHOOKS,
+            "/metadata/annotations",
+            json!({"cert-manager.io/inject-ca-from": "confrev/confrev-tls"}),
+        ),
+        with(
+            row(
+                "certificates.certManager.issuerRef",
+                issuer,
+                CERTIFICATE,
+                "/spec/issuerRef",
+                json!({"group": "cert-manager.io", "kind": "ClusterIssuer", "name": "vault"}),
+            ),
+            &cert_manager,
+        ),
+        with(
+            row(
+                "certificates.secret.name",
+                json!("pair"),
+                DEPLOYMENT,
+                "/spec/template/spec/volumes/0/secret/secretName",
+                json!("pair"),
+            ),
+            &secret,
+        ),
+        with(
+            row(
+                "certificates.secret.caBundle",
+                json!(PEM),
+                WEBHOOKS,
+                "/webhooks/1/clientConfig/caBundle",
+                json!(PEM_BASE64),
+            ),
+            &secret,
+        ),
+    ]
+}
+
+/// Who and what is reached.
+fn reach() -> Vec<Row> {
+    let open = [("networkPolicy.enabled", json!(true))];
+    let service = [("serviceMonitor.enabled", json!(true))];
+    let pod = [("podMonitor.enabled", json!(true))];
+    let (labels, labelled) =
+        (json!({"release": "a"}), json!({"app.kubernetes.io/name": "confrev", "release": "a"}));
+    let excluded = json!(["kube-system", "kube-public", "kube-node-lease", "confrev", "legacy"]);
+    let peers =
+        json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]);
+    let left_out = |at| row("excludedNamespaces", json!(["legacy"]), WEBHOOKS, at, excluded.clone());
+    vec![
+        row("failurePolicy", json!("Ignore"), WEBHOOKS, "/webhooks/0/failurePolicy", json!("Ignore")),
+        row("failurePolicy", json!("Ignore"), WEBHOOKS, "/webhooks/1/failurePolicy", json!("Ignore")),
+        left_out("/webhooks/0/namespaceSelector/matchExpressions/0/values"),
+        left_out("/webhooks/1/namespaceSelector/matchExpressions/0/values"),
+        left_out("/webhooks/2/namespaceSelector/matchExpressions/0/values"),
+        row(
+            "serviceMonitor.enabled",
+            json!(true),
+            "ServiceMonitor/confrev",
+            "/spec/endpoints",
+            json!([{"targetPort": "admin", "path": "/metrics"}]),
+        ),
+        with(
+            row(
+                "serviceMonitor.labels",
+                labels.clone(),
+                "ServiceMonitor/confrev",
+                "/metadata/labels",
+                labelled.clone(),
+            ),
+            &service,
+        ),
+        with(
+            row(
+                "serviceMonitor.interval",
+                json!("30s"),
+                "ServiceMonitor/confrev",
+                "/spec/endpoints/0/interval",
+                json!("30s"),
+            ),
+            &service,
+        ),
+        row(
+            "podMonitor.enabled",
+            json!(true),
+            "PodMonitor/confrev",
+            "/spec/podMetricsEndpoints",
+            json!([{"port": "admin", "path": "/metrics"}]),
+        ),
+        with(row("podMonitor.labels", labels, "PodMonitor/confrev", "/metadata/labels", labelled), &pod),
+        with(
+            row(
+                "podMonitor.interval",
+                json!("30s"),
+                "PodMonitor/confrev",
+                "/spec/podMetricsEndpoints/0/interval",
+                json!("30s"),
+            ),
+            &pod,
+        ),
+        row("networkPolicy.enabled", json!(true), POLICY, "/spec/policyTypes", json!(["Ingress", "Egress"])),
+        with(
+            row(
+                "networkPolicy.apiServerCIDRs",
+                json!(["10.0.0.1/32"]),
+                POLICY,
+                "/spec/ingress/0/from",
+                json!([{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
+            ),
+            &open,
+        ),
+        with(
+            row(
+                "networkPolicy.apiServerPorts",
+                json!([8443]),
+                POLICY,
+                "/spec/egress/0/ports",
+                json!([{"port": 8443}]),
+            ),
+            &open,
+        ),
+        with(row("networkPolicy.metricsFrom", peers.clone(), POLICY, "/spec/ingress/1/from", peers), &open),
+    ]
+}

@@ -1,0 +1,68 @@
+//! A wrong value is refused, by its name, before anything is rendered.
+
+use serde_json::{Value, json};
+
+use crate::helm::{Setting, template};
+
+/// Settings, and what helm must name.
+fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
+    let one = |name, value: Value, named| (vec![(name, value)], named);
+    vec![
+        one("failurepolicy", json!("Ignore"), "'failurepolicy' not allowed"),
+        one("image.tga", json!("1"), "'tga' not allowed"),
+        one("certificates.certmanager", json!({}), "'certmanager' not allowed"),
+        one("replicas", json!("two"), "/replicas"),
+        one("replicas", json!(-1), "/replicas"),
+        one("image.repository", json!(""), "/image/repository"),
+        one("image.tag", json!("a b"), "/image/tag"),
+        one("image.digest", json!("sha256:12"), "/image/digest"),
+        one("image.pullPolicy", json!("Sometimes"), "/image/pullPolicy"),
+        one("image.pullSecrets", json!([{"name": "a"}]), "/image/pullSecrets/0"),
+        one("resources", json!({"limit": {}}), "'limit' not allowed"),
+        one("certificates.mode", json!("selfsigned"), "/certificates/mode"),
+        one("certificates.mode", json!("secret"), "/certificates/secret/name"),
+        one("certificates.secret.caBundle", json!("LS0tLS1CRUdJTg=="), "/certificates/secret/caBundle"),
+        one(
+            "certificates.certManager.issuerRef",
+            json!({"kind": "Issuer"}),
+            "/certificates/certManager/issuerRef",
+        ),
+        one("failurePolicy", json!("fail"), "/failurePolicy"),
+        one("excludedNamespaces", json!(["Prod"]), "/excludedNamespaces/0"),
+        one("secrets.enabled", json!("yes"), "/secrets/enabled"),
+        one("extraKinds", json!([{"group": "a.b", "version": "v1"}]), "/extraKinds/0"),
+        one(
+            "extraKinds",
+            json!([{"group": "a.b", "version": "v1", "resource": "cs", "kind": "C", "path": "/spec/template"}]),
+            "/extraKinds/0/path",
+        ),
+        one("rollRate", json!(0), "/rollRate"),
+        one("settle", json!("1 second"), "/settle"),
+        one("orphanGrace", json!(600), "/orphanGrace"),
+        one("logFormat", json!("xml"), "/logFormat"),
+        one("extraArgs", json!(["listen"]), "/extraArgs/0"),
+        one("webhookUrl", json!("http://127.0.0.1:8443"), "/webhookUrl"),
+        one("namespace.create", json!("true"), "/namespace/create"),
+        one("podDisruptionBudget.maxUnavailable", json!("many"), "/podDisruptionBudget/maxUnavailable"),
+        one("priorityClassName", json!(1), "/priorityClassName"),
+        one("topologySpreadConstraints", json!({}), "/topologySpreadConstraints"),
+        one("affinity", json!({"podsAffinity": {}}), "'podsAffinity' not allowed"),
+        one("nodeSelector", json!({"disk": true}), "/nodeSelector/disk"),
+        one("tolerations", json!([{"effect": "None"}]), "/tolerations/0/effect"),
+        one("podAnnotations", json!([]), "/podAnnotations"),
+        one("podLabels", json!({"app.kubernetes.io/name": "other"}), "/podLabels"),
+        one("serviceMonitor.interval", json!("often"), "/serviceMonitor/interval"),
+        one("podMonitor.label", json!({}), "'label' not allowed"),
+        one("networkPolicy.apiServerCIDRs", json!(["anywhere"]), "/networkPolicy/apiServerCIDRs/0"),
+        one("networkPolicy.apiServerPorts", json!([]), "/networkPolicy/apiServerPorts"),
+        one("networkPolicy.metricsFrom", json!([{"namespace": "a"}]), "'namespace' not allowed"),
+    ]
+}
+
+#[test]
+fn every_wrong_value_and_every_unknown_name_is_refused_by_its_name() {
+    for (settings, named) in wrong() {
+        let complaint = template("confrev", &settings).refused();
+        assert!(complaint.contains(named), "{settings:?} is refused, but {named} is not named: {complaint}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What the webhook's port answers to whatever comes.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use ureq::http::{Method, Request};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use crate::manifests::{Kind, Workload};
+use crate::shared::{Running, running};
+use crate::world::{World, text};
+
+/// A client that trusts the authority in the Secret, as the API server does.
+struct Client {
+    agent: ureq::Agent,
+    confrev: Running,
+}
+
+impl Client {
+    fn new() -> Self {
+        let confrev = running();
+        let cluster = confrev_controlplane::ControlPlane::shared();
+        let secret = cluster.get("secret", "confrev", "confrev-ca").expect("the authority's Secret");
+        let bundle = BASE64_STANDARD.decode(text(&secret["data"]["ca.crt"])).unwrap();
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::new_with_certs(&[Certificate::from_pem(&bundle).unwrap()]))
+            .build();
+        let config =
+            ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).proxy(None).build();
+        Self { agent: config.new_agent(), confrev }
+    }
+
+    fn send(&self, method: Method, path: &str, content_type: &str, body: &[u8]) -> (u16, String) {
+        let uri = format!("{}{path}", self.confrev.webhook_url());
+        let request = Request::builder().method(method).uri(uri).header("Content-Type", content_type);
+        let request = request.body(body).expect("a request");
+        let mut answer = self.agent.run(request).unwrap_or_else(|e| panic!("{path}: {e}"));
+        (answer.status().as_u16(), answer.body_mut().read_to_string().expect("text"))
+    }
+
+    fn post(&self, path: &str, body: &[u8]) -> (u16, String) {
+        self.send(Method::POST, path, "application/json", body)
+    }
+}
+
+const WORKLOADS: &str = "/mutate/workloads";
+
+/// A question about a new Deployment.
+fn review(namespace: &str) -> Value {
+    let workload = Workload::new(Kind::Deployment, "web", &["demo"]);
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+        "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+        "name": "web",
+        "namespace": namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": "test"},
+        "object": workload.manifest(),
+        "oldObject": null,
+        "dryRun": true,
+    }})
+}
+
+#[test]
+fn whatever_is_no_review_gets_its_status_and_a_message_and_the_server_goes_on() {
+    let client = Client::new();
+    let world = World::new("http");
+    world.set_config("demo", "A");
+    let good = review(world.name());
+    let without = |field: &str| {
+        let mut review = good.clone();
+        review.as_object_mut().unwrap().remove(field);
+        review.to_string()
+    };
+    let mut other_kind = good.clone();
+    other_kind["kind"] = json!("ConversionReview");
+    let mut other_version = good.clone();
+    other_version["apiVersion"] = json!("admission.k8s.io/v1beta1");
+    let mut no_uid = good.clone();
+    no_uid["request"]["uid"] = json!("");
+
+    for path in [WORKLOADS, "/mutate/configmaps"] {
+        let json = "application/json";
+        for method in [Method::PUT, Method::DELETE, Method::GET] {
+            let (code, message) = client.send(method, path, json, b"");
+            assert_eq!((code, message.is_empty()), (405, false), "{path}: {message}");
+        }
+        for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx"] {
+            let (code, message) = client.send(Method::POST, path, content_type, good.to_string().as_bytes());
+            assert_eq!((code, message.is_empty()), (415, false), "{path}: {message}");
+        }
+        for body in [
+            "",
+            "{",
+            "[]",
+            "null",
+            "\u{fffd}",
+            &without("request"),
+            &without("kind"),
+            &without("apiVersion"),
+            &other_kind.to_string(),
+            &other_version.to_string(),
+            &no_uid.to_string(),
+        ] {
+            let (code, message) = client.post(path, body.as_bytes());
+            assert_eq!((code, message.is_empty()), (400, false), "{path}: {body}: {message}");
+        }
+        let (code, message) = client.post(path, b"{\"kind\": \"\xff\"}");
+        assert_eq!(code, 400, "{message}");
+    }
+    for path in ["/", "/mutate", "/mutate/workloads/", "/validate/nothing", "/healthz"] {
+        let (code, message) = client.post(path, good.to_string().as_bytes());
+        assert_eq!((code, message.is_empty()), (404, false), "{path}: {message}");
+    }
+    assert_eq!(client.post(WORKLOADS, good.to_string().as_bytes()).0, 200);
+}
+
+#[test]
+fn a_body_of_6_mib_is_read_and_one_of_8_mib_is_too_large() {
+    let client = Client::new();
+    let world = World::new("http-size");
+    world.set_config("demo", "A");
+    let sized = |mib: usize| {
+        let mut review = review(world.name());
+        review["request"]["object"]["metadata"]["annotations"]["large"] = json!("x".repeat(mib << 20));
+        review.to_string()
+    };
+    assert_eq!(client.post(WORKLOADS, sized(6).as_bytes()).0, 200);
+    let (code, message) = client.post(WORKLOADS, sized(8).as_bytes());
+    assert_eq!(code, 413, "{message}");
+    assert!(message.contains("larger than"), "{message}");
+    assert_eq!(client.post(WORKLOADS, sized(1).as_bytes()).0, 200, "the server goes on");
+}
+
+#[test]
+fn an_answer_echoes_the_uid_and_its_patch_is_a_json_patch_in_base64() {
+    let client = Client::new();
+    let world = World::new("http-answer");
+    world.set_config("demo", "A");
+    let review = review(world.name());
+    let ask = || -> Value {
+        let (code, answer) = client.post(WORKLOADS, review.to_string().as_bytes());
+        assert_eq!(code, 200, "{answer}");
+        serde_json::from_str(&answer).expect("JSON")
+    };
+    let answer = ask();
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(answer["kind"], "AdmissionReview");
+    let response = &answer["response"];
+    assert_eq!(response["uid"], review["request"]["uid"]);
+    assert_eq!(response["allowed"], true);
+    assert_eq!(response["patchType"], "JSONPatch");
+    let patch = BASE64_STANDARD.decode(text(&response["patch"])).expect("base64");
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a JSON patch");
+    let mut object = review["request"]["object"].clone();
+    json_patch::patch(&mut object, &patch).expect("it applies to the object");
+    let name = crate::world::snapshot_of(&object["spec"]["template"], "demo").expect("it is resolved");
+    assert_eq!(object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"], name);
+
+    assert_eq!(ask(), answer, "the same question, the same answer");
+    assert_eq!(world.snapshots(), [] as [Value; 0], "it was a dry run");
+}

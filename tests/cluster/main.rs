@@ -1,0 +1,27 @@
+//! The main job, end to end: confrev under its own ServiceAccount, installed with exactly the manifests that users
+//! install, on a real API server with real controllers and Argo Rollouts.
+//!
+//! All tests share one control plane and one running confrev. Each has a namespace of its own; those that stop or
+//! restart confrev have it for themselves meanwhile (`Exclusive`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod manifests;
+mod shared;
+mod world;
+
+mod alone;
+mod guard;
+mod http;
+mod missing;
+mod optin;
+mod policy;
+mod revisions;
+mod snapshots;
+mod story;
+mod together;
+mod undo;

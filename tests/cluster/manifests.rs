@@ -1,0 +1,142 @@
+//! What the tests apply: the same workload as a Rollout and as a Deployment.
+
+use serde_json::{Value, json};
+
+/// The kinds for which everything is tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Rollout,
+    Deployment,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Rollout, Self::Deployment];
+
+    /// As kubectl has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rollout => "rollout",
+            Self::Deployment => "deployment",
+        }
+    }
+
+    /// The collection's path in the API.
+    pub(crate) fn path(self, namespace: &str) -> String {
+        match self {
+            Self::Rollout => format!("/apis/argoproj.io/v1alpha1/namespaces/{namespace}/rollouts"),
+            Self::Deployment => format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+        }
+    }
+}
+
+/// A workload that mounts each of its sources as a volume of the source's name. It is opted in by its own label unless
+/// told otherwise, and rolls as often as its sources change.
+#[derive(Debug, Clone)]
+pub(crate) struct Workload {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    manifest: Value,
+}
+
+impl Workload {
+    pub(crate) fn new(kind: Kind, name: &str, sources: &[&str]) -> Self {
+        let volumes: Vec<_> =
+            sources.iter().map(|source| json!({"name": source, "configMap": {"name": source}})).collect();
+        let mounts: Vec<_> =
+            sources.iter().map(|source| json!({"name": source, "mountPath": format!("/{source}")})).collect();
+        // The first is read as an environment, too.
+        let env: Vec<_> =
+            sources.iter().take(1).map(|source| json!({"configMapRef": {"name": source}})).collect();
+        let (version, kind_name) = match kind {
+            Kind::Rollout => ("argoproj.io/v1alpha1", "Rollout"),
+            Kind::Deployment => ("apps/v1", "Deployment"),
+        };
+        let mut manifest = json!({
+            "apiVersion": version,
+            "kind": kind_name,
+            "metadata": {
+                "name": name,
+                "labels": {"confrev.dev/enabled": "true"},
+                "annotations": {"confrev.dev/min-interval": "0"},
+            },
+            "spec": {
+                "replicas": 1,
+                "revisionHistoryLimit": 100,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {
+                        "containers": [{
+                            "name": "app", "image": "app:1", "envFrom": env, "volumeMounts": mounts,
+                        }],
+                        "volumes": volumes,
+                    },
+                },
+            },
+        });
+        if kind == Kind::Rollout {
+            manifest["spec"]["strategy"] = json!({"canary": {}});
+        }
+        Self { kind, name: name.to_owned(), manifest }
+    }
+
+    pub(crate) fn replicas(mut self, count: usize) -> Self {
+        self.manifest["spec"]["replicas"] = json!(count);
+        self
+    }
+
+    pub(crate) fn image(mut self, image: &str) -> Self {
+        self.manifest["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+        self
+    }
+
+    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.manifest["metadata"]["annotations"][format!("confrev.dev/{key}")] = json!(value);
+        self
+    }
+
+    /// The workload's own label `enabled`, or none.
+    pub(crate) fn enabled(mut self, value: Option<&str>) -> Self {
+        self.manifest["metadata"]["labels"] =
+            value.map_or(json!({}), |value| json!({"confrev.dev/enabled": value}));
+        self
+    }
+
+    /// A quarter of the pods is replaced, then the roll stands still until it is promoted: a Rollout by a step of its
+    /// canary, a Deployment by pods that are not counted as available yet.
+    pub(crate) fn pausing(mut self) -> Self {
+        let spec = &mut self.manifest["spec"];
+        match self.kind {
+            Kind::Rollout => {
+                spec["strategy"] = json!({"canary": {
+                    "maxSurge": 0, "maxUnavailable": 1, "steps": [{"setWeight": 25}, {"pause": {}}],
+                }});
+            }
+            Kind::Deployment => {
+                spec["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+                spec["minReadySeconds"] = json!(3600);
+                spec["progressDeadlineSeconds"] = json!(7200);
+            }
+        }
+        self
+    }
+
+    pub(crate) fn manifest(&self) -> Value {
+        self.manifest.clone()
+    }
+
+    /// As kubectl names one object.
+    pub(crate) fn reference(&self) -> String {
+        format!("{}/{}", self.kind.name(), self.name)
+    }
+}
+
+/// A ConfigMap with one key.
+pub(crate) fn config_map(name: &str, text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
+}
+
+/// Several objects as one file.
+pub(crate) fn list(objects: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": objects})
+}

@@ -1,0 +1,125 @@
+//! Who takes part.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use confrev_controlplane::{holds_for, wait_for};
+use serde_json::json;
+
+use crate::manifests::Workload;
+use crate::shared::running;
+use crate::world::{LIMIT, World, each_kind, expect};
+
+/// That nothing of confrev is on the workload, and its template names the source.
+fn is_as_written(world: &World, web: &Workload) -> Result<(), String> {
+    let live = world.live(web);
+    let template = &live["spec"]["template"];
+    expect(&template["spec"]["volumes"][0]["configMap"]["name"], &json!("demo"))?;
+    expect(&template["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"], &json!("demo"))?;
+    expect(&template["metadata"]["labels"]["confrev.dev/revision"], &json!(null))?;
+    expect(&template["metadata"]["annotations"]["confrev.dev/sources"], &json!(null))?;
+    expect(&live["metadata"]["annotations"]["confrev.dev/seen"], &json!(null))
+}
+
+#[test]
+fn a_namespace_opts_its_workloads_in_but_for_those_that_say_no() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::labelled("opt-in", &[("confrev.dev/enabled", "true")]);
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0).enabled(None);
+        let not = Workload::new(kind, "not", &["demo"]).replicas(0).enabled(Some("false"));
+        world.set_config("demo", "A");
+        for workload in [&web, &not] {
+            world.apply(&workload.manifest()).ok();
+        }
+        world.resolves_to(&web, "demo", "A").unwrap();
+        assert_eq!(world.live(&web)["metadata"]["labels"]["confrev.dev/enabled"], "true");
+        world.set_config("demo", "B");
+        world.wait_resolved(&web, "demo", "B");
+        is_as_written(&world, &not).unwrap();
+        assert_eq!(world.replica_sets(&not).len(), 1);
+    });
+}
+
+#[test]
+fn a_namespace_that_is_labelled_later_opts_all_its_workloads_in_and_out_again() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("opt-later");
+        let workload =
+            |number| Workload::new(kind, &format!("web-{number}"), &["demo"]).replicas(0).enabled(None);
+        let workloads: Vec<_> = (0..10).map(workload).collect();
+        world.set_config("demo", "A");
+        for web in &workloads {
+            world.cluster.create(kind.name(), world.name(), &web.manifest());
+        }
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // Others keep writing them, as their own controllers do, in ways that do not come to admission.
+            scope.spawn(|| {
+                let start = Instant::now();
+                while !done.load(Ordering::Relaxed) && start.elapsed() < LIMIT {
+                    let count = start.elapsed().as_millis().to_string();
+                    for web in &workloads {
+                        world.patch(web, &json!({"metadata": {"annotations": {"count": count}}}));
+                    }
+                }
+            });
+            world
+                .cluster
+                .kubectl(&["label", "namespace", world.name(), "confrev.dev/enabled=true"])
+                .run()
+                .ok();
+            for web in &workloads {
+                world.wait_resolved(web, "demo", "A");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        world.cluster.kubectl(&["label", "namespace", world.name(), "confrev.dev/enabled-"]).run().ok();
+        for web in &workloads {
+            wait_for("the workload to be as its user wrote it", LIMIT, || is_as_written(&world, web));
+            assert_eq!(world.live(web)["metadata"]["labels"]["confrev.dev/enabled"], json!(null));
+        }
+    });
+}
+
+#[test]
+fn opting_out_restores_the_names_of_the_sources() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("opt-out");
+        let web = Workload::new(kind, "web", &["demo"]);
+        world.set_config("demo", "A");
+        world.apply(&web.manifest()).ok();
+        world.wait_reads(&web, "demo", &["A"]);
+        world.kubectl(&["label", &web.reference(), "confrev.dev/enabled=false", "--overwrite"]).ok();
+        is_as_written(&world, &web).unwrap();
+        world.wait_replica_sets(&web, 2);
+        world.set_config("demo", "B");
+        world.wait_reads(&web, "demo", &["B"]);
+        holds_for("no roll", Duration::from_secs(3), || expect(&world.replica_sets(&web).len(), &2));
+    });
+}
+
+#[test]
+fn a_source_that_says_no_stays_as_it_is_written_and_rolls_nothing() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("source-out");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0);
+        let metadata = json!({"name": "demo", "labels": {"confrev.dev/enabled": "false"}});
+        let source =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "A"}});
+        world.apply(&source).ok();
+        world.apply(&web.manifest()).ok();
+        is_as_written(&world, &web).unwrap();
+        world.wait_replica_sets(&web, 1);
+        world.set_config("demo", "B");
+        holds_for("no roll and no snapshot", Duration::from_secs(3), || {
+            is_as_written(&world, &web)?;
+            expect(&world.snapshots().len(), &0)?;
+            expect(&world.replica_sets(&web).len(), &1)
+        });
+    });
+}

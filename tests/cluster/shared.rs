@@ -1,0 +1,87 @@
+//! The one running confrev, and who may stop it when.
+
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+
+use confrev_controlplane::{ControlPlane, Program};
+
+/// Short, so that tests see the sweep.
+const ORPHAN_GRACE: &str = "--orphan-grace=5s";
+
+/// While one has this, confrev is running and nobody stops it.
+pub(crate) struct Running(RwLockReadGuard<'static, Program>);
+
+/// While one has this, nobody else relies on confrev.
+pub(crate) struct Exclusive(RwLockWriteGuard<'static, Program>);
+
+/// Waits until confrev is nobody's own; it is running then.
+pub(crate) fn running() -> Running {
+    loop {
+        let program = program().read().unwrap_or_else(PoisonError::into_inner);
+        if program.is_started() {
+            return Running(program);
+        }
+        drop(program);
+        drop(exclusive());
+    }
+}
+
+/// Waits until no other test relies on confrev; it is running then.
+pub(crate) fn exclusive() -> Exclusive {
+    let mut program = program().write().unwrap_or_else(PoisonError::into_inner);
+    // A test that failed halfway may have left it in any state: that is seen to here.
+    if !program.is_running() {
+        program.kill();
+        program.start();
+    }
+    Exclusive(program)
+}
+
+fn program() -> &'static RwLock<Program> {
+    static PROGRAM: OnceLock<RwLock<Program>> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let cluster = ControlPlane::shared();
+        Program::install(cluster);
+        let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
+        RwLock::new(Program::new(cluster, binary).options(&[ORPHAN_GRACE]))
+    })
+}
+
+impl Exclusive {
+    /// Lets the others go on. It must be running.
+    pub(crate) fn downgrade(self) -> Running {
+        Running(RwLockWriteGuard::downgrade(self.0))
+    }
+}
+
+impl Deref for Running {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.0
+    }
+}
+
+impl Deref for Exclusive {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.0
+    }
+}
+
+impl DerefMut for Exclusive {
+    fn deref_mut(&mut self) -> &mut Program {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("The end of confrev's log:\n{}", self.0.log_tail());
+        }
+    }
+}

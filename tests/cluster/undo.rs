@@ -1,0 +1,91 @@
+//! An undo and a pin stay until their source changes again.
+
+use std::time::Duration;
+
+use confrev_controlplane::holds_for;
+
+use crate::manifests::{Kind, Workload};
+use crate::shared::running;
+use crate::world::{World, each_kind};
+
+#[test]
+fn an_undo_holds_until_the_config_map_changes_again_which_then_rolls() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("undo");
+        let web = undone(&world, kind, 1);
+        world.wait_reads(&web, "demo", &["A"]);
+        world.reads_for(10, &web, "demo", &["A"]);
+        assert_eq!(world.replica_sets(&web).len(), 2);
+
+        world.set_config("demo", "C");
+        world.wait_reads(&web, "demo", &["C"]);
+        assert_eq!(world.replica_sets(&web).len(), 3);
+    });
+}
+
+#[test]
+fn an_undo_while_a_change_still_waits_to_be_rolled_takes_that_change_into_account() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("undo-pending");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0).annotation("min-interval", "6s");
+        world.set_config("demo", "A");
+        world.apply(&web.manifest()).ok();
+        world.wait_replica_sets(&web, 1);
+        world.set_config("demo", "B");
+        world.wait_resolved(&web, "demo", "B");
+        world.wait_replica_sets(&web, 2);
+        // It waits: the roll to B was less than an interval ago.
+        world.set_config("demo", "C");
+        world.undo(&web);
+        holds_for("the undo", Duration::from_secs(9), || world.resolves_to(&web, "demo", "A"));
+        assert_eq!(world.replica_sets(&web).len(), 2);
+    });
+}
+
+#[test]
+fn what_is_undone_stays_when_another_source_of_the_workload_changes() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("undo-two");
+        let web = Workload::new(kind, "web", &["demo", "other"]).replicas(0);
+        world.set_config("demo", "A");
+        world.set_config("other", "1");
+        world.apply(&web.manifest()).ok();
+        world.wait_replica_sets(&web, 1);
+        world.set_config("demo", "B");
+        world.wait_resolved(&web, "demo", "B");
+        world.wait_replica_sets(&web, 2);
+        world.undo(&web);
+        world.wait_resolved(&web, "demo", "A");
+
+        world.set_config("other", "2");
+        world.wait_resolved(&web, "other", "2");
+        holds_for("the undo", Duration::from_secs(3), || {
+            world.resolves_to(&web, "demo", "A")?;
+            world.resolves_to(&web, "other", "2")
+        });
+        world.wait_replica_sets(&web, 3);
+        world.set_config("demo", "C");
+        world.wait_resolved(&web, "demo", "C");
+        world.resolves_to(&web, "other", "2").unwrap();
+    });
+}
+
+/// A workload that went from A to B and was taken back to A.
+pub(crate) fn undone(world: &World, kind: Kind, replicas: usize) -> Workload {
+    let web = Workload::new(kind, "web", &["demo"]).replicas(replicas);
+    let texts = |text| vec![text; replicas];
+    world.set_config("demo", "A");
+    world.apply(&web.manifest()).ok();
+    world.wait_replica_sets(&web, 1);
+    world.wait_reads(&web, "demo", &texts("A"));
+    world.set_config("demo", "B");
+    world.wait_resolved(&web, "demo", "B");
+    world.wait_replica_sets(&web, 2);
+    world.wait_reads(&web, "demo", &texts("B"));
+    world.undo(&web);
+    world.wait_resolved(&web, "demo", "A");
+    web
+}
