@@ -18,7 +18,7 @@ demo: build controlplane ## Tell the canary story on a real control plane, in un
 	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked -p confrev-controlplane --example demo
 
 test: controlplane ## Run all tests, on a real control plane that they share
-	$(CONTROLPLANE) run -- $(CARGO) test --locked --workspace
+	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --workspace
 
 test-unit: ## Run the tests that need no control plane
 	$(CARGO) test --locked --lib --test decision --test tls

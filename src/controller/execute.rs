@@ -14,7 +14,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
     match action {
         Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?)),
         Action::Poke { workload, resource_version } => {
-            let record = api.poke(&workload, &resource_version, now).await?;
+            let record = api.poke(&workload, Some(&resource_version), now).await?;
             Ok(Outcome::Poked(Box::new(record)))
         }
         Action::SetOwners { snapshot, verify: Some(digest), .. }
@@ -27,7 +27,9 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
         Action::Ensure(source) => {
-            if let Some(observed) = api.read(&source.namespace, &source.object).await? {
+            let observed = api.read(&source.namespace, &source.object).await?;
+            // A snapshot's name may be taken for a source's while the snapshot is gone; there are none of snapshots.
+            if let Some(observed) = observed.filter(|observed| observed.identity().is_none()) {
                 ensure(api, &source, &observed).await?;
             }
             Ok(Outcome::Done)
@@ -156,12 +158,12 @@ async fn sweep<A: Api>(
     Ok(Outcome::Done)
 }
 
-/// Lets admission take up the workloads of a namespace that it does not know yet. One that changed in the meantime did not
-/// necessarily pass admission (its status may have changed), so it is an error that has the whole looked at again.
+/// Lets admission take up the workloads of a namespace that it does not know yet.
 async fn opt_in<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
     let mut again = Ok(());
-    for (workload, resource_version) in api.unlabelled(namespace).await? {
-        match api.poke(&workload, &resource_version, now).await {
+    for workload in api.unlabelled(namespace).await? {
+        // Whatever the workload is by now, admission is to see it: no condition, which busy writers could defeat for ever.
+        match api.poke(&workload, None, now).await {
             Ok(record) if record.by_namespace => {}
             // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
             Ok(_) => again = Err(ApiError::InVain { what: format!("opt in {}", workload.name) }),

@@ -44,7 +44,8 @@ impl State {
             (None, Some(Source::Missing)) => {}
             (None, _) => self.set_source(name, Source::Missing, now),
             (Some(_), _) => {
-                self.sources.entry(name.clone()).or_insert(Source::Unknown);
+                // What it was must not be acted on: this replica may have led long ago, and lead again.
+                self.sources.insert(name.clone(), Source::Unknown);
                 self.agenda.schedule(Task::Read(name.clone()), now);
             }
         }
