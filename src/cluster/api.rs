@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, object_path};
 use crate::{
-    kinds::{Kinds, WorkloadKind},
+    kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{self, Identity, ObjectName, snapshot_json},
@@ -306,6 +306,32 @@ impl Api for KubeApi {
         Ok(Record::of(&workload, Health::of(&value)))
     }
 
+    async fn is_named_by_a_revision(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
+        // The name in quotes, anywhere in a revision: a chance hit only keeps what might have gone.
+        let needle = json!(object.name).to_string();
+        let escaped = json!(needle).to_string();
+        let needles = [needle.as_str(), escaped.trim_matches('"')];
+        for kind in &REVISION_KINDS {
+            let collection = format!("/apis/{}/namespaces/{namespace}/{}", kind.api_version(), kind.plural);
+            let mut next = String::new();
+            loop {
+                let selector = names::REVISION.replace('/', "%2F");
+                let path = format!("{collection}?labelSelector={selector}&limit={PAGE}&continue={next}");
+                let bytes = self.get(path.clone()).await?;
+                let text = String::from_utf8_lossy(&bytes);
+                if needles.iter().any(|needle| text.contains(needle)) {
+                    return Ok(true);
+                }
+                let page: Page = parse(&bytes, &path)?;
+                if page.metadata.next.is_empty() {
+                    break;
+                }
+                next = page.metadata.next;
+            }
+        }
+        Ok(false)
+    }
+
     async fn warn(
         &self,
         namespace: &str,
@@ -320,7 +346,7 @@ impl Api for KubeApi {
         let body = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": format!("{}.{:x}", object.name, now.as_nanosecond()), "namespace": namespace},
+            "metadata": {"name": event_name(&object.name, now), "namespace": namespace},
             "eventTime": format!("{now:.6}"),
             "reportingController": format!("{}controller", names::PREFIX),
             "reportingInstance": "confrev",
@@ -342,6 +368,13 @@ impl Api for KubeApi {
         }
         Ok(found)
     }
+}
+
+/// A name for an Event: the object's, cut so that all fits, and the time.
+fn event_name(object: &str, now: Timestamp) -> String {
+    let time = format!("{:x}", now.as_nanosecond());
+    let stem = &object[..object.floor_char_boundary(252 - time.len())];
+    format!("{}.{time}", stem.trim_end_matches('.'))
 }
 
 fn observed(object: &ObjectName, bytes: Vec<u8>, path: &str) -> Result<Observed, ApiError> {

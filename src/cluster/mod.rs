@@ -155,6 +155,13 @@ pub trait Api: Clone + Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Record, ApiError>> + Send;
 
+    /// Whether some revision in the namespace names this object, whatever the watches say; read live.
+    fn is_named_by_a_revision(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+    ) -> impl Future<Output = Result<bool, ApiError>> + Send;
+
     /// Writes a warning Event on a ConfigMap or Secret.
     fn warn(
         &self,

@@ -13,6 +13,9 @@ const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
 /// The longest pause after a failure.
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
 
+/// The longest pause after a write that admission did not see.
+const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
+
 /// One object to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
@@ -63,6 +66,7 @@ impl Agenda {
 
     /// Strikes a task.
     pub fn cancel(&mut self, task: &Task) {
+        self.failures.remove(task);
         if let Some(at) = self.at.remove(task) {
             self.due.remove(&(at, task.clone()));
         }
@@ -101,10 +105,18 @@ impl Agenda {
 
     /// Ends the work on a task that failed: it comes again after a pause that grows. Answers with the pause.
     pub fn failed(&mut self, task: Task, now: Timestamp) -> SignedDuration {
+        self.failed_up_to(LONGEST_BACKOFF, task, now)
+    }
+
+    /// The same for a task whose every try is a write that changed nothing: its pauses grow to an hour.
+    pub fn failed_in_vain(&mut self, task: Task, now: Timestamp) -> SignedDuration {
+        self.failed_up_to(LONGEST_IN_VAIN, task, now)
+    }
+
+    fn failed_up_to(&mut self, longest: SignedDuration, task: Task, now: Timestamp) -> SignedDuration {
         self.working.remove(&task);
         let (failures, rest) = self.failures.entry(task.clone()).or_insert((0, now));
-        let pause = FIRST_BACKOFF.checked_mul(1 << (*failures).min(10)).unwrap_or(LONGEST_BACKOFF);
-        let pause = pause.min(LONGEST_BACKOFF);
+        let pause = FIRST_BACKOFF.checked_mul(1 << (*failures).min(20)).unwrap_or(longest).min(longest);
         *failures += 1;
         *rest = now + pause;
         self.schedule(task, now);
@@ -114,6 +126,13 @@ impl Agenda {
     /// When the next task that is not being worked on is due.
     pub fn next(&self) -> Option<Timestamp> {
         self.due.iter().find(|(_, task)| !self.working.contains(task)).map(|(at, _)| *at)
+    }
+
+    /// Strikes everything that is not being worked on.
+    pub fn clear(&mut self) {
+        self.due.clear();
+        self.at.clear();
+        self.failures.clear();
     }
 
     /// Whether the task is entered or being worked on.

@@ -150,6 +150,10 @@ async fn sweep<A: Api>(
         return Ok(Outcome::Done);
     };
     let sound = observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest));
+    // The watches may lag, or stall, each by itself.
+    if api.is_named_by_a_revision(&snapshot.namespace, &snapshot.object).await? {
+        return Err(ApiError::Conflict { what: format!("sweep {snapshot}") });
+    }
     if sound && observed.uid == version.uid {
         api.delete_snapshot(&snapshot.namespace, &snapshot.object, version).await?;
     } else {

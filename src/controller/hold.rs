@@ -79,7 +79,9 @@ impl State {
             let snapshot = used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(name)));
             snapshot.is_some_and(|snapshot| snapshot.digest != found.present.digest)
         };
-        record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))
+        // One that does not track keeps what it has for no fault of the content.
+        record.track
+            && record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))
     }
 
     /// Enters an Event on the source, once for each content.

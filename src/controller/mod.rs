@@ -10,6 +10,7 @@ mod hold;
 mod leader;
 mod lean;
 mod memory;
+mod namespaces;
 mod objects;
 mod plan;
 mod run;

@@ -124,6 +124,9 @@ impl State {
         }
         let Some(record) = record else {
             self.unwanted_since.remove(name);
+            for task in [Task::Bind(name.clone()), Task::Unbind(name.clone()), Task::Sweep(name.clone())] {
+                self.agenda.cancel(&task);
+            }
             if self.users.contains_key(name) {
                 self.agenda.schedule(Task::Restore(name.clone()), now);
             }
@@ -219,32 +222,36 @@ impl State {
         ranked.iter().rev().take(found.keep).any(|(_, _, newest)| newest == name)
     }
 
-    /// Enters what must be looked at again once all watches have listed their objects.
+    /// Enters everything for a look: at the start, and when this replica begins to lead. One that does not lead enters
+    /// nothing that lasts, so what it knows of sources may be old, and is read again.
     pub fn look_at_all(&mut self, now: Timestamp) {
+        let sources: Vec<_> = self.sources.keys().cloned().collect();
+        for name in sources {
+            self.sources.insert(name.clone(), Source::Unknown);
+            self.agenda.schedule(Task::Read(name), now);
+        }
         let workloads: Vec<_> = self.workloads.keys().cloned().collect();
         for key in workloads {
             self.evaluate(&key, now);
         }
-        let snapshots: Vec<_> = self.snapshots.keys().cloned().collect();
-        for name in snapshots {
+        let owned: Vec<_> = self.snapshots.keys().chain(self.bound.keys()).cloned().collect();
+        for name in owned {
             self.look_at_snapshot(&name, now);
         }
-        let referenced: Vec<_> = self
-            .workloads
-            .values()
-            .map(|record| &record.uses)
-            .zip(self.workloads.keys())
-            .flat_map(|(uses, key)| {
-                uses.iter().filter_map(|used| {
-                    let name = crate::snapshot::ObjectName::new(used.source.kind, used.snapshot.clone()?);
-                    Some(Name::new(&key.namespace, name))
-                })
-            })
-            .collect();
-        for name in referenced {
-            if !self.snapshots.contains_key(&name) {
-                self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
-            }
+        for namespace in self.namespaces.iter().flatten() {
+            self.agenda.schedule(Task::OptIn(Arc::clone(namespace)), now);
         }
+        let used = self
+            .users
+            .keys()
+            .filter(|name| !self.snapshots.contains_key(name) && !self.sources.contains_key(name));
+        for name in used {
+            self.agenda.schedule(Task::Restore(name.clone()), now + RESTORE_DELAY);
+        }
+    }
+
+    /// Strikes the agenda of a replica that does not lead.
+    pub fn forget_tasks(&mut self) {
+        self.agenda.clear();
     }
 }

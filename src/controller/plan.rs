@@ -288,7 +288,7 @@ impl State {
                 workload = self.display(key),
                 "a roll had no effect: is the webhook configuration in place?"
             );
-            self.agenda.failed(task.clone(), now);
+            self.agenda.failed_in_vain(task.clone(), now);
         } else {
             self.agenda.done(task);
         }

@@ -131,10 +131,7 @@ impl Shared {
         while !(sync.complete.load(Ordering::SeqCst) && sync.open.load(Ordering::SeqCst) == 0) {
             sync.reached.notified().await;
         }
-        self.change(|state, now| {
-            state.set_synced();
-            state.look_at_all(now);
-        });
+        self.change(|state, _| state.set_synced());
         sync.condition.hold();
     }
 }
@@ -152,11 +149,23 @@ pub async fn run<A: Api>(
         _ = stop.wait_for(|stop| *stop) => return,
     }
     let mut under_way: JoinSet<(Task, Result<Outcome, ApiError>)> = JoinSet::new();
+    let mut led = false;
     loop {
-        if leadership.holds() {
-            start_due(&api, &shared, &mut under_way);
+        let leads = leadership.holds();
+        if leads && !led {
+            shared.change(State::look_at_all);
         }
-        let rest = rest(&shared, &metrics);
+        led = leads;
+        if leads {
+            start_due(&api, &shared, &mut under_way);
+        } else {
+            shared.lock().forget_tasks();
+        }
+        let mut rest = rest(&shared, &metrics);
+        if !leads || under_way.len() >= CONCURRENCY {
+            // Whatever is due waits for the Lease, or for an action to end: both wake the loop.
+            rest = LONGEST_REST;
+        }
         tokio::select! {
             Some(done) = under_way.join_next(), if !under_way.is_empty() => match done {
                 Ok((task, outcome)) => finish(&shared, &metrics, &task, outcome),

@@ -125,8 +125,8 @@ pub struct State {
     pub(super) labelled: HashSet<Name>,
     pub(super) users: HashMap<Name, BTreeSet<User>>,
     /// How many workloads, sources with snapshots and labelled sources each namespace has.
-    namespace_holds: HashMap<Arc<str>, usize>,
-    namespace_generation: usize,
+    pub(super) namespace_holds: HashMap<Arc<str>, usize>,
+    pub(super) namespace_generation: usize,
     /// Since when a workload is pending.
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
     /// Since when nothing wants a snapshot.
@@ -207,36 +207,6 @@ impl State {
     /// Whether anything depends on this source's state.
     pub(super) fn is_watched(&self, source: &Name) -> bool {
         self.is_snapshotted(source) || self.taken.contains_key(source)
-    }
-
-    /// The namespaces whose sources matter: those of opted-in workloads, of snapshots and of labelled sources.
-    pub fn watched_namespaces(&self) -> BTreeSet<Arc<str>> {
-        self.namespace_holds.keys().cloned().collect()
-    }
-
-    /// A number that is another one after [`State::watched_namespaces`] has changed.
-    pub(super) fn watched_namespace_generation(&self) -> usize {
-        self.namespace_generation
-    }
-
-    /// Counts one more object for which a namespace's sources matter.
-    pub(super) fn hold_namespace(&mut self, namespace: &Arc<str>) {
-        let holds = self.namespace_holds.entry(Arc::clone(namespace)).or_insert(0);
-        *holds += 1;
-        if *holds == 1 {
-            self.namespace_generation += 1;
-        }
-    }
-
-    /// Takes back one [`State::hold_namespace`].
-    pub(super) fn release_namespace(&mut self, namespace: &Arc<str>) {
-        if let Some(holds) = self.namespace_holds.get_mut(namespace) {
-            *holds -= 1;
-            if *holds == 0 {
-                self.namespace_holds.remove(namespace);
-                self.namespace_generation += 1;
-            }
-        }
     }
 
     /// A workload as it is now; `None`: it is gone, or no longer opted in.
@@ -326,6 +296,9 @@ impl State {
 
     /// Enters a source to be read where it is not known.
     pub(super) fn want_source(&mut self, name: Name, now: Timestamp) {
+        if !self.config.source_kinds().contains(&name.object.kind) {
+            return;
+        }
         match self.sources.entry(name.clone()).or_insert(Source::Unknown) {
             Source::Unknown => self.agenda.schedule(Task::Read(name), now),
             // One that was known before anything used it may have no snapshot yet.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     names,
-    snapshot::{Digest, ObjectName, ROTATED_CONFIGMAPS, SourceKind},
+    snapshot::{DIGITS, Digest, ObjectName, ROTATED_CONFIGMAPS, SourceKind, snapshot_name},
     template::{Reference, SourceMap, Template},
 };
 
@@ -21,11 +21,12 @@ use crate::{
 /// Equal requests and facts give equal bytes. The result is a fixed point: asked about its own result, it changes
 /// nothing.
 pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
+    if let Some(old) = request.old.as_ref().filter(|_| !request.new.kind.rolls) {
+        return Outcome::Decided(effects::keep_stored(request, old));
+    }
     match opt_in(request, facts) {
         OptIn::Unknown => Outcome::Needs(BTreeSet::from([Need::Namespace])),
         OptIn::Malformed(error) => Outcome::Decided(denied(request, &[error])),
-        // The API server refuses any change of the template of a stored Job, an opt-out's included.
-        _ if !request.new.kind.rolls && request.old.is_some() => Outcome::Decided(Decision::default()),
         OptIn::Out(giver) => Outcome::Decided(effects::opt_out(request, giver)),
         OptIn::In(giver) => {
             let (policy, errors) = Policy::read(&request.new);
@@ -37,25 +38,12 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
     }
 }
 
-/// What is wrong with an opted-in workload's label and annotations; `None` where they are well-formed.
-pub fn malformed(request: &Request<'_>) -> Option<String> {
-    let errors = match request.new.label(names::ENABLED) {
-        None | Some("false") => return None,
-        Some("true") => Policy::read(&request.new).1,
-        Some(_) => match opt_in(request, &Facts::default()) {
-            OptIn::Malformed(error) => vec![error],
-            _ => Vec::new(),
-        },
-    };
-    (!errors.is_empty()).then(|| format!("{}: {}", request.new.display(), errors.join("; ")))
-}
-
 /// Whether the platform or confrev's configuration keeps references to this object as written, whatever it holds.
 pub fn is_reserved(object: &ObjectName) -> bool {
     object.kind == SourceKind::ConfigMap && ROTATED_CONFIGMAPS.contains(&object.name.as_str())
 }
 
-fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
+pub(super) fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
     let denial = format!("{}: {}", request.new.display(), errors.join("; "));
     Decision { denial: Some(denial), ..Decision::default() }
 }
@@ -69,6 +57,7 @@ pub(super) enum Stop {
 }
 
 /// What a reference is to name.
+#[derive(Clone)]
 enum Target {
     /// It names this snapshot of the source.
     Snapshot { source: ObjectName, name: String },
@@ -135,9 +124,19 @@ impl<'r> Resolver<'r> {
         let references = self.references(template);
         let used = used_keys(&references);
         let mut resolution = Resolution { mount: self.policy.mount.clone(), ..Resolution::default() };
+        // A name resolves alike wherever it stands, and a template may refer to one thousands of times.
+        let mut targets: BTreeMap<(SourceKind, &str), Target> = BTreeMap::new();
         for reference in &references {
-            match self.target(reference, &used) {
-                Ok(target) => self.take(&mut resolution, reference, target),
+            let key = (reference.kind, reference.name);
+            let target = match targets.get(&key) {
+                Some(known) => Ok(known.clone()),
+                None => self.target(reference, &used),
+            };
+            match target {
+                Ok(target) => {
+                    targets.insert(key, target.clone());
+                    self.take(&mut resolution, reference, target);
+                }
                 Err(Stop::Unknown) => {}
                 Err(Stop::Deny(reason)) => return Outcome::Decided(denied(self.request, &[reason])),
             }
@@ -361,7 +360,11 @@ impl<'r> Resolver<'r> {
             return Ok(Target::Snapshot { source, name: object.name });
         }
         // A template copied from another namespace or cluster brings names of snapshots that were never here.
-        if self.request.old.is_none() && source_lives {
+        // What the present content is called was entered by this very decision, in a dry-run that is asked once more.
+        let of_present = self.live(&source)?.is_some_and(|present| {
+            DIGITS.iter().any(|digits| snapshot_name(&source.name, &present.digest(), *digits) == object.name)
+        });
+        if source_lives && (self.request.old.is_none() || of_present) {
             let name = self.present_content(&source, None, used)?;
             return Ok(Target::Snapshot { source, name });
         }

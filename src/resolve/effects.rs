@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     names,
-    snapshot::Digest,
+    snapshot::{Digest, ObjectName},
     template::{Patch, Reference, SourceMap, Template, revision_of},
 };
 
@@ -67,6 +67,25 @@ pub(super) fn opt_in(
     if let Some(template) = &request.new.template {
         set_template(request, template, resolution, &mut patch);
     }
+    decided(patch)
+}
+
+/// The changes of a Job that is stored: the API server refuses any of its template, so the names that it was resolved to
+/// stand in for those that an applier states again.
+pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> Decision {
+    let mut resolution = Resolution { sources: old.sources(), ..Resolution::default() };
+    let Some(template) = request.new.template.as_ref().filter(|_| !resolution.sources.is_empty()) else {
+        return Decision::default();
+    };
+    for reference in template.references() {
+        let stored = resolution.sources.get(&ObjectName::new(reference.kind, reference.name)).cloned();
+        if let Some(name) = stored {
+            resolution.rename(&reference, name);
+        }
+    }
+    let mut patch = Patch::default();
+    set_labels(request, &mut patch, &[], &resolution);
+    set_template(request, template, &resolution, &mut patch);
     decided(patch)
 }
 

@@ -68,6 +68,8 @@ pub struct Observed {
     pub uid: String,
     /// The object's resourceVersion.
     pub resource_version: String,
+    /// The keys of its content.
+    keys: std::collections::BTreeSet<String>,
     /// The uids of its owners.
     owners: Vec<String>,
     identity: Option<Identity>,
@@ -112,8 +114,20 @@ impl Observed {
         };
         let (uid, resource_version) = (object.uid().to_owned(), object.resource_version().to_owned());
         let enabled = object.label(names::ENABLED).map(str::to_owned);
-        let owners = object.owner_uids();
-        Ok(Self { json, kind, digest, uid, resource_version, owners, identity, sound, enabled, untouched })
+        let (owners, keys) = (object.owner_uids(), object.keys());
+        Ok(Self {
+            json,
+            kind,
+            digest,
+            uid,
+            resource_version,
+            keys,
+            owners,
+            identity,
+            sound,
+            enabled,
+            untouched,
+        })
     }
 
     /// The digest of the content.
@@ -172,7 +186,7 @@ impl Observed {
 
     /// Whether the content has the key.
     pub fn has_key(&self, key: &str) -> bool {
-        self.object().is_some_and(|object| object.has_key(key))
+        self.keys.contains(key)
     }
 
     /// Whether all `keys` read the same in both.

@@ -8,6 +8,7 @@ mod decide;
 mod effects;
 mod facts;
 mod health;
+mod malformed;
 mod mount;
 mod optin;
 mod pending;
@@ -17,9 +18,10 @@ mod workload;
 
 use std::collections::BTreeSet;
 
-pub use decide::{is_reserved, malformed, resolve};
+pub use decide::{is_reserved, resolve};
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
 pub use health::Health;
+pub use malformed::malformed;
 pub use pending::{Present, Record, Use, is_pending};
 pub use policy::{
     DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration,

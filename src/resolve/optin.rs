@@ -33,8 +33,13 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
         Some(_) => OptIn::Out(Giver::Namespace),
     };
     let workload = &request.new;
-    // A label that was the namespace's becomes the workload's own as soon as an applier states it.
-    let given = workload.annotation(names::ENABLED_BY).is_some() && !workload.enabled_is_owned();
+    // A label that was the namespace's becomes the workload's own as soon as an applier states it. An undo of a Deployment
+    // brings back annotations of a time at which the mark was not there, so the stored object counts as well.
+    let is_given = |workload: &super::Workload<'_>| {
+        workload.label(names::ENABLED) == Some("true") && workload.annotation(names::ENABLED_BY).is_some()
+    };
+    let given =
+        (is_given(workload) || request.old.as_ref().is_some_and(is_given)) && !workload.enabled_is_owned();
     match workload.label(names::ENABLED) {
         Some("true") if given => by_namespace(),
         Some("true") => OptIn::In(Giver::Workload),

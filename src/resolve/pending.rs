@@ -90,10 +90,13 @@ impl Record {
             resource_version: workload.resource_version().to_owned(),
             uses,
             seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
-            track: policy.track && workload.kind.rolls,
+            track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
             health,
-            by_namespace: workload.annotation(names::ENABLED_BY).is_some() && !workload.enabled_is_owned(),
+            by_namespace: workload.kind.rolls
+                && !workload.is_being_deleted()
+                && workload.annotation(names::ENABLED_BY).is_some()
+                && !workload.enabled_is_owned(),
             last_roll: workload.annotation(names::ROLL).and_then(auto_roll_time),
         }
     }
@@ -111,7 +114,9 @@ pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Optio
             Some(source) if used.excluded || (source.stays_as_written && !source.bound_itself) => {
                 used.snapshot.is_some() && record.seen.contains_key(&used.source)
             }
-            Some(source) if source.bound_itself => true,
+            Some(source) if source.bound_itself => {
+                used.snapshot.is_none() || record.seen.contains_key(&used.source)
+            }
             Some(source) => used.snapshot.is_none() || record.seen.get(&used.source) != Some(&source.digest),
         })
 }

@@ -1,6 +1,9 @@
 //! A ConfigMap or Secret as it stands in JSON, and the snapshot made of it.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
@@ -151,9 +154,10 @@ impl<'a> Object<'a> {
         Ok(hasher.finish())
     }
 
-    /// Whether the content has the key.
-    pub fn has_key(&self, key: &str) -> bool {
-        [&self.data, &self.binary_data].into_iter().flatten().any(|map| map.contains_key(key))
+    /// The keys of the content.
+    pub fn keys(&self) -> BTreeSet<String> {
+        let maps = [&self.data, &self.binary_data].into_iter().flatten();
+        maps.flat_map(|map| map.keys()).map(ToString::to_string).collect()
     }
 
     /// Whether `key` reads the same in both contents (absent in both counts as the same).

@@ -443,6 +443,9 @@ fn a_stored_job_is_left_alone() {
     assert_eq!(volume(&stored, 0), BLUE);
     world.set("demo", json!({"color": "green"}));
     assert_eq!(world.review(&job, &stored, Some(&stored)).object, stored);
+    // Applied again, it keeps the template that it has: any other would be refused.
+    let applied = world.review(&job, &deployment(&["demo"]), Some(&stored)).object;
+    assert_eq!(applied["spec"], stored["spec"]);
 }
 
 #[test]

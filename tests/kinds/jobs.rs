@@ -1,0 +1,89 @@
+//! CronJobs and Jobs: templates are resolved, and confrev starts and ends no Job.
+
+use std::time::Duration;
+
+use confrev_controlplane::{holds_for, wait_for};
+
+use crate::load::{Load, owners, wait_owner};
+use crate::shared::running;
+use crate::world::{LIMIT, World, expect, name_of, snapshot_of};
+
+#[test]
+fn a_cron_job_takes_a_change_up_without_starting_or_ending_a_job_and_stays_suspended() {
+    let _confrev = running();
+    let world = World::new("cron");
+    let cron = Load::new("cronjobs", "nightly", &["demo"]);
+    world.set_config("demo", "A");
+    cron.apply(&world).ok();
+    cron.resolves_to(&world, "demo", "A").expect("resolved when it is created");
+
+    world.kubectl(&["create", "job", "first", "--from=cronjob/nightly"]).ok();
+    assert_eq!(wait_owner(&world, "demo", "A", "Job"), "first");
+    world.set_config("demo", "B");
+    cron.wait_resolved(&world, "demo", "B");
+    let jobs = || world.cluster.list("jobs", world.name(), "").iter().map(name_of).collect::<Vec<_>>();
+    // Beyond the time after which unowned snapshots are swept.
+    holds_for("one Job, and what it reads", Duration::from_secs(7), || {
+        expect(&jobs(), &["first"])?;
+        expect(&cron.live(&world)["spec"]["suspend"], &true)?;
+        expect(&world.snapshot_texts("demo"), &["A", "B"])
+    });
+    let owners =
+        owners(&world.cluster.get("configmap", world.name(), &world.snapshot_name("demo", "A")).unwrap());
+    assert_eq!(owners.into_iter().collect::<Vec<_>>(), ["Job/first"]);
+
+    let generation = cron.live(&world)["metadata"]["generation"].clone();
+    cron.apply(&world).ok();
+    assert_eq!(cron.live(&world)["metadata"]["generation"], generation);
+    world.delete("job", "first");
+    world.wait_snapshot_texts("demo", &["B"]);
+    cron.resolves_to(&world, "demo", "B").unwrap();
+}
+
+#[test]
+fn a_job_is_resolved_when_it_is_created_owns_its_snapshot_and_is_never_rolled() {
+    let _confrev = running();
+    let world = World::new("job");
+    let job = Load::new("jobs", "once", &["demo"]);
+    world.set_config("demo", "A");
+    job.apply(&world).ok();
+    job.resolves_to(&world, "demo", "A").expect("resolved when it is created");
+    assert_eq!(wait_owner(&world, "demo", "A", "Job"), "once");
+    let reads = || {
+        let pods = world.cluster.list("pods", world.name(), "app=once");
+        pods.iter().map(|pod| world.pod_reads(pod, "demo")).collect::<Vec<_>>()
+    };
+    wait_for("the Job's pod", LIMIT, || expect(&reads(), &["A"]));
+
+    world.set_config("demo", "B");
+    holds_for("the Job as it was", Duration::from_secs(4), || {
+        job.resolves_to(&world, "demo", "A")?;
+        expect(&reads(), &["A"])
+    });
+    world.delete("job", "once");
+    // The present content is kept for as long as its ConfigMap is there.
+    world.wait_snapshot_texts("demo", &["B"]);
+}
+
+#[test]
+fn in_a_namespace_that_opts_in_a_cron_jobs_jobs_keep_the_content_that_they_were_made_with() {
+    let _confrev = running();
+    let world = World::labelled("cron-all", &[("confrev.dev/enabled", "true")]);
+    let cron = Load::new("cronjobs", "nightly", &["demo"]).unlabelled();
+    world.set_config("demo", "A");
+    cron.apply(&world).ok();
+    cron.resolves_to(&world, "demo", "A").expect("resolved when it is created");
+    world.kubectl(&["create", "job", "first", "--from=cronjob/nightly"]).ok();
+    world.set_config("demo", "B");
+    cron.wait_resolved(&world, "demo", "B");
+    world.kubectl(&["create", "job", "second", "--from=cronjob/nightly"]).ok();
+
+    for (job, wanted) in [("first", "A"), ("second", "B")] {
+        let live = world.cluster.get("jobs", world.name(), job).expect("it is there");
+        let name = snapshot_of(&live["spec"]["template"], "demo").expect("it names a snapshot");
+        assert_eq!(name, world.snapshot_name("demo", wanted), "{job}");
+        assert_eq!(wait_owner(&world, "demo", wanted, "Job"), job);
+    }
+    world.delete("job", "first");
+    world.wait_snapshot_texts("demo", &["B"]);
+}

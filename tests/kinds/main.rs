@@ -1,0 +1,32 @@
+//! Everything beside the main job, on real controllers: the other kinds of workloads, Secrets, a kind of the
+//! configuration's, and the rules that need a workload's own controller to be seen.
+//!
+//! The confrev of these tests is installed from the chart with Secrets and a further kind on, which the manifests of
+//! `tests/cluster` leave off.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "../cluster/manifests.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod manifests;
+#[path = "../cluster/world.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod world;
+
+mod load;
+mod shared;
+
+mod bind;
+mod blue_green;
+mod clone_set;
+mod each;
+mod jobs;
+mod max_in_flight;
+mod mount;
+mod secrets;
+mod sets;
+mod workload_ref;

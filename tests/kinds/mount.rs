@@ -1,0 +1,73 @@
+//! ConfigMaps in every container, by an annotation alone.
+
+use confrev_controlplane::wait_for;
+use serde_json::{Value, json};
+
+use crate::load::Load;
+use crate::shared::running;
+use crate::world::{LIMIT, World, expect};
+
+fn more(text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}, "data": {"more": text}})
+}
+
+/// What the pod finds under the path: the same volume in each container.
+fn mounted(world: &World, web: &Load) -> Result<Vec<(String, String)>, String> {
+    let pods = web.pods(world);
+    let [pod] = &pods[..] else { return Err(format!("{} pods are ready", pods.len())) };
+    let files = world.cluster.pod_config(pod)?.files;
+    let spec = &pod["spec"];
+    let lists = ["initContainers", "containers"].map(|list| spec[list].as_array().into_iter().flatten());
+    let mut containers = 0;
+    for container in lists.into_iter().flatten() {
+        let mounts: Vec<_> = container["volumeMounts"].as_array().into_iter().flatten().collect();
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == "/etc/shop");
+        match mount {
+            Some(mount) if mount["readOnly"] == true && mount["name"] == "confrev-mount" => containers += 1,
+            other if files.is_empty() && other.is_none() => {}
+            other => return Err(format!("{} has the mount {other:?}", container["name"])),
+        }
+    }
+    if files.is_empty() || containers == 3 {
+        Ok(files.into_iter().collect())
+    } else {
+        Err(format!("it is in {containers} containers"))
+    }
+}
+
+fn wait_mounted(world: &World, web: &Load, wanted: &[(&str, &str)]) {
+    let wanted = wanted.iter().map(|(file, text)| (format!("confrev-mount/{file}"), (*text).to_owned()));
+    let wanted: Vec<_> = wanted.collect();
+    wait_for(&format!("the pod to find {wanted:?}"), LIMIT, || expect(&mounted(world, web)?, &wanted));
+}
+
+#[test]
+fn a_mount_is_in_every_container_moves_with_a_change_and_goes_with_its_annotation() {
+    let _confrev = running();
+    let world = World::new("mount");
+    let mut web = Load::new("deployments", "web", &[]);
+    web.manifest["spec"]["template"]["spec"] = json!({
+        "initContainers": [{"name": "init", "image": "init:1"}],
+        "containers": [
+            {"name": "app", "image": "app:1"},
+            {"name": "side", "image": "side:1"},
+        ],
+    });
+    world.set_config("demo", "A");
+    world.apply(&more("1")).ok();
+    web.clone().annotation("mount", "demo,more=/etc/shop").apply(&world).ok();
+    wait_mounted(&world, &web, &[("more", "1"), ("text", "A")]);
+
+    world.set_config("demo", "B");
+    wait_mounted(&world, &web, &[("more", "1"), ("text", "B")]);
+    world.apply(&more("2")).ok();
+    wait_mounted(&world, &web, &[("more", "2"), ("text", "B")]);
+    assert_eq!(world.cluster.list("replicasets", world.name(), "").len(), 3);
+    let generation = web.live(&world)["metadata"]["generation"].clone();
+    web.clone().annotation("mount", "demo,more=/etc/shop").apply(&world).ok();
+    assert_eq!(web.live(&world)["metadata"]["generation"], generation);
+
+    world.kubectl(&["annotate", "deployment/web", "confrev.dev/mount-"]).ok();
+    wait_mounted(&world, &web, &[]);
+    assert!(web.live(&world)["spec"]["template"]["spec"]["volumes"].is_null());
+}
