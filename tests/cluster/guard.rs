@@ -21,6 +21,12 @@ fn an_administrator_can_neither_edit_nor_relabel_nor_reown_nor_delete_a_bound_sn
         world.wait_at_rest();
         let snapshot = world.resolved(&web, "demo").expect("it is resolved");
         let read = || world.cluster.get("configmap", world.name(), &snapshot).expect("the snapshot is there");
+        // A confrev that was just started leads only once the Lease of the one before it has ended.
+        wait_for("the snapshot to be bound", LIMIT, || {
+            let owners = read()["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+            if owners >= 3 { Ok(()) } else { Err(format!("{owners} owners")) }
+        });
+        world.wait_at_rest();
         let before = read();
 
         for (change, reason) in [
@@ -32,7 +38,7 @@ fn an_administrator_can_neither_edit_nor_relabel_nor_reown_nor_delete_a_bound_sn
             (json!({"metadata": {"ownerReferences": null}}), "ownerReferences"),
             (json!({"metadata": {"finalizers": ["example.com/mine"]}}), "finalizers"),
         ] {
-            let refusal = patched(&world, &snapshot, &change).unwrap_err();
+            let refusal = patched(&world, &snapshot, &change).expect_err(&change.to_string());
             assert!(refusal.contains(reason), "{change}: {refusal}");
         }
         let refusal = world.kubectl(&["delete", "configmap", &snapshot]).refused();

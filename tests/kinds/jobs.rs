@@ -60,6 +60,8 @@ fn a_job_is_resolved_when_it_is_created_owns_its_snapshot_and_is_never_rolled() 
         job.resolves_to(&world, "demo", "A")?;
         expect(&reads(), &["A"])
     });
+    job.apply(&world).ok();
+    job.resolves_to(&world, "demo", "A").unwrap();
     world.delete("job", "once");
     // The present content is kept for as long as its ConfigMap is there.
     world.wait_snapshot_texts("demo", &["B"]);
