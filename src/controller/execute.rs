@@ -12,7 +12,7 @@ use crate::{
 /// Does an action. Every write in it is conditional or idempotent, so doing it twice, or half, loses nothing.
 pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<Outcome, ApiError> {
     match action {
-        Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?)),
+        Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?.map(Box::new))),
         Action::Poke { workload, resource_version } => {
             let record = api.poke(&workload, Some(&resource_version), now).await?;
             Ok(Outcome::Poked(Box::new(record)))

@@ -90,7 +90,7 @@ pub enum Action {
 #[derive(Debug)]
 pub enum Outcome {
     /// A source was read.
-    Read(Option<Observed>),
+    Read(Option<Box<Observed>>),
     /// A workload was poked; this is what admission made of it.
     Poked(Box<Record>),
     /// Owners were set on a snapshot that the collector may be at work on; the object as it then was.
@@ -262,7 +262,9 @@ impl State {
         };
         match (task, outcome) {
             (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, *record, now),
-            (Task::Read(name), Outcome::Read(observed)) => self.source_was_read(name, observed.as_ref(), now),
+            (Task::Read(name), Outcome::Read(observed)) => {
+                self.source_was_read(name, observed.as_deref(), now);
+            }
             (Task::Bind(name), Outcome::Impostor) => self.apply_snapshot(name, None, now),
             (Task::Bind(name), Outcome::OwnersSet(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);

@@ -86,7 +86,7 @@ impl Desk {
         let mut others = Vec::new();
         for (task, action) in self.actions() {
             let outcome = if let Action::Read(_) = action {
-                Outcome::Read(Some(observed(data.clone(), annotations.clone(), version)))
+                Outcome::Read(Some(Box::new(observed(data.clone(), annotations.clone(), version))))
             } else {
                 others.push(action);
                 Outcome::Done
