@@ -39,8 +39,8 @@ fn secrets_are_resolved_in_every_form_where_the_workload_or_its_namespace_asks_f
     for (annotation, namespace, resolved) in
         [(None, false, false), (None, true, true), (Some("true"), false, true), (Some("false"), true, false)]
     {
-        let mut world = World::default();
-        world.namespace = NamespaceFacts { enabled: true, secrets: namespace, ..NamespaceFacts::default() };
+        let facts = NamespaceFacts { enabled: true, secrets: namespace, ..NamespaceFacts::default() };
+        let mut world = World { namespace: facts, ..World::default() };
         secret(&mut world, "Opaque");
         let mut object = with_secrets();
         if let Some(value) = annotation {
