@@ -11,8 +11,9 @@ HELM ?= $$($(CONTROLPLANE) build)/helm
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build target/release/confrev
+build: ## Build target/release/confrev, and the name under which kubectl finds it
 	$(CARGO) build --release --locked
+	ln -sf confrev target/release/kubectl-confrev
 
 demo: build controlplane ## Tell the canary story on a real control plane, in under a minute
 	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked -p confrev-controlplane --example demo
