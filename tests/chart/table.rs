@@ -161,8 +161,8 @@ fn program() -> Vec<Row> {
             json!({"apiGroups": [""], "resources": ["secrets"],
                 "verbs": ["get", "list", "watch", "create", "patch", "delete"]}),
         ),
-        secrets(WEBHOOKS, "/webhooks/3/clientConfig/service/path", json!("/mutate/secrets")),
-        secrets(WEBHOOKS, "/webhooks/3/failurePolicy", json!("Ignore")),
+        secrets(WEBHOOKS, "/webhooks/5/clientConfig/service/path", json!("/mutate/secrets")),
+        secrets(WEBHOOKS, "/webhooks/5/failurePolicy", json!("Ignore")),
     ]
 }
 
