@@ -15,19 +15,19 @@ const MOST_ROUNDS: usize = 12;
 /// A decision that has taken effect, as far as anything but the object itself goes.
 pub type Decided = Decision;
 
-/// Decides with live facts. Unless `dry_run`, the snapshots that the decision needs exist when this returns, and those
-/// that it adopts are bound to `owner`, the workload, where that is stored already.
+/// Decides with live facts, which stand in `facts` afterwards. Unless `dry_run`, the snapshots that the decision needs
+/// exist when this returns, and those that it adopts are bound to `owner`, the workload, where that is stored already.
 pub async fn decide<A: Api>(
     api: &A,
     request: &Request<'_>,
     owner: Option<&Owner>,
     dry_run: bool,
+    facts: &mut Facts,
 ) -> Result<Decided, ApiError> {
-    let mut facts = Facts::default();
     for _ in 0..MOST_ROUNDS {
-        let decision = match resolve(request, &facts) {
+        let decision = match resolve(request, facts) {
             Outcome::Needs(needs) => {
-                read(api, request.namespace, needs, &mut facts).await?;
+                read(api, request.namespace, needs, facts).await?;
                 continue;
             }
             Outcome::Decided(decision) => decision,
@@ -35,12 +35,12 @@ pub async fn decide<A: Api>(
         if dry_run || decision.denial.is_some() {
             return Ok(decision);
         }
-        let stale = write(api, request.namespace, &decision, owner, &facts).await?;
+        let stale = write(api, request.namespace, &decision, owner, facts).await?;
         if stale.is_empty() {
             return Ok(decision);
         }
         let needs = stale.into_iter().map(Need::Object).collect();
-        read(api, request.namespace, needs, &mut facts).await?;
+        read(api, request.namespace, needs, facts).await?;
     }
     Err(ApiError::Conflict { what: format!("snapshots for {}", request.new.display()) })
 }

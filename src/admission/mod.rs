@@ -83,7 +83,7 @@ async fn mutate_secrets<A: Api>(State(context): State<Arc<Context<A>>>, body: Bo
 
 async fn validate_workloads<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
     answer(&context.metrics, "/validate/workloads", &body, async |review| {
-        workloads::validate(&context, review)
+        workloads::validate(&context, review).await
     })
     .await
 }

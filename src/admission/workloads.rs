@@ -3,7 +3,7 @@
 use super::{Answer, Context, DECISION_LIMIT, Review, decide};
 use crate::{
     cluster::{Api, workload_owner},
-    resolve::{Request, Workload, malformed},
+    resolve::{Decision, Facts, Missing, Policy, Request, Workload, malformed},
 };
 
 /// Resolves the references of a workload.
@@ -13,33 +13,65 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, review: &Review<'_>) ->
         Ok(None) => return Answer::allowed(),
         Err(refusal) => return *refusal,
     };
-    let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
-    let decision = decide(&context.api, &request, owner.as_ref(), review.dry_run());
-    let name = request.new.display();
-    match tokio::time::timeout(DECISION_LIMIT, decision).await {
-        Err(_) => Answer::unavailable(format!(
-            "{name}: confrev could not read its ConfigMaps within {} s: try again",
-            DECISION_LIMIT.as_secs()
-        )),
-        Ok(Err(error)) => {
-            tracing::warn!(namespace = review.namespace(), workload = name, %error, "a decision failed");
-            Answer::unavailable(format!(
-                "{name}: confrev could not resolve its references: {error}: try again"
-            ))
-        }
-        Ok(Ok(decision)) => match decision.denial {
-            Some(denial) => Answer::denied(denial),
-            None => Answer::patched(decision.patch).with_warnings(decision.warnings),
-        },
+    let mut facts = Facts::default();
+    let decision = match decided(context, review, &request, review.dry_run(), &mut facts).await {
+        Ok(decision) => decision,
+        Err(unavailable) => return unavailable,
+    };
+    if let Some(denial) = decision.denial {
+        return Answer::denied(denial);
+    }
+    if !review.dry_run() {
+        // Until the controller has bound them, their last owner may go.
+        context.shared.remember_snapshots(review.namespace(), &facts);
+    }
+    Answer::patched(decision.patch).with_warnings(decision.warnings)
+}
+
+/// Refuses what the mutating webhook refuses, where another webhook wrote it after that: malformed labels and
+/// annotations, and with `missing: deny` references to what is not there. It writes nothing.
+pub(super) async fn validate<A: Api>(context: &Context<A>, review: &Review<'_>) -> Answer {
+    let request = match read(context, review) {
+        Ok(Some(request)) => request,
+        Ok(None) => return Answer::allowed(),
+        Err(refusal) => return *refusal,
+    };
+    // Nothing but `missing: deny` depends on what is there.
+    if let Some(denial) = malformed(&request) {
+        return Answer::denied(denial);
+    }
+    if Policy::read(&request.new).0.missing != Missing::Deny {
+        return Answer::allowed();
+    }
+    match decided(context, review, &request, true, &mut Facts::default()).await {
+        Ok(decision) => decision.denial.map_or_else(Answer::allowed, Answer::denied),
+        Err(unavailable) => unavailable,
     }
 }
 
-/// Refuses malformed annotations and labels, as the mutating webhook does, where another webhook wrote them after it.
-pub(super) fn validate<A: Api>(context: &Context<A>, review: &Review<'_>) -> Answer {
-    match read(context, review) {
-        Ok(Some(request)) => malformed(&request).map_or_else(Answer::allowed, Answer::denied),
-        Ok(None) => Answer::allowed(),
-        Err(refusal) => *refusal,
+/// The decision within its time; the answer that says why there is none.
+async fn decided<A: Api>(
+    context: &Context<A>,
+    review: &Review<'_>,
+    request: &Request<'_>,
+    dry_run: bool,
+    facts: &mut Facts,
+) -> Result<Decision, Answer> {
+    let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
+    let decision = decide(&context.api, request, owner.as_ref(), dry_run, facts);
+    let name = request.new.display();
+    match tokio::time::timeout(DECISION_LIMIT, decision).await {
+        Err(_) => Err(Answer::unavailable(format!(
+            "{name}: confrev could not read its ConfigMaps within {} s: try again",
+            DECISION_LIMIT.as_secs()
+        ))),
+        Ok(Err(error)) => {
+            tracing::warn!(namespace = review.namespace(), workload = name, %error, "a decision failed");
+            Err(Answer::unavailable(format!(
+                "{name}: confrev could not resolve its references: {error}: try again"
+            )))
+        }
+        Ok(Ok(decision)) => Ok(decision),
     }
 }
 

@@ -18,6 +18,8 @@ use crate::{
 
 /// How long requests are still taken after readiness fell: endpoints follow it with a delay.
 const LAME_DUCK: Duration = Duration::from_secs(3);
+/// The namespaces that the webhook configurations always leave out, besides confrev's own.
+const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
@@ -42,6 +44,9 @@ pub(super) struct Options {
     /// The namespace in which confrev is installed.
     #[arg(long, env = "CONFREV_NAMESPACE", default_value = "confrev", value_name = "NAMESPACE")]
     namespace: String,
+    /// Further namespaces that the webhook configurations leave out: nothing is rolled there.
+    #[arg(long, env = "CONFREV_EXCLUDED_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
+    excluded_namespaces: Vec<String>,
     /// How long a snapshot lives on that nothing refers to.
     #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = duration)]
     orphan_grace: SignedDuration,
@@ -150,7 +155,10 @@ async fn serve(options: Options) -> Result<(), Error> {
         rolls_per_second: options.roll_rate,
         secrets: options.secrets,
     };
-    let shared = Shared::new(State::new(Arc::clone(&kinds), config), caches);
+    let excluded = EXCLUDED.map(str::to_owned).into_iter().chain([options.namespace.clone()]);
+    let state = State::new(Arc::clone(&kinds), config)
+        .excluding(excluded.chain(options.excluded_namespaces.iter().cloned()));
+    let shared = Shared::new(state, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone());
     let leadership = Leadership::default();
     let lease = Lease::new(client.clone(), &options.namespace, identity());

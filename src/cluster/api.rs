@@ -117,7 +117,7 @@ impl KubeApi {
         index: usize,
         kind: &WorkloadKind,
         namespace: &str,
-    ) -> Result<Vec<WorkloadKey>, ApiError> {
+    ) -> Result<Vec<(WorkloadKey, String)>, ApiError> {
         let namespace: Arc<str> = Arc::from(namespace);
         let mut found = Vec::new();
         let mut next = String::new();
@@ -134,7 +134,8 @@ impl KubeApi {
             let page: Page = parse(&bytes, &path)?;
             found.extend(page.items.into_iter().map(|item| {
                 let name = Arc::from(item.metadata.name.as_str());
-                WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name }
+                let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
+                (key, item.metadata.resource_version)
             }));
             if page.metadata.next.is_empty() {
                 return Ok(found);
@@ -144,7 +145,7 @@ impl KubeApi {
     }
 }
 
-/// One page of a list, of which only names are read.
+/// One page of a list, of which only names and versions are read.
 #[derive(Deserialize)]
 struct Page {
     #[serde(default)]
@@ -165,8 +166,10 @@ struct Item {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ItemMetadata {
     name: String,
+    resource_version: String,
 }
 
 /// The path of a workload; without a name, of the collection.
@@ -290,15 +293,13 @@ impl Api for KubeApi {
     async fn poke(
         &self,
         workload: &WorkloadKey,
-        resource_version: Option<&str>,
+        resource_version: &str,
         now: Timestamp,
     ) -> Result<Record, ApiError> {
         let kind = self.kind(workload)?;
         let path = workload_path(kind, &workload.namespace, &workload.name) + "?" + FIELD_MANAGER;
-        let mut body = json!({"metadata": {"annotations": {names::ROLL: auto_roll_value(now)}}});
-        if let Some(version) = resource_version {
-            body["metadata"]["resourceVersion"] = json!(version);
-        }
+        let annotations = json!({names::ROLL: auto_roll_value(now)});
+        let body = json!({"metadata": {"resourceVersion": resource_version, "annotations": annotations}});
         let bytes = self.patch(path.clone(), PatchFormat::Merge, &body).await?;
         let value: Value = parse(&bytes, &path)?;
         let workload = Workload::read(kind, &value)
@@ -361,7 +362,7 @@ impl Api for KubeApi {
         Ok(())
     }
 
-    async fn unlabelled(&self, namespace: &str) -> Result<Vec<WorkloadKey>, ApiError> {
+    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, String)>, ApiError> {
         let mut found = Vec::new();
         for (index, kind) in self.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
             found.append(&mut self.unlabelled_of_kind(index, kind, namespace).await?);

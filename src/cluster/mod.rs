@@ -146,12 +146,12 @@ pub trait Api: Clone + Send + Sync + 'static {
         version: &Version,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Writes the workload's `roll` annotation, on condition of its resourceVersion where one is given. Answers with the record of the
-    /// workload as admission made it.
+    /// Writes the workload's `roll` annotation, on condition of its resourceVersion. Answers with the record of the workload
+    /// as admission made it.
     fn poke(
         &self,
         workload: &WorkloadKey,
-        resource_version: Option<&str>,
+        resource_version: &str,
         now: Timestamp,
     ) -> impl Future<Output = Result<Record, ApiError>> + Send;
 
@@ -172,8 +172,12 @@ pub trait Api: Clone + Send + Sync + 'static {
         note: &str,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// The workloads of a namespace that carry no `enabled` label. A kind that is not installed has none.
-    fn unlabelled(&self, namespace: &str) -> impl Future<Output = Result<Vec<WorkloadKey>, ApiError>> + Send;
+    /// The workloads of a namespace that carry no `enabled` label, and their resourceVersions. A kind that is not installed
+    /// has none.
+    fn unlabelled(
+        &self,
+        namespace: &str,
+    ) -> impl Future<Output = Result<Vec<(WorkloadKey, String)>, ApiError>> + Send;
 }
 
 /// The owner that a workload is to its snapshots.

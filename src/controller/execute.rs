@@ -14,7 +14,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
     match action {
         Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?.map(Box::new))),
         Action::Poke { workload, resource_version } => {
-            let record = api.poke(&workload, Some(&resource_version), now).await?;
+            let record = api.poke(&workload, &resource_version, now).await?;
             Ok(Outcome::Poked(Box::new(record)))
         }
         Action::SetOwners { snapshot, verify: Some(digest), .. }
@@ -165,9 +165,9 @@ async fn sweep<A: Api>(
 /// Lets admission take up the workloads of a namespace that it does not know yet.
 async fn opt_in<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
     let mut again = Ok(());
-    for workload in api.unlabelled(namespace).await? {
-        // Whatever the workload is by now, admission is to see it: no condition, which busy writers could defeat for ever.
-        match api.poke(&workload, None, now).await {
+    for (workload, resource_version) in api.unlabelled(namespace).await? {
+        // On condition: it may have opted out just now, and is then nobody's to write. One that changed is tried again.
+        match api.poke(&workload, &resource_version, now).await {
             Ok(record) if record.by_namespace => {}
             // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
             Ok(_) => again = Err(ApiError::InVain { what: format!("opt in {}", workload.name) }),

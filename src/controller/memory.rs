@@ -19,8 +19,9 @@ pub(super) struct Memory(HashMap<Name, (Timestamp, Arc<Observed>)>);
 impl Memory {
     /// Remembers a snapshot's content for a while; the oldest goes where there are too many.
     pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
-        self.0.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
+        self.forget_old(now);
         if self.0.len() >= MOST
+            && !self.0.contains_key(&name)
             && let Some(oldest) = self.0.iter().min_by_key(|(_, (at, _))| *at).map(|(name, _)| name.clone())
         {
             self.0.remove(&oldest);
@@ -31,5 +32,46 @@ impl Memory {
     /// The content of a snapshot, where it is remembered.
     pub(super) fn recall(&self, name: &Name) -> Option<Arc<Observed>> {
         self.0.get(name).map(|(_, content)| Arc::clone(content))
+    }
+
+    /// Forgets what was remembered long enough.
+    pub(super) fn forget_old(&mut self, now: Timestamp) {
+        self.0.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{ObjectName, SourceKind};
+
+    fn name(text: &str) -> Name {
+        Name::new("ns", ObjectName::new(SourceKind::ConfigMap, text))
+    }
+
+    fn content() -> Arc<Observed> {
+        let json = r#"{"metadata":{"name":"a","uid":"1","resourceVersion":"1"},"data":{"k":"v"}}"#;
+        Arc::new(Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_content_is_remembered_for_its_time_and_no_longer() {
+        let mut memory = Memory::default();
+        memory.remember(name("a"), content(), Timestamp::from_second(100).unwrap());
+        memory.forget_old(Timestamp::from_second(159).unwrap());
+        assert!(memory.recall(&name("a")).is_some());
+        memory.forget_old(Timestamp::from_second(160).unwrap());
+        assert!(memory.recall(&name("a")).is_none());
+    }
+
+    #[test]
+    fn the_oldest_goes_where_there_are_too_many() {
+        let mut memory = Memory::default();
+        for second in 0..=MOST {
+            let now = Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();
+            memory.remember(name(&format!("n{second}")), content(), now);
+        }
+        assert!(memory.recall(&name("n0")).is_none());
+        assert!((1..=MOST).all(|i| memory.recall(&name(&format!("n{i}"))).is_some()));
     }
 }

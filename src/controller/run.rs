@@ -19,6 +19,7 @@ use tokio::{
 use super::{Leadership, Name, Outcome, State, Task, execute};
 use crate::{
     cluster::{Api, ApiError},
+    resolve::Facts,
     telemetry::{Condition, Metrics},
 };
 
@@ -95,6 +96,16 @@ impl Shared {
     /// Whether a write of this source is to be snapshotted.
     pub fn is_snapshotted(&self, source: &Name) -> bool {
         self.lock().is_snapshotted(source)
+    }
+
+    /// Remembers the snapshots among what a decision read, for the case that the collector takes one before it is bound.
+    pub fn remember_snapshots(&self, namespace: &str, facts: &Facts) {
+        let now = Timestamp::now();
+        let mut state = self.lock();
+        for (name, observed) in facts.snapshots() {
+            let content = Arc::new(observed.clone());
+            state.memory.remember(Name::new(namespace, name.clone()), content, now);
+        }
     }
 
     /// Changes the state, and wakes whoever may have something to do.
@@ -219,7 +230,8 @@ fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outco
 
 /// How long the loop may rest before the next task is due.
 fn rest(shared: &Shared, metrics: &Metrics) -> Duration {
-    let state = shared.lock();
+    let mut state = shared.lock();
+    state.memory.forget_old(Timestamp::now());
     metrics.set_workloads(state.workloads());
     metrics.set_pending_workloads(state.pending());
     metrics.set_held_workloads(state.held());

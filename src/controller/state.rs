@@ -137,6 +137,8 @@ pub struct State {
     pub(super) told: HashMap<Name, (Digest, WorkloadKey)>,
     /// When the next roll is within the global rate.
     pub(super) next_roll: Timestamp,
+    /// Namespaces that the webhooks leave out.
+    pub(super) excluded: HashSet<String>,
     /// Whether every watch has listed its objects: nothing is taken away before that.
     pub(super) synced: bool,
 }
@@ -165,8 +167,16 @@ impl State {
             held: HashSet::new(),
             told: HashMap::new(),
             next_roll: Timestamp::MIN,
+            excluded: HashSet::new(),
             synced: false,
         }
+    }
+
+    /// Leaves out these namespaces: their workloads reach no webhook, so a poke of one would be in vain.
+    #[must_use]
+    pub fn excluding(mut self, namespaces: impl IntoIterator<Item = String>) -> Self {
+        self.excluded.extend(namespaces);
+        self
     }
 
     /// Says that every watch has listed its objects.
@@ -211,6 +221,7 @@ impl State {
 
     /// A workload as it is now; `None`: it is gone, or no longer opted in.
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
+        let record = record.filter(|_| !self.excluded.contains(&*key.namespace));
         let user = User::Workload(key.clone());
         let old = match &record {
             Some(record) => self.workloads.insert(key.clone(), record.clone()),

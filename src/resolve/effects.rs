@@ -63,11 +63,27 @@ pub(super) fn opt_in(
     let mark = (giver == Giver::Namespace).then(|| "namespace".to_owned());
     let seen = (!seen.is_empty()).then(|| seen.to_annotation());
     set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], resolution);
-    set_annotations(request, &mut patch, &[(names::ENABLED_BY, mark), (names::SEEN, seen)]);
+    let mut annotations = vec![(names::ENABLED_BY, mark), (names::SEEN, seen)];
+    annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
+    set_annotations(request, &mut patch, &annotations);
     if let Some(template) = &request.new.template {
         set_template(request, template, resolution, &mut patch);
     }
     decided(patch)
+}
+
+/// The last `roll` that confrev wrote, where the request puts back what stood there before it: `kubectl rollout undo` of
+/// a Deployment restores all annotations of the old ReplicaSet, a stale `seen` among them. `min-interval` counts from it.
+fn last_roll(request: &Request<'_>) -> Option<String> {
+    let old = request.old.as_ref()?;
+    let last = old.annotation(names::ROLL)?;
+    let at = auto_roll_time(last)?;
+    let is_older = match request.new.annotation(names::ROLL) {
+        None => true,
+        Some(roll) => auto_roll_time(roll).is_some_and(|restored| restored < at),
+    };
+    let is_restored = request.new.annotation(names::SEEN) != old.annotation(names::SEEN);
+    (is_older && is_restored).then(|| last.to_owned())
 }
 
 /// The changes of a Job that is stored: the API server refuses any of its template, so the names that it was resolved to

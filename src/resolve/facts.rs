@@ -52,6 +52,12 @@ impl Facts {
         self.objects.get(name).map(Option::as_ref)
     }
 
+    /// The sound snapshots among what was read.
+    pub fn snapshots(&self) -> impl Iterator<Item = (&ObjectName, &Observed)> {
+        let found = self.objects.iter().filter_map(|(name, observed)| Some((name, observed.as_ref()?)));
+        found.filter(|(_, observed)| observed.sound)
+    }
+
     /// What the namespace says; `None` where that was not read.
     pub fn namespace(&self) -> Option<NamespaceFacts> {
         self.namespace

@@ -248,7 +248,7 @@ fn the_manifests_are_applied_again_and_again_in_both_ways_and_deleted_without_a_
     for apply in [&client[..], &client, &server, &server, &client] {
         bare.cluster.kubectl(apply).run().ok();
     }
-    assert_eq!(bare.in_the_way().len(), 3, "{:?}", bare.in_the_way());
+    assert_eq!(bare.in_the_way().len(), IN_THE_WAY.len(), "{:?}", bare.in_the_way());
     bare.cluster.kubectl(&["delete", "--wait", "-f", &manifests]).run().ok();
     assert_eq!(bare.in_the_way(), [""; 0], "left behind");
 }

@@ -29,6 +29,7 @@ fn with(mut row: Row, others: &[Setting<'static>]) -> Row {
 const DEPLOYMENT: &str = "Deployment/confrev";
 const ROLE: &str = "ClusterRole/confrev";
 pub(crate) const WEBHOOKS: &str = "MutatingWebhookConfiguration/confrev";
+const VALIDATION: &str = "ValidatingWebhookConfiguration/confrev";
 const CERTIFICATE: &str = "Certificate/confrev-tls";
 const BUDGET: &str = "PodDisruptionBudget/confrev";
 const POLICY: &str = "NetworkPolicy/confrev";
@@ -240,6 +241,14 @@ fn reach() -> Vec<Row> {
         left_out("/webhooks/0/namespaceSelector/matchExpressions/0/values"),
         left_out("/webhooks/1/namespaceSelector/matchExpressions/0/values"),
         left_out("/webhooks/2/namespaceSelector/matchExpressions/0/values"),
+        row(
+            "excludedNamespaces",
+            json!(["legacy", "old"]),
+            DEPLOYMENT,
+            "/spec/template/spec/containers/0/args/3",
+            json!("--excluded-namespaces=legacy,old"),
+        ),
+        Row { object: VALIDATION, ..left_out("/webhooks/0/namespaceSelector/matchExpressions/0/values") },
         row(
             "serviceMonitor.enabled",
             json!(true),

@@ -161,3 +161,54 @@ fn an_answer_echoes_the_uid_and_its_patch_is_a_json_patch_in_base64() {
     assert_eq!(ask(), answer, "the same question, the same answer");
     assert_eq!(world.snapshots(), [] as [Value; 0], "it was a dry run");
 }
+
+#[test]
+fn validation_refuses_what_mutation_refuses_and_changes_nothing() {
+    let client = Client::new();
+    let world = World::new("http-validate");
+    world.set_config("demo", "A");
+    let ask = |source: &str, annotation: (&str, &str)| -> Value {
+        let mut review = review(world.name());
+        let object = &mut review["request"]["object"];
+        object["metadata"]["annotations"] = json!({annotation.0: annotation.1});
+        object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(source);
+        let (code, answer) = client.post("/validate/workloads", review.to_string().as_bytes());
+        assert_eq!(code, 200, "{answer}");
+        serde_json::from_str::<Value>(&answer).expect("JSON")["response"].take()
+    };
+    for (source, annotation, refused) in [
+        ("demo", ("confrev.dev/missing", "deny"), None),
+        ("nothing", ("confrev.dev/missing", "warn"), None),
+        ("nothing", ("confrev.dev/missing", "deny"), Some(["nothing", "confrev.dev/missing"])),
+        ("demo", ("confrev.dev/track", "yes"), Some(["\"yes\"", "confrev.dev/track"])),
+    ] {
+        let response = ask(source, annotation);
+        assert_eq!(response["allowed"], refused.is_none(), "{response}");
+        assert!(response["patch"].is_null(), "{response}");
+        for part in refused.iter().flatten() {
+            assert!(text(&response["status"]["message"]).contains(part), "{response}");
+        }
+    }
+    assert_eq!(world.snapshots(), [] as [Value; 0]);
+}
+
+#[test]
+fn the_api_server_asks_for_validation_where_a_workload_says_what_it_wants() {
+    let client = Client::new();
+    let world = World::new("http-validated");
+    let asked = || {
+        let uri = format!("{}/metrics", client.confrev.admin_url());
+        let mut answer = client.agent.get(uri).call().expect("metrics");
+        let metrics = answer.body_mut().read_to_string().expect("text");
+        let of_path = metrics.lines().filter(|line| line.contains("path=\"/validate/workloads\""));
+        let counts =
+            of_path.filter(|line| line.contains("_total{")).filter_map(|line| line.rsplit(' ').next());
+        counts.map(|count| count.parse::<f64>().expect("a number")).sum::<f64>()
+    };
+    let before = asked();
+    let mut workload = Workload::new(Kind::Deployment, "web", &["demo"]).manifest();
+    workload["metadata"]["annotations"] = json!({"confrev.dev/missing": "allow"});
+    world.set_config("demo", "A");
+    world.apply(&workload).ok();
+    assert!(asked() > before, "{before}");
+}

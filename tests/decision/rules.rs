@@ -111,6 +111,32 @@ fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
 }
 
 #[test]
+fn an_undo_that_brings_an_older_roll_back_does_not_cut_the_interval_short() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    world.set("demo", json!({"color": "red"}));
+    let third = poke(&mut world, &second, 2);
+    let roll = |workload: &Value| workload["metadata"]["annotations"][names::ROLL].clone();
+    let undo_to = |to: &Value| {
+        let mut new = undo(&third, to);
+        new["metadata"]["annotations"] = to["metadata"]["annotations"].clone();
+        new
+    };
+    for to in [&first, &second] {
+        assert_ne!(roll(to), roll(&third));
+        let undone = world.update(&undo_to(to), &third);
+        assert_eq!(roll(&undone), roll(&third), "the interval counts from the last roll");
+    }
+    // What a person writes is theirs.
+    let mut by_hand = undo_to(&first);
+    by_hand["metadata"]["annotations"][names::ROLL] = json!("please");
+    assert_eq!(roll(&world.update(&by_hand, &third)), "please");
+}
+
+#[test]
 fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));

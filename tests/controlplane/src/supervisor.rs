@@ -86,6 +86,14 @@ fn spawn(program: &OsString, arguments: &[OsString], launch: &Launch, binaries: 
         .map_err(|e| format!("the folder of binaries cannot be in PATH: {e}"))?;
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", path);
+    // What `cargo run` says of this package is not the command's: build scripts that look at it would run anew each time.
+    let of_this_package = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for (name, _) in env::vars_os().filter(|(name, _)| of_this_package(name)) {
+        command.env_remove(name);
+    }
     command.env("KUBECONFIG", launch.facts().kubeconfig()).env(STATE_VARIABLE, &launch.facts().state);
     die_with_parent(&mut command).spawn().map_err(|e| format!("cannot run {}: {e}", program.display()))
 }
