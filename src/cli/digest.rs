@@ -1,15 +1,16 @@
 //! `confrev digest`: what snapshots of the objects in manifests would be called.
 
-use std::{
-    fmt::Write as _,
-    io::{Read as _, Write as _},
-    path::PathBuf,
-};
+use std::{fmt::Write as _, path::PathBuf};
 
 use clap::Args;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::snapshot::{DIGITS, Object, SourceKind, snapshot_name};
+use super::{
+    Failure,
+    manifests::{self, ManifestError},
+    output,
+};
+use crate::snapshot::{DIGITS, Object, snapshot_name};
 
 /// Options of `digest`.
 #[derive(Debug, Args)]
@@ -19,161 +20,28 @@ pub(super) struct Options {
     filename: Vec<PathBuf>,
 }
 
-/// Manifests that cannot be digested.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    /// A file that cannot be read.
-    #[error("{file}: {source}")]
-    Read {
-        /// The file.
-        file: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Not YAML.
-    #[error("{file}: not YAML that Kubernetes reads: {reason}")]
-    Yaml {
-        /// The file.
-        file: String,
-        /// Why.
-        reason: String,
-    },
-    /// An object that no API server would store.
-    #[error("{file}: {object}: {reason}")]
-    Object {
-        /// The file.
-        file: String,
-        /// Kind and name.
-        object: String,
-        /// Why.
-        reason: String,
-    },
-    /// Nobody reads the output.
-    #[error("standard output: {0}")]
-    Output(#[from] std::io::Error),
-}
-
 /// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret; other objects are passed over.
-pub(super) fn run(options: &Options) -> Result<(), Error> {
+pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let mut lines = String::new();
     for file in &options.filename {
-        let name = file.display().to_string();
-        let text = read(file).map_err(|source| Error::Read { file: name.clone(), source })?;
-        lines.push_str(&digest_lines(&name, &text)?);
+        lines.push_str(&digest_lines(&file.display().to_string(), &manifests::read(file)?)?);
     }
     // All or nothing: no line is printed where a later object is wrong.
-    Ok(std::io::stdout().write_all(lines.as_bytes())?)
+    output::print(&lines)
 }
 
-fn read(file: &PathBuf) -> std::io::Result<String> {
-    if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(file)
-}
-
-fn digest_lines(file: &str, text: &str) -> Result<String, Error> {
-    let yaml = |reason: String| Error::Yaml { file: file.to_owned(), reason };
+fn digest_lines(file: &str, objects: &[Value]) -> Result<String, ManifestError> {
     let mut lines = String::new();
-    let documents = serde_saphyr::from_multiple::<Value>(text.strip_prefix('\u{feff}').unwrap_or(text));
-    for document in documents.map_err(|error| yaml(error.to_string()))? {
-        for object in flatten(document) {
-            if let Some(line) = line(file, object)? {
-                // Writing to a String cannot fail.
-                let _ = writeln!(lines, "{line}");
-            }
-        }
+    for object in objects {
+        let Some(source) = manifests::source(file, object)? else { continue };
+        let (kind, name) = (source.name.kind, &source.name.name);
+        let error = |problem: String| manifests::error(file, kind.as_str(), name, &problem);
+        let parsed = Object::parse(source.json.as_bytes()).map_err(|problem| error(problem.to_string()))?;
+        let digest = parsed.digest(kind).map_err(|problem| error(problem.to_string()))?;
+        // Writing to a String cannot fail.
+        let _ = writeln!(lines, "{name} {digest} {}", snapshot_name(name, &digest, DIGITS[0]));
     }
     Ok(lines)
-}
-
-/// The objects of a document: itself, or the items of a List.
-fn flatten(document: Value) -> Vec<Value> {
-    let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
-    match document {
-        Value::Null => Vec::new(),
-        Value::Object(mut fields) if is_list && fields.get("items").is_some_and(Value::is_array) => {
-            let item_kind =
-                fields["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
-            let Some(Value::Array(items)) = fields.remove("items") else { return Vec::new() };
-            items
-                .into_iter()
-                .map(|mut item| {
-                    // In a typed list, as in `ConfigMapList`, the items need not say their kind.
-                    if let (Some(object), Some(kind)) = (item.as_object_mut(), &item_kind)
-                        && !kind.is_empty()
-                    {
-                        object.entry("kind").or_insert_with(|| Value::String(kind.clone()));
-                        object.entry("apiVersion").or_insert_with(|| Value::String("v1".to_owned()));
-                    }
-                    item
-                })
-                .flat_map(flatten)
-                .collect()
-        }
-        other => vec![other],
-    }
-}
-
-/// The line of one object; `None` where it is neither a ConfigMap nor a Secret.
-fn line(file: &str, mut object: Value) -> Result<Option<String>, Error> {
-    let kind = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
-        (Some("v1"), Some("ConfigMap")) => SourceKind::ConfigMap,
-        (Some("v1"), Some("Secret")) => SourceKind::Secret,
-        _ => return Ok(None),
-    };
-    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let error =
-        |reason: String| Error::Object { file: file.to_owned(), object: format!("{kind} {name:?}"), reason };
-    if name.is_empty() {
-        return Err(error("it has no name".to_owned()));
-    }
-    check_values(&object, kind).map_err(error)?;
-    if kind == SourceKind::Secret {
-        merge_string_data(&mut object);
-    }
-    let json = object.to_string();
-    let object = Object::parse(json.as_bytes()).map_err(|problem| error(problem.to_string()))?;
-    let digest = object.digest(kind).map_err(|problem| error(problem.to_string()))?;
-    Ok(Some(format!("{name} {digest} {}", snapshot_name(&name, &digest, DIGITS[0]))))
-}
-
-/// Every value must be a string: the API server refuses others, and a digest of them would mean nothing.
-fn check_values(object: &Value, kind: SourceKind) -> Result<(), String> {
-    let fields = if kind == SourceKind::ConfigMap { ["data", "binaryData"] } else { ["data", "stringData"] };
-    for field in fields {
-        match &object[field] {
-            Value::Null => {}
-            Value::Object(entries) => {
-                let odd = entries.iter().find(|(_, value)| !value.is_string() && !value.is_null());
-                if let Some((key, _)) = odd {
-                    return Err(format!("{field}: the value of key {key:?} is not a string: quote it"));
-                }
-            }
-            _ => return Err(format!("{field} is not a map")),
-        }
-    }
-    Ok(())
-}
-
-/// What the API server does on a write: `stringData` goes over `data`, encoded.
-fn merge_string_data(object: &mut Value) {
-    use base64::{Engine as _, prelude::BASE64_STANDARD};
-    let Some(Value::Object(strings)) = object.as_object_mut().and_then(|fields| fields.remove("stringData"))
-    else {
-        return;
-    };
-    let encoded = strings.into_iter().map(|(key, value)| {
-        let text = value.as_str().unwrap_or_default();
-        (key, Value::String(BASE64_STANDARD.encode(text)))
-    });
-    match &mut object["data"] {
-        Value::Object(data) => data.extend(encoded),
-        data => *data = Value::Object(encoded.collect::<Map<_, _>>()),
-    }
 }
 
 #[cfg(test)]
@@ -181,7 +49,8 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Result<String, String> {
-        digest_lines("f", text).map_err(|error| error.to_string())
+        let objects = manifests::objects("f", text).map_err(|error| error.to_string())?;
+        digest_lines("f", &objects).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,13 +1,33 @@
 //! The program's commands and their options.
 
+mod check;
+mod complete;
+mod diff;
 mod digest;
+mod history;
+mod impact;
+mod inventory;
+mod manifests;
+mod moves;
+mod output;
+mod prune;
+mod render;
 mod serve;
+mod standing;
+mod status;
+mod target;
+mod tree;
+mod wait;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::cluster::ApiError;
+
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
+///
+/// Exit codes: 0 done; 1 it could not be done; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`).
 #[derive(Debug, Parser)]
 #[command(name = "confrev", version, about, max_term_width = 110)]
 pub struct Cli {
@@ -17,25 +37,149 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve admission and run the controller.
-    Serve(Box<serve::Options>),
+    /// Which config each workload runs: its revision, pods by revision, and what is pending, pinned or missing.
+    Status(status::Options),
+    /// A workload with its revisions, their snapshots and pods.
+    Tree(tree::Options),
+    /// The snapshots of a source, newest first, and who uses them.
+    History(history::Options),
+    /// What differs between two contents of a source, or between what a workload has and what there is.
+    Diff(diff::Options),
+    /// Wait until the present content runs everywhere it should.
+    Wait(wait::Options),
+    /// Who would roll if a ConfigMap or Secret were applied, and who not, and why.
+    Impact(impact::Options),
+    /// Put the config of the revision before back, and leave the rest of the template as it is.
+    Undo(moves::Undo),
+    /// Let a workload have a given snapshot of a source, until that changes again.
+    Pin(moves::Pin),
+    /// Let a workload take the present content of its sources, after an undo or a pin.
+    Unpin(moves::Unpin),
+    /// Let a workload follow no change by itself.
+    Pause(moves::Track),
+    /// Let a workload follow changes again.
+    Resume(moves::Track),
+    /// Write the content of a snapshot back to its source.
+    Restore(moves::Restore),
+    /// Print what admission would make of manifests, without a cluster.
+    Render(render::Options),
+    /// Which snapshots could go, and why, or why not.
+    Prune(prune::Options),
+    /// Whether confrev works here: certificates, webhooks, leader, guard, rights.
+    Check(check::Options),
     /// Print the digest and the snapshot's name of each ConfigMap and Secret in manifests.
     Digest(digest::Options),
+    /// Serve admission and run the controller.
+    Serve(Box<serve::Options>),
+    /// Print the completion script of a shell.
+    Completion(complete::Options),
+    /// What could come next on a command line, for `kubectl_complete-confrev`.
+    #[command(name = "__complete", hide = true)]
+    Complete(complete::Words),
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// Serving did not start, or ended.
+    #[error(transparent)]
+    Serve(#[from] serve::Error),
+    /// Manifests that cannot be read.
+    #[error(transparent)]
+    Manifest(#[from] manifests::ManifestError),
+    /// No configuration of a cluster.
+    #[error("no cluster to talk to: {0}: set KUBECONFIG, or give --kubeconfig and --context")]
+    Kubeconfig(String),
+    /// No answer.
+    #[error("the API server at {url} does not answer: {reason}")]
+    Unreachable {
+        /// The API server.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// Not known there.
+    #[error("the API server at {url} does not know who this is: log in again")]
+    Unauthorized {
+        /// The API server.
+        url: String,
+    },
+    /// The API server, or something that it asked, refused.
+    #[error("{0}")]
+    Refused(String),
+    /// A call that failed otherwise.
+    #[error(transparent)]
+    Api(ApiError),
+    /// What was named is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// Arguments that do not fit what is there.
+    #[error("{0}")]
+    Usage(String),
+    /// What was asked is not so.
+    #[error("{0}")]
+    No(String),
+    /// Nobody reads the output, or no input comes.
+    #[error("standard input or output: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::No(_) => 3,
+            _ => 1,
+        }
+    }
 }
 
 impl Cli {
     /// Runs the command. Errors are told on standard error, in one line.
     pub fn run(self) -> ExitCode {
-        let result: Result<(), Box<dyn std::error::Error>> = match self.command {
-            Command::Serve(options) => serve::run(*options).map_err(Into::into),
-            Command::Digest(options) => digest::run(&options).map_err(Into::into),
-        };
-        match result {
+        match self.command.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {error}");
-                ExitCode::FAILURE
+                ExitCode::from(error.exit_code())
             }
+        }
+    }
+}
+
+impl Command {
+    fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Serve(options) => Ok(serve::run(*options)?),
+            Self::Digest(options) => digest::run(&options),
+            Self::Render(options) => render::run(&options),
+            Self::Completion(options) => complete::script(&options),
+            asking => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(asking.ask())
+            }
+        }
+    }
+
+    /// The commands that ask a cluster.
+    async fn ask(self) -> Result<(), Failure> {
+        match self {
+            Self::Status(options) => status::run(&options).await,
+            Self::Tree(options) => tree::run(&options).await,
+            Self::History(options) => history::run(&options).await,
+            Self::Diff(options) => diff::run(&options).await,
+            Self::Wait(options) => wait::run(&options).await,
+            Self::Impact(options) => impact::run(&options).await,
+            Self::Undo(undo) => undo.run().await,
+            Self::Pin(pin) => pin.run().await,
+            Self::Unpin(unpin) => unpin.run().await,
+            Self::Pause(track) => track.run(false).await,
+            Self::Resume(track) => track.run(true).await,
+            Self::Restore(restore) => restore.run().await,
+            Self::Prune(options) => prune::run(&options).await,
+            Self::Check(options) => check::run(&options).await,
+            Self::Complete(words) => complete::run(&words).await,
+            Self::Serve(_) | Self::Digest(_) | Self::Render(_) | Self::Completion(_) => Ok(()),
         }
     }
 }

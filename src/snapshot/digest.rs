@@ -24,9 +24,9 @@ impl Digest {
         text
     }
 
-    /// The digest of any text, for names that are made of more than content.
-    pub fn of_text(text: &str) -> Self {
-        Self(Sha256::digest(text.as_bytes()).into())
+    /// The digest of any bytes, for names that are made of more than content.
+    pub fn of_bytes(bytes: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(bytes.as_ref()).into())
     }
 }
 

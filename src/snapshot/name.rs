@@ -23,7 +23,7 @@ pub fn source_label(source: &str) -> String {
     if source.len() <= MAX_LABEL {
         return source.to_owned();
     }
-    let hash = Digest::of_text(source).hex(10);
+    let hash = Digest::of_bytes(source).hex(10);
     format!("{}-{hash}", cut(source, MAX_LABEL - 1 - hash.len()))
 }
 
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_name_fits_whatever_the_source_is_called() {
-        let digest = Digest::of_text("x");
+        let digest = Digest::of_bytes("x");
         for digits in DIGITS {
             for length in [1, 63, 188, 242, 243, 253] {
                 let source = "a".repeat(length);

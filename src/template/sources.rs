@@ -90,7 +90,7 @@ impl SourceMap<String> {
 
 /// The `revision` label: ten hex digits of the SHA-256 over the text of the `sources` annotation.
 pub fn revision_of(sources_annotation: &str) -> String {
-    Digest::of_text(sources_annotation).hex(REVISION_DIGITS)
+    Digest::of_bytes(sources_annotation).hex(REVISION_DIGITS)
 }
 
 #[cfg(test)]

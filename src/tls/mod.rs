@@ -25,7 +25,7 @@ use crate::telemetry::{Condition, Metrics};
 pub use files::Error as FilesError;
 pub use self_signed::{Error as SelfSignedError, Lifetimes, Options as SelfSignedOptions};
 pub use serving::Serving;
-pub use trust::Bundle;
+pub use trust::{Bundle, bundle_end};
 pub use url::{NotAWebhookUrl, WebhookUrl};
 
 /// Where the serving certificate comes from. Cheap to clone; clones are the same source.

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+use super::pair::Validity;
 
 /// Certificates of authorities, in PEM, as they belong into `caBundle` before base64.
 pub type Bundle = Arc<[u8]>;
@@ -76,6 +80,13 @@ impl Trust {
 /// The certificates in a PEM text, as far as they can be read.
 pub(super) fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem).map_while(Result::ok).collect()
+}
+
+/// Until when some authority of a `caBundle`, in base64, is valid; `None` where it holds none that can be read.
+pub fn bundle_end(ca_bundle: &str) -> Option<Timestamp> {
+    let pem = BASE64.decode(ca_bundle).ok()?;
+    let ends = certificates(&pem).into_iter().filter_map(|certificate| Validity::of(&certificate).ok());
+    ends.map(|validity| validity.to).max()
 }
 
 #[cfg(test)]

@@ -1,0 +1,274 @@
+//! `kubectl confrev check`: whether confrev works here, with a hint for each thing that does not.
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    Failure,
+    inventory::text,
+    output::{self, Colour, Format, OutputFlag, paint},
+    target::{Flags, Target},
+};
+use crate::{names, tls};
+
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+/// A certificate that ends sooner is told.
+const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// Some of confrev's rights, of which each is needed all the time: verb, group, resource.
+const RIGHTS: [(&str, &str, &str); 6] = [
+    ("get", "", "configmaps"),
+    ("create", "", "configmaps"),
+    ("list", "apps", "replicasets"),
+    ("patch", "apps", "deployments"),
+    ("patch", "argoproj.io", "rollouts"),
+    ("list", "", "namespaces"),
+];
+
+/// Options of `check`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The namespace in which confrev is installed.
+    #[arg(long, default_value = "confrev", value_name = "NAMESPACE")]
+    confrev_namespace: String,
+    #[command(flatten)]
+    output: OutputFlag,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Grade {
+    Ok,
+    Warning,
+    Failed,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    grade: Grade,
+    message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    hint: &'static str,
+}
+
+/// A finding without its name: grade, message, hint.
+type Found = (Grade, String, &'static str);
+
+fn good(message: impl Into<String>) -> Found {
+    (Grade::Ok, message.into(), "")
+}
+
+fn warning(message: impl Into<String>, hint: &'static str) -> Found {
+    (Grade::Warning, message.into(), hint)
+}
+
+fn bad(message: impl Into<String>, hint: &'static str) -> Found {
+    (Grade::Failed, message.into(), hint)
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+    let target = Target::find(&options.flags).await?;
+    // Without an API server there is nothing to look at.
+    let version = target.get("/version").await?.unwrap_or_default();
+    let home = &options.confrev_namespace;
+    let webhooks = target.get(&format!("{ADMISSION}/mutatingwebhookconfigurations/confrev")).await;
+    let checks: [(&'static str, Result<Found, Failure>); 8] = [
+        ("api-server", Ok(good(format!("{} at {}", text(&version, "/gitVersion"), target.url)))),
+        ("webhooks", webhooks.as_ref().map(Option::as_ref).map(webhook_configuration).map_err(said)),
+        ("authority", webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said)),
+        ("replicas", replicas(&target, home).await),
+        ("leader", leader(&target, home).await),
+        ("guard", guard(&target).await),
+        ("rights", rights(&target, home).await),
+        ("admission", admission(&target).await),
+    ];
+    let findings: Vec<_> = checks.into_iter().map(|(check, found)| finding(check, found)).collect();
+    match options.output.output {
+        Format::Json => output::print(&(output::to_json(&findings)? + "\n"))?,
+        Format::Yaml => output::print(&output::to_yaml(&findings)?)?,
+        _ => output::print(&findings.iter().map(line).collect::<String>())?,
+    }
+    let failed = findings.iter().filter(|finding| finding.grade == Grade::Failed).count();
+    if failed > 0 {
+        Err(Failure::No(format!("{failed} of {} checks failed", findings.len())))
+    } else {
+        Ok(())
+    }
+}
+
+/// The same failure once more, for a second check that rests on the same call.
+fn said(failure: &Failure) -> Failure {
+    Failure::Refused(failure.to_string())
+}
+
+fn finding(check: &'static str, found: Result<Found, Failure>) -> Finding {
+    let (grade, message, hint) = found.unwrap_or_else(|failure| match failure {
+        Failure::Refused(message) => {
+            warning(message, "ask with an identity that may read this, or with --as")
+        }
+        other => bad(other.to_string(), ""),
+    });
+    Finding { check, grade, message, hint }
+}
+
+fn line(finding: &Finding) -> String {
+    let mark = match finding.grade {
+        Grade::Ok => paint(Colour::Green, "ok     "),
+        Grade::Warning => paint(Colour::Dim, "warning"),
+        Grade::Failed => paint(Colour::Red, "failed "),
+    };
+    let hint = if finding.hint.is_empty() { String::new() } else { format!("\n{:22}{}", "", finding.hint) };
+    format!("{mark}  {:12} {}{hint}\n", finding.check, finding.message)
+}
+
+fn webhook_configuration(configuration: Option<&Value>) -> Found {
+    let Some(configuration) = configuration else {
+        return bad(
+            "MutatingWebhookConfiguration confrev does not exist: nothing is resolved",
+            "install confrev: kubectl apply -f manifests/self-signed.yaml, or its Helm chart",
+        );
+    };
+    let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    let strict = webhooks.iter().filter(|webhook| text(webhook, "/failurePolicy") == "Fail").count();
+    if strict == 0 {
+        return warning(
+            format!("{} webhooks, none with failurePolicy Fail", webhooks.len()),
+            "while confrev is down, opted-in workloads are admitted unresolved",
+        );
+    }
+    good(format!("{} webhooks, {strict} with failurePolicy Fail", webhooks.len()))
+}
+
+/// Whom the API server trusts to be confrev, and until when.
+fn authority(configuration: Option<&Value>) -> Found {
+    let webhooks = configuration.and_then(|configuration| configuration["webhooks"].as_array());
+    let mut ends = Vec::new();
+    for webhook in webhooks.into_iter().flatten() {
+        let Some(end) = tls::bundle_end(text(webhook, "/clientConfig/caBundle")) else {
+            let name = text(webhook, "/name");
+            return bad(
+                format!("{name} has no caBundle that can be read"),
+                "is confrev running (self-signed), or cert-manager's cainjector?",
+            );
+        };
+        ends.push(end);
+    }
+    let Some(end) = ends.into_iter().min() else { return bad("no webhook, no authority", "") };
+    let left = end.duration_since(Timestamp::now());
+    if left.is_negative() {
+        bad(format!("the authority ended at {end}"), "is confrev running? its log says why it is not renewed")
+    } else if left < SOON {
+        warning(format!("the authority ends at {end}"), "it is renewed before; if not, see confrev's log")
+    } else {
+        good(format!("trusted until {end}"))
+    }
+}
+
+async fn replicas(target: &Target, home: &str) -> Result<Found, Failure> {
+    let path = format!("/apis/apps/v1/namespaces/{home}/deployments/confrev");
+    let Some(deployment) = target.get(&path).await? else {
+        return Ok(warning(
+            format!("no Deployment confrev in namespace {home}"),
+            "fine where confrev runs outside the cluster; else give --confrev-namespace",
+        ));
+    };
+    let image = text(&deployment, "/spec/template/spec/containers/0/image").to_owned();
+    let count = |at: &str| deployment.pointer(at).and_then(Value::as_i64).unwrap_or(0);
+    let (ready, wanted) = (count("/status/readyReplicas"), count("/spec/replicas"));
+    let own = env!("CARGO_PKG_VERSION");
+    let message = format!("{ready} of {wanted} ready, {image}; this is {own}");
+    Ok(if wanted == 0 {
+        warning(message, "fine where confrev runs outside the cluster")
+    } else if ready == 0 {
+        bad(message, "kubectl -n confrev describe pods says why")
+    } else if ready < wanted {
+        warning(message, "kubectl -n confrev describe pods says why")
+    } else {
+        good(message)
+    })
+}
+
+async fn leader(target: &Target, home: &str) -> Result<Found, Failure> {
+    const HINT: &str = "without a leader nothing rolls and nothing is bound: is a replica running?";
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{home}/leases/confrev");
+    let Some(lease) = target.get(&path).await? else { return Ok(bad("there is no Lease confrev", HINT)) };
+    let holder = text(&lease, "/spec/holderIdentity");
+    let renewed: Option<Timestamp> = text(&lease, "/spec/renewTime").parse().ok();
+    let lasts = lease["spec"]["leaseDurationSeconds"].as_i64().unwrap_or(15);
+    let is_fresh = renewed.is_some_and(|renewed| Timestamp::now().duration_since(renewed).as_secs() <= lasts);
+    Ok(if holder.is_empty() || !is_fresh {
+        bad(format!("the Lease was last renewed by {holder:?} at {}", text(&lease, "/spec/renewTime")), HINT)
+    } else {
+        good(holder)
+    })
+}
+
+async fn guard(target: &Target) -> Result<Found, Failure> {
+    for resource in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
+        if target.get(&format!("{ADMISSION}/{resource}/confrev-snapshots")).await?.is_none() {
+            return Ok(bad(
+                format!("{resource} confrev-snapshots does not exist: snapshots can be changed and removed"),
+                "install confrev again: the guard is part of its manifests",
+            ));
+        }
+    }
+    Ok(good("snapshots are guarded by the API server"))
+}
+
+/// Asks as which rights confrev's own account has.
+async fn rights(target: &Target, home: &str) -> Result<Found, Failure> {
+    let user = format!("system:serviceaccount:{home}:confrev");
+    for (verb, group, resource) in RIGHTS {
+        let attributes = json!({"verb": verb, "group": group, "resource": resource});
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": attributes}});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let answer = target.create(path, &review, false).await?;
+        if answer["status"]["allowed"] != true {
+            return Ok(bad(
+                format!("{user} may not {verb} {resource}"),
+                "install confrev again: the ClusterRole is part of its manifests",
+            ));
+        }
+    }
+    Ok(good(format!("{user} may do what it must")))
+}
+
+/// Lets the API server ask confrev, by a creation that it must refuse, and that is a dry run besides.
+async fn admission(target: &Target) -> Result<Found, Failure> {
+    let labels = json!({"app": "confrev-check"});
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "confrev-check",
+            "labels": {names::ENABLED: "true"},
+            "annotations": {names::TRACK: "check"},
+        },
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "c"}]}},
+        },
+    });
+    let path = format!("/apis/apps/v1/namespaces/{}/deployments", target.namespace);
+    Ok(match target.create(&path, &deployment, true).await {
+        Err(Failure::Refused(message)) if message.contains(names::TRACK) => {
+            good(format!("confrev is asked and answers, in namespace {}", target.namespace))
+        }
+        Err(Failure::Refused(message)) if message.contains("failed calling webhook") => {
+            bad(message, "is confrev running, and can the API server reach its Service?")
+        }
+        Err(failure) => return Err(failure),
+        Ok(_) => bad(
+            format!("a workload in namespace {} passed without confrev", target.namespace),
+            "is the namespace left out of the webhooks? else see the check webhooks",
+        ),
+    })
+}

@@ -1,0 +1,205 @@
+//! `kubectl confrev diff`: what differs between two contents, key by key.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use clap::Args;
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::{
+    Failure,
+    history::History,
+    inventory::{Inventory, Scope, source_name},
+    output::{self, Colour, paint},
+    target::{Flags, Target},
+};
+use crate::snapshot::{Digest, SourceKind};
+
+/// Options of `diff`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.
+    object: String,
+    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth before the newest. With one, it is
+    /// compared with the source as it is now; with none, the newest that differs is.
+    #[arg(num_args = 0..=2, value_name = "REVISION")]
+    revisions: Vec<String>,
+    /// Show the values of Secrets.
+    #[arg(long)]
+    show_values: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// The values of a ConfigMap or Secret by key.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Content(BTreeMap<String, Vec<u8>>);
+
+impl Content {
+    /// The content of an object.
+    pub(super) fn of(kind: SourceKind, object: &Value) -> Self {
+        let entries = |field: &str| object[field].as_object().into_iter().flatten();
+        let decoded = |value: &Value| {
+            let text: String = value.as_str().unwrap_or_default().split_whitespace().collect();
+            BASE64_STANDARD.decode(text).unwrap_or_default()
+        };
+        let plain = entries("data").map(|(key, value)| {
+            let bytes = match kind {
+                SourceKind::ConfigMap => value.as_str().unwrap_or_default().as_bytes().to_vec(),
+                SourceKind::Secret => decoded(value),
+            };
+            (key.clone(), bytes)
+        });
+        let binary = entries("binaryData").map(|(key, value)| (key.clone(), decoded(value)));
+        Self(plain.chain(binary).collect())
+    }
+}
+
+/// One side of a comparison.
+pub(super) struct Side {
+    /// What it is called.
+    pub(super) name: String,
+    /// What it holds.
+    pub(super) content: Content,
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+    let target = Target::find(&options.flags).await?;
+    let is_source = source_name(&options.object).is_ok();
+    if !is_source {
+        if !options.revisions.is_empty() {
+            return Err(Failure::Usage("revisions are those of a source, not of a workload".to_owned()));
+        }
+        return of_workload(&target, options).await;
+    }
+    let history = History::read(&target, source_name(&options.object)?).await?;
+    let (old, new) = sides(&history, &options.revisions)?;
+    output::print(&compare(history.source.kind, &old, &new, options.show_values))
+}
+
+/// The two contents that are meant.
+pub(super) fn sides(history: &History, revisions: &[String]) -> Result<(Side, Side), Failure> {
+    let of_snapshot = |text: &String| {
+        history.find(text).map(|(name, snapshot)| Side {
+            name: name.clone(),
+            content: Content::of(history.source.kind, &snapshot.value),
+        })
+    };
+    match revisions {
+        [old, new] => Ok((of_snapshot(old)?, of_snapshot(new)?)),
+        [old] => Ok((of_snapshot(old)?, present(history)?)),
+        _ => {
+            let other = history.snapshots.iter().find(|(_, snapshot)| !history.is_present(snapshot));
+            let (name, _) = other.ok_or_else(|| {
+                Failure::NotFound(format!("{} has no snapshot of another content", history.source))
+            })?;
+            Ok((of_snapshot(name)?, present(history)?))
+        }
+    }
+}
+
+/// The source as it is now.
+fn present(history: &History) -> Result<Side, Failure> {
+    let observed = history
+        .present
+        .as_ref()
+        .ok_or_else(|| Failure::NotFound(format!("{} is gone: give two of its snapshots", history.source)))?;
+    let value: Value = serde_json::from_slice(observed.json()).unwrap_or_default();
+    Ok(Side { name: history.source.name.clone(), content: Content::of(history.source.kind, &value) })
+}
+
+async fn of_workload(target: &Target, options: &Options) -> Result<(), Failure> {
+    let inventory = Inventory::read(target, &Scope::Namespace(target.namespace.clone())).await?;
+    let workload = inventory.find(target, &options.object)?;
+    let mut out = String::new();
+    for used in &workload.record.uses {
+        let Some(snapshot) = &used.snapshot else { continue };
+        let history = History::read(target, used.source.clone()).await?;
+        if history.present.is_none() {
+            continue;
+        }
+        let (old, new) = sides(&history, std::slice::from_ref(snapshot))?;
+        out += &compare(used.source.kind, &old, &new, options.show_values);
+    }
+    output::print(&out)
+}
+
+/// The difference in unified form, key by key; empty where there is none.
+pub(super) fn compare(kind: SourceKind, old: &Side, new: &Side, show_values: bool) -> String {
+    let keys: BTreeSet<_> = old.content.0.keys().chain(new.content.0.keys()).collect();
+    let mut out = String::new();
+    for key in keys {
+        let (before, after) = (old.content.0.get(key), new.content.0.get(key));
+        if before == after {
+            continue;
+        }
+        let texts = [before, after].map(|value| std::str::from_utf8(value.map_or(&[], Vec::as_slice)));
+        let hidden = kind == SourceKind::Secret && !show_values;
+        if let ([Ok(before), Ok(after)], false) = (texts, hidden) {
+            let diff = TextDiff::from_lines(before, after);
+            let heads = (format!("{} {key}", old.name), format!("{} {key}", new.name));
+            let text = diff.unified_diff().context_radius(3).header(&heads.0, &heads.1).to_string();
+            out.extend(text.lines().map(|line| coloured(line) + "\n"));
+        } else {
+            let old_line = format!("-{key}: {}", summary(before));
+            let new_line = format!("+{key}: {}", summary(after));
+            let head = format!("--- {} {key}\n+++ {} {key}\n", old.name, new.name);
+            out.extend([head, coloured(&old_line) + "\n", coloured(&new_line) + "\n"]);
+        }
+    }
+    out
+}
+
+fn coloured(line: &str) -> String {
+    match line.as_bytes().first() {
+        Some(b'-') => paint(Colour::Red, line),
+        Some(b'+') => paint(Colour::Green, line),
+        Some(b'@') => paint(Colour::Dim, line),
+        _ => line.to_owned(),
+    }
+}
+
+/// What is said of a value that is not shown.
+fn summary(value: Option<&Vec<u8>>) -> String {
+    value.map_or_else(
+        || "none".to_owned(),
+        |bytes| format!("{} bytes, sha256 {}", bytes.len(), Digest::of_bytes(bytes).hex(12)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn side(kind: SourceKind, name: &str, object: &Value) -> Side {
+        Side { name: name.to_owned(), content: Content::of(kind, object) }
+    }
+
+    #[test]
+    fn keys_are_compared_line_by_line_and_equal_ones_are_left_out() {
+        let old = side(SourceKind::ConfigMap, "demo-1", &json!({"data": {"a": "1\n2\n", "same": "x"}}));
+        let new =
+            side(SourceKind::ConfigMap, "demo", &json!({"data": {"a": "1\n3\n", "same": "x", "b": "n\n"}}));
+        let text = compare(SourceKind::ConfigMap, &old, &new, false);
+        assert!(text.contains("--- demo-1 a\n+++ demo a\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n"), "{text}");
+        assert!(text.contains("+++ demo b\n") && text.contains("+n\n"), "{text}");
+        assert!(!text.contains("same"), "{text}");
+    }
+
+    #[test]
+    fn values_of_secrets_and_bytes_are_told_by_size_and_digest_alone() {
+        let secret = |value: &str| json!({"data": {"password": BASE64_STANDARD.encode(value)}});
+        let (old, new) = (secret("hunter2"), secret("hunter3"));
+        let sides = || (side(SourceKind::Secret, "s-1", &old), side(SourceKind::Secret, "s", &new));
+        let text = compare(SourceKind::Secret, &sides().0, &sides().1, false);
+        assert!(text.contains("password: 7 bytes, sha256 ") && !text.contains("hunter"), "{text}");
+        assert!(compare(SourceKind::Secret, &sides().0, &sides().1, true).contains("+hunter3"));
+        let bytes = |value: &str| side(SourceKind::ConfigMap, "b", &json!({"binaryData": {"k": value}}));
+        let text = compare(SourceKind::ConfigMap, &bytes("/w=="), &bytes("/v8="), false);
+        assert!(text.contains("-k: 1 bytes") && text.contains("+k: 2 bytes"), "{text}");
+    }
+}

@@ -1,0 +1,204 @@
+//! `kubectl confrev history`: the snapshots of a source, and finding one of them by what people type.
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    Failure,
+    inventory::{self, Inventory, Scope, Snapshot, annotation, label, source_name, text},
+    output::{self, OutputFlag, Row},
+    target::{Flags, Target},
+};
+use crate::{
+    names,
+    resolve::Observed,
+    snapshot::{ObjectName, source_label},
+    template::SourceMap,
+};
+
+/// Options of `history`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The source: NAME or configmap/NAME, secret/NAME.
+    source: String,
+    #[command(flatten)]
+    output: OutputFlag,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    kind: &'static str,
+    snapshot: String,
+    /// It holds what the source holds now.
+    present: bool,
+    created: Timestamp,
+    digest: String,
+    /// Bytes of keys and values.
+    size: usize,
+    /// The field manager that last wrote the source, where it holds this content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed_by: Option<String>,
+    /// The workloads and revisions that name it.
+    used_by: Vec<String>,
+}
+
+impl Row for Line {
+    const COLUMNS: (&'static [&'static str], usize) =
+        (&["SNAPSHOT", "AGE", "DIGEST", "SIZE", "", "USED BY", "CHANGED BY"], 6);
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.snapshot.clone(),
+            output::age(self.created, Timestamp::now()),
+            self.digest.chars().take("sha256:".len() + 12).collect(),
+            format!("{} B", self.size),
+            if self.present { "present".to_owned() } else { String::new() },
+            if self.used_by.is_empty() { "-".to_owned() } else { self.used_by.join(",") },
+            self.changed_by.clone().unwrap_or_default(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.kind.to_lowercase(), self.snapshot)
+    }
+}
+
+/// A source with its snapshots.
+pub(super) struct History {
+    /// The source's name.
+    pub(super) source: ObjectName,
+    /// As it is now; `None` where there is none.
+    pub(super) present: Option<Observed>,
+    /// Its snapshots with their contents, newest first.
+    pub(super) snapshots: Vec<(String, Snapshot)>,
+}
+
+impl History {
+    /// Reads a source and its snapshots.
+    pub(super) async fn read(target: &Target, source: ObjectName) -> Result<Self, Failure> {
+        let present = inventory::source(target, &(target.namespace.clone(), source.clone())).await?;
+        let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, source.kind.plural());
+        let selector = format!(
+            "{}={},{}={}",
+            names::MANAGED_BY,
+            names::MANAGER,
+            names::SOURCE,
+            source_label(&source.name)
+        );
+        let found = target.list(&collection, source.kind.as_str(), &selector).await?;
+        let mut snapshots: Vec<_> = found
+            .into_iter()
+            .filter_map(|value| Snapshot::read(source.kind, value))
+            // A long name's label is cut and hashed: the annotation has the last word.
+            .filter(|(_, snapshot)| snapshot.source == source)
+            .map(|((_, name), snapshot)| (name.name, snapshot))
+            .collect();
+        snapshots.sort_by(|(a, x), (b, y)| (y.created, b).cmp(&(x.created, a)));
+        if present.is_none() && snapshots.is_empty() {
+            return Err(Failure::NotFound(format!(
+                "{source} does not exist in namespace {:?}, nor does a snapshot of it",
+                target.namespace
+            )));
+        }
+        Ok(Self { source, present, snapshots })
+    }
+
+    /// Whether a snapshot holds what the source holds now.
+    pub(super) fn is_present(&self, snapshot: &Snapshot) -> bool {
+        let present = self.present.as_ref().map(Observed::digest);
+        present.is_some() && snapshot.digest == present
+    }
+
+    /// The snapshot that is meant: by its name, the digits at its end, a digest, or `~N`, the Nth before the newest.
+    pub(super) fn find(&self, text: &str) -> Result<&(String, Snapshot), Failure> {
+        if let Some(back) = text.strip_prefix('~') {
+            let count = back.parse::<usize>().ok();
+            return count.and_then(|count| self.snapshots.get(count)).ok_or_else(|| {
+                Failure::NotFound(format!(
+                    "{} has {} snapshots, and no {text:?}",
+                    self.source,
+                    self.snapshots.len()
+                ))
+            });
+        }
+        let digits = text.trim_start_matches("sha256:");
+        let fits = |(name, snapshot): &&(String, Snapshot)| {
+            let digest = snapshot.digest.map(|digest| digest.to_string()).unwrap_or_default();
+            name == text || (digits.len() >= 4 && digest.trim_start_matches("sha256:").starts_with(digits))
+        };
+        let found: Vec<_> = self.snapshots.iter().filter(fits).collect();
+        match found[..] {
+            [one] => Ok(one),
+            [] => {
+                Err(Failure::NotFound(format!("{} has no snapshot {text:?}: see its history", self.source)))
+            }
+            _ => Err(Failure::Usage(format!("{text:?} fits {} snapshots: give more digits", found.len()))),
+        }
+    }
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+    let source = source_name(&options.source)?;
+    let target = Target::find(&options.flags).await?;
+    let history = History::read(&target, source).await?;
+    let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
+    let lines: Vec<_> =
+        history.snapshots.iter().map(|(name, snapshot)| line(&history, &inventory, name, snapshot)).collect();
+    output::list(options.output.output, &lines, &format!("{} has no snapshots", history.source))
+}
+
+fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapshot) -> Line {
+    let present = history.is_present(snapshot);
+    let source = history.present.as_ref().filter(|_| present);
+    Line {
+        kind: history.source.kind.as_str(),
+        snapshot: name.to_owned(),
+        present,
+        created: snapshot.created,
+        digest: snapshot.digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        size: size(&snapshot.value),
+        changed_by: source.and_then(last_manager),
+        used_by: used_by(inventory, &ObjectName::new(history.source.kind, name)),
+    }
+}
+
+/// Who names this object: workloads by their present template, revisions by theirs.
+pub(super) fn used_by(inventory: &Inventory, object: &ObjectName) -> Vec<String> {
+    let names_it = |template: Option<&Value>| {
+        let entered = template.and_then(|template| annotation(template, names::SOURCES));
+        let sources: Option<SourceMap<String>> = entered.and_then(SourceMap::parse);
+        sources.is_some_and(|sources| sources.source_of(object.kind, &object.name).is_some())
+    };
+    let workloads = inventory
+        .workloads
+        .iter()
+        .filter(|workload| names_it(workload.value.pointer(&workload.kind.template_pointer())));
+    let revisions = inventory.revisions.iter().filter(|revision| {
+        label(revision, names::REVISION).is_some()
+            && ["/spec/template", "/data/spec/template"].iter().any(|path| names_it(revision.pointer(path)))
+    });
+    let revisions =
+        revisions.map(|revision| format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name")));
+    workloads.map(super::inventory::OptedIn::reference).chain(revisions).collect()
+}
+
+/// Bytes of keys and values, as they stand in the object.
+fn size(object: &Value) -> usize {
+    let entries = ["data", "binaryData"].into_iter().filter_map(|field| object[field].as_object());
+    entries.flatten().map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len()).sum()
+}
+
+/// The field manager that wrote the object last.
+fn last_manager(observed: &Observed) -> Option<String> {
+    let value: Value = serde_json::from_slice(observed.json()).ok()?;
+    let managers = value["metadata"]["managedFields"].as_array()?;
+    let last = managers.iter().max_by_key(|entry| text(entry, "/time"))?;
+    Some(text(last, "/manager").to_owned())
+}

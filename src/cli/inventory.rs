@@ -1,0 +1,344 @@
+//! What is in a namespace, or in all: opted-in workloads, their revisions and pods, snapshots and sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Failure, target::Target};
+use crate::{
+    kinds::{REVISION_KINDS, WorkloadKind},
+    names,
+    resolve::{Health, Observed, Record, Workload},
+    snapshot::{Digest, ObjectName, SourceKind},
+};
+
+/// Reads under way at once.
+const CONCURRENCY: usize = 16;
+/// Selects snapshots.
+const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
+
+/// An object by namespace, kind and name.
+pub(super) type Key = (String, ObjectName);
+
+/// An opted-in workload.
+#[derive(Clone, Debug)]
+pub(super) struct OptedIn {
+    /// Its kind.
+    pub(super) kind: WorkloadKind,
+    /// The object.
+    pub(super) value: Value,
+    /// What decisions know of it.
+    pub(super) record: Record,
+}
+
+/// A snapshot's metadata.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    /// Its source.
+    pub(super) source: ObjectName,
+    /// The digest that it states.
+    pub(super) digest: Option<Digest>,
+    /// When it was created.
+    pub(super) created: Timestamp,
+    /// The object: of a list with contents, or of metadata alone.
+    pub(super) value: Value,
+}
+
+/// Everything that the commands look at.
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    /// Opted-in workloads, by namespace, kind and name.
+    pub(super) workloads: Vec<OptedIn>,
+    /// Rollouts, opted in or not: one may take its template from an opted-in workload.
+    pub(super) rollouts: Vec<Value>,
+    /// ReplicaSets, ControllerRevisions and Jobs that bear a revision.
+    pub(super) revisions: Vec<Value>,
+    /// Pods that bear a revision.
+    pub(super) pods: Vec<Value>,
+    /// Snapshots.
+    pub(super) snapshots: BTreeMap<Key, Snapshot>,
+    /// Sources as they are now.
+    pub(super) sources: BTreeMap<Key, Live>,
+}
+
+/// What is known of an object.
+#[derive(Clone, Debug)]
+pub(super) enum Live {
+    /// It is there.
+    There(Box<Observed>),
+    /// There is none of that name.
+    Gone,
+    /// It may not be read.
+    Forbidden,
+}
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub(super) enum Scope {
+    /// In one namespace.
+    Namespace(String),
+    /// Everywhere.
+    All,
+}
+
+impl Scope {
+    /// The path of a collection.
+    fn collection(&self, group_version: &str, plural: &str) -> String {
+        let root = if group_version.contains('/') { "/apis" } else { "/api" };
+        match self {
+            Self::All => format!("{root}/{group_version}/{plural}"),
+            Self::Namespace(namespace) => format!("{root}/{group_version}/namespaces/{namespace}/{plural}"),
+        }
+    }
+}
+
+impl OptedIn {
+    /// Reads a workload; `None` where it is not of the form of its kind.
+    fn read(kind: &WorkloadKind, value: Value) -> Option<Self> {
+        let workload = Workload::read(kind, &value).ok()?;
+        let record = Record::of(&workload, Health::of(&value));
+        Some(Self { kind: kind.clone(), value, record })
+    }
+
+    /// Its namespace.
+    pub(super) fn namespace(&self) -> &str {
+        text(&self.value, "/metadata/namespace")
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        text(&self.value, "/metadata/name")
+    }
+
+    /// `Kind/name`.
+    pub(super) fn reference(&self) -> String {
+        format!("{}/{}", self.kind.kind, self.name())
+    }
+
+    /// The path of the object.
+    pub(super) fn path(&self) -> String {
+        let collection = Scope::Namespace(self.namespace().to_owned());
+        format!("{}/{}", collection.collection(&self.kind.api_version(), &self.kind.plural), self.name())
+    }
+
+    /// The `revision` label of its template.
+    pub(super) fn revision(&self) -> &str {
+        let template = self.value.pointer(&self.kind.template_pointer());
+        template.and_then(|template| label(template, names::REVISION)).unwrap_or_default()
+    }
+
+    /// The key of one of its sources or snapshots.
+    pub(super) fn key(&self, object: &ObjectName) -> Key {
+        (self.namespace().to_owned(), object.clone())
+    }
+
+    /// Its sources, each once.
+    pub(super) fn sources(&self) -> BTreeSet<&ObjectName> {
+        self.record.uses.iter().map(|used| &used.source).collect()
+    }
+}
+
+impl Inventory {
+    /// Reads everything in the scope.
+    pub(super) async fn read(target: &Target, scope: &Scope) -> Result<Self, Failure> {
+        let mut inventory = Self { workloads: workloads(target, scope).await?, ..Self::default() };
+        inventory.rollouts =
+            target.list(&scope.collection("argoproj.io/v1alpha1", "rollouts"), "Rollout", "").await?;
+        for kind in &REVISION_KINDS {
+            let collection = scope.collection(&kind.api_version(), kind.plural);
+            inventory.revisions.extend(target.list(&collection, kind.kind, names::REVISION).await?);
+        }
+        inventory.pods = target.list(&scope.collection("v1", "pods"), "Pod", names::REVISION).await?;
+        inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
+        inventory.read_sources(target).await?;
+        Ok(inventory)
+    }
+
+    /// Reads the snapshots of ConfigMaps, and those of Secrets where a workload has any.
+    pub(super) async fn read_snapshots(
+        &mut self,
+        target: &Target,
+        scope: &Scope,
+        selector: &str,
+    ) -> Result<(), Failure> {
+        for kind in self.source_kinds() {
+            let collection = scope.collection("v1", kind.plural());
+            for value in target.list(&collection, kind.as_str(), selector).await? {
+                if let Some((key, snapshot)) = Snapshot::read(kind, value) {
+                    self.snapshots.insert(key, snapshot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kinds of sources in use. Secrets are looked at only where a workload's template names a snapshot of one.
+    fn source_kinds(&self) -> Vec<SourceKind> {
+        let uses = self.workloads.iter().flat_map(|workload| &workload.record.uses);
+        let mut kinds: BTreeSet<_> = uses.map(|used| used.source.kind).collect();
+        kinds.insert(SourceKind::ConfigMap);
+        kinds.into_iter().collect()
+    }
+
+    /// Reads the sources of all workloads, side by side.
+    async fn read_sources(&mut self, target: &Target) -> Result<(), Failure> {
+        let wanted: BTreeSet<Key> = self
+            .workloads
+            .iter()
+            .flat_map(|workload| workload.sources().into_iter().map(|source| workload.key(source)))
+            .collect();
+        let reads = stream::iter(wanted).map(|key| async move {
+            let live = match source(target, &key).await {
+                Err(Failure::Refused(_)) => Live::Forbidden,
+                other => other?.map_or(Live::Gone, |observed| Live::There(Box::new(observed))),
+            };
+            Ok::<_, Failure>((key, live))
+        });
+        let read: Vec<_> = reads.buffer_unordered(CONCURRENCY).try_collect().await?;
+        self.sources.extend(read);
+        Ok(())
+    }
+
+    /// The workload that is meant: by `name`, `kind/name` or `resource/name`.
+    pub(super) fn find(&self, target: &Target, text: &str) -> Result<&OptedIn, Failure> {
+        let (kind, name) = text.split_once('/').map_or((None, text), |(kind, name)| (Some(kind), name));
+        let is_kind = |known: &WorkloadKind| kind.is_none_or(|kind| is_called(known, kind));
+        if let Some(kind) = kind
+            && !target.kinds.iter().any(|known| is_called(known, kind))
+        {
+            return Err(Failure::Usage(format!("{kind:?} is no kind of workload that confrev knows")));
+        }
+        let found: Vec<_> = self
+            .workloads
+            .iter()
+            .filter(|workload| workload.name() == name && is_kind(&workload.kind))
+            .collect();
+        match found[..] {
+            [one] => Ok(one),
+            [] => Err(Failure::NotFound(format!(
+                "no opted-in workload {text:?} in namespace {:?}: is it labelled {}=true?",
+                target.namespace,
+                names::ENABLED
+            ))),
+            _ => {
+                let all: Vec<_> = found.iter().map(|workload| workload.reference()).collect();
+                Err(Failure::Usage(format!("{text:?} may be any of {}: say which", all.join(", "))))
+            }
+        }
+    }
+
+    /// The revision objects of a workload, newest first; of one that a Rollout takes its template from, the Rollout's.
+    pub(super) fn revisions_of(&self, workload: &OptedIn) -> Vec<&Value> {
+        let mut uids = BTreeSet::from([workload.record.uid.as_str()]);
+        let refers = |rollout: &&Value| {
+            text(rollout, "/metadata/namespace") == workload.namespace()
+                && text(rollout, "/spec/workloadRef/kind") == workload.kind.kind
+                && text(rollout, "/spec/workloadRef/name") == workload.name()
+        };
+        uids.extend(self.rollouts.iter().filter(refers).map(|rollout| text(rollout, "/metadata/uid")));
+        let mut found: Vec<_> =
+            self.revisions.iter().filter(|revision| is_owned(revision, |uid| uids.contains(uid))).collect();
+        found.sort_by_key(|revision| std::cmp::Reverse(text(revision, "/metadata/creationTimestamp")));
+        found
+    }
+
+    /// The pods of a revision object.
+    pub(super) fn pods_of(&self, workload: &OptedIn, revision: &Value) -> Vec<&Value> {
+        let uid = text(revision, "/metadata/uid");
+        let name = text(revision, "/metadata/name");
+        let hash = label(revision, "controller-revision-hash").unwrap_or(name);
+        let of_set = |pod: &Value| {
+            let pods = label(pod, "controller-revision-hash");
+            is_owned(pod, |owner| owner == workload.record.uid)
+                && pods.is_some_and(|pods| pods == hash || pods == name)
+        };
+        self.pods.iter().filter(|pod| is_owned(pod, |owner| owner == uid) || of_set(pod)).collect()
+    }
+}
+
+/// The opted-in workloads in the scope. A kind that is not installed has none.
+pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<OptedIn>, Failure> {
+    let selector = format!("{0},{0}!=false", names::ENABLED);
+    let mut found = Vec::new();
+    for kind in target.kinds.iter() {
+        let collection = scope.collection(&kind.api_version(), &kind.plural);
+        let items = target.list(&collection, &kind.kind, &selector).await?;
+        // A CronJob's Jobs are its own matter.
+        let own = items.into_iter().filter(|item| !is_owned(item, |_| true));
+        found.extend(own.filter_map(|item| OptedIn::read(kind, item)));
+    }
+    found.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+    Ok(found)
+}
+
+/// Reads a source or snapshot, live.
+pub(super) async fn source(target: &Target, key: &Key) -> Result<Option<Observed>, Failure> {
+    use crate::cluster::Api as _;
+    target.api.read(&key.0, &key.1).await.map_err(|error| target.failure(error))
+}
+
+impl Snapshot {
+    /// Reads a snapshot; `None` where the object lacks what makes it one.
+    pub(super) fn read(kind: SourceKind, value: Value) -> Option<(Key, Self)> {
+        let name = ObjectName::new(kind, text(&value, "/metadata/name"));
+        let source = ObjectName::new(kind, annotation(&value, names::SOURCE_NAME)?);
+        let digest = annotation(&value, names::DIGEST).and_then(|digest| digest.parse().ok());
+        let created = text(&value, "/metadata/creationTimestamp").parse().ok()?;
+        let namespace = text(&value, "/metadata/namespace").to_owned();
+        Some(((namespace, name), Self { source, digest, created, value }))
+    }
+}
+
+/// The text at a JSON pointer; empty where there is none.
+pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A label.
+pub(super) fn label<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value["metadata"]["labels"][key].as_str()
+}
+
+/// An annotation.
+pub(super) fn annotation<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value["metadata"]["annotations"][key].as_str()
+}
+
+/// Whether the object has a controller whose uid is so.
+fn is_owned(value: &Value, mut is: impl FnMut(&str) -> bool) -> bool {
+    let owners = value["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| owner["controller"] == true && is(text(owner, "/uid")))
+}
+
+/// Whether a kind is called so: its kind, its resource, a usual short name, with or without the group.
+fn is_called(kind: &WorkloadKind, text: &str) -> bool {
+    const SHORT: [(&str, &str); 5] = [
+        ("deploy", "deployments"),
+        ("sts", "statefulsets"),
+        ("ds", "daemonsets"),
+        ("cj", "cronjobs"),
+        ("ro", "rollouts"),
+    ];
+    let (name, group) = text.split_once('.').map_or((text, None), |(name, group)| (name, Some(group)));
+    let name = name.to_ascii_lowercase();
+    let is_short = SHORT.contains(&(name.as_str(), kind.plural.as_str()));
+    group.is_none_or(|group| group == kind.group)
+        && (name == kind.kind.to_ascii_lowercase() || name == kind.plural || is_short)
+}
+
+/// The source that is meant: `name`, `configmap/name` or `secret/name`.
+pub(super) fn source_name(text: &str) -> Result<ObjectName, Failure> {
+    let (kind, name) = text.split_once('/').unwrap_or(("configmap", text));
+    let kind = match kind.to_ascii_lowercase().as_str() {
+        "cm" | "configmap" | "configmaps" => SourceKind::ConfigMap,
+        "secret" | "secrets" => SourceKind::Secret,
+        _ => return Err(Failure::Usage(format!("{text:?}: write configmap/NAME or secret/NAME"))),
+    };
+    if crate::snapshot::is_object_name(name) {
+        Ok(ObjectName::new(kind, name))
+    } else {
+        Err(Failure::Usage(format!("{name:?} is no name of an object")))
+    }
+}

@@ -1,0 +1,165 @@
+//! Manifests in files: YAML or JSON, with any number of documents and Lists.
+
+use std::{io::Read as _, path::Path};
+
+use serde_json::{Map, Value};
+
+use crate::snapshot::{ObjectName, SourceKind};
+
+/// Manifests that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ManifestError {
+    /// A file that cannot be read.
+    #[error("{file}: {source}")]
+    Read {
+        /// The file.
+        file: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Not YAML.
+    #[error("{file}: not YAML that Kubernetes reads: {reason}")]
+    Yaml {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// An object that no API server would store.
+    #[error("{file}: {object}: {reason}")]
+    Object {
+        /// The file.
+        file: String,
+        /// Kind and name.
+        object: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A ConfigMap or Secret of a manifest, as the API server would store it.
+#[derive(Debug)]
+pub(super) struct ManifestSource {
+    /// Its kind and name.
+    pub(super) name: ObjectName,
+    /// Its namespace, where the manifest says.
+    pub(super) namespace: Option<String>,
+    /// Its JSON text, `stringData` merged.
+    pub(super) json: String,
+}
+
+/// The objects in a file, in their order; `-` is standard input.
+pub(super) fn read(file: &Path) -> Result<Vec<Value>, ManifestError> {
+    let name = file.display().to_string();
+    let text = read_text(file).map_err(|source| ManifestError::Read { file: name.clone(), source })?;
+    objects(&name, &text)
+}
+
+fn read_text(file: &Path) -> std::io::Result<String> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file)
+}
+
+/// The objects in a text; `file` is what errors call it.
+pub(super) fn objects(file: &str, text: &str) -> Result<Vec<Value>, ManifestError> {
+    let documents = serde_saphyr::from_multiple::<Value>(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let documents = documents
+        .map_err(|error| ManifestError::Yaml { file: file.to_owned(), reason: error.to_string() })?;
+    Ok(documents.into_iter().flat_map(flatten).collect())
+}
+
+/// The objects of a document: itself, or the items of a List.
+fn flatten(document: Value) -> Vec<Value> {
+    let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+    match document {
+        Value::Null => Vec::new(),
+        Value::Object(mut fields) if is_list && fields.get("items").is_some_and(Value::is_array) => {
+            let item_kind =
+                fields["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
+            let Some(Value::Array(items)) = fields.remove("items") else { return Vec::new() };
+            items
+                .into_iter()
+                .map(|mut item| {
+                    // In a typed list, as in `ConfigMapList`, the items need not say their kind.
+                    if let (Some(object), Some(kind)) = (item.as_object_mut(), &item_kind)
+                        && !kind.is_empty()
+                    {
+                        object.entry("kind").or_insert_with(|| Value::String(kind.clone()));
+                        object.entry("apiVersion").or_insert_with(|| Value::String("v1".to_owned()));
+                    }
+                    item
+                })
+                .flat_map(flatten)
+                .collect()
+        }
+        other => vec![other],
+    }
+}
+
+/// A ConfigMap or Secret; `None` where the object is neither. `file` is what errors call the file.
+pub(super) fn source(file: &str, object: &Value) -> Result<Option<ManifestSource>, ManifestError> {
+    let kind = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
+        (Some("v1"), Some("ConfigMap")) => SourceKind::ConfigMap,
+        (Some("v1"), Some("Secret")) => SourceKind::Secret,
+        _ => return Ok(None),
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let error = |reason: String| error(file, kind.as_str(), &name, &reason);
+    if name.is_empty() {
+        return Err(error("it has no name".to_owned()));
+    }
+    check_values(object, kind).map_err(error)?;
+    let mut object = object.clone();
+    if kind == SourceKind::Secret {
+        merge_string_data(&mut object);
+    }
+    let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
+    let name = ObjectName::new(kind, name);
+    Ok(Some(ManifestSource { name, namespace, json: object.to_string() }))
+}
+
+/// What is wrong with an object of a file.
+pub(super) fn error(file: &str, kind: &str, name: &str, reason: &dyn ToString) -> ManifestError {
+    let object = format!("{kind} {name:?}");
+    ManifestError::Object { file: file.to_owned(), object, reason: reason.to_string() }
+}
+
+/// Every value must be a string: the API server refuses others, and a digest of them would mean nothing.
+fn check_values(object: &Value, kind: SourceKind) -> Result<(), String> {
+    let fields = if kind == SourceKind::ConfigMap { ["data", "binaryData"] } else { ["data", "stringData"] };
+    for field in fields {
+        match &object[field] {
+            Value::Null => {}
+            Value::Object(entries) => {
+                let odd = entries.iter().find(|(_, value)| !value.is_string() && !value.is_null());
+                if let Some((key, _)) = odd {
+                    return Err(format!("{field}: the value of key {key:?} is not a string: quote it"));
+                }
+            }
+            _ => return Err(format!("{field} is not a map")),
+        }
+    }
+    Ok(())
+}
+
+/// What the API server does on a write: `stringData` goes over `data`, encoded.
+fn merge_string_data(object: &mut Value) {
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
+    let Some(Value::Object(strings)) = object.as_object_mut().and_then(|fields| fields.remove("stringData"))
+    else {
+        return;
+    };
+    let encoded = strings.into_iter().map(|(key, value)| {
+        let text = value.as_str().unwrap_or_default();
+        (key, Value::String(BASE64_STANDARD.encode(text)))
+    });
+    match &mut object["data"] {
+        Value::Object(data) => data.extend(encoded),
+        data => *data = Value::Object(encoded.collect::<Map<_, _>>()),
+    }
+}

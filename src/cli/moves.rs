@@ -1,0 +1,310 @@
+//! `kubectl confrev undo`, `pin`, `unpin`, `pause` and `resume`: moving a workload between revisions of its config.
+//!
+//! Every write is the user's own, on condition of the resourceVersion that was looked at, and passes admission like any
+//! other: an undo or a pin sticks because admission says so, not because of anything that is remembered here.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{
+    Failure,
+    history::History,
+    inventory::{Inventory, OptedIn, Scope, annotation, label, source_name, text},
+    output,
+    target::{Flags, Target},
+};
+use crate::{
+    names,
+    resolve::Workload,
+    snapshot::ObjectName,
+    template::{SourceMap, Template},
+};
+
+/// What the commands share.
+#[derive(Debug, Args)]
+pub(super) struct Common {
+    /// The workload, as kind/name or name.
+    workload: String,
+    /// Only say what would be done: the API server checks it, and nothing is written.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// Options of `undo`.
+#[derive(Debug, Args)]
+pub(super) struct Undo {
+    #[command(flatten)]
+    common: Common,
+    /// Only this source; all where none is given.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+}
+
+/// Options of `pin`.
+#[derive(Debug, Args)]
+pub(super) struct Pin {
+    #[command(flatten)]
+    common: Common,
+    /// The source: NAME, configmap/NAME or secret/NAME.
+    source: String,
+    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth before the newest.
+    revision: String,
+}
+
+/// Options of `unpin`.
+#[derive(Debug, Args)]
+pub(super) struct Unpin {
+    #[command(flatten)]
+    common: Common,
+    /// Only this source; all where none is given.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+}
+
+/// Options of `pause` and `resume`.
+#[derive(Debug, Args)]
+pub(super) struct Track {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// A workload and where it is.
+struct Found {
+    target: Target,
+    inventory: Inventory,
+    workload: OptedIn,
+}
+
+impl Common {
+    async fn find(&self) -> Result<Found, Failure> {
+        let target = Target::find(&self.flags).await?;
+        let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
+        let workload = inventory.find(&target, &self.workload)?.clone();
+        Ok(Found { target, inventory, workload })
+    }
+
+    fn done(&self, said: &[String]) -> Result<(), Failure> {
+        let suffix = if self.dry_run { " (dry run: nothing was written)" } else { "" };
+        output::print(&said.iter().fold(String::new(), |text, line| text + line + suffix + "\n"))
+    }
+}
+
+impl Found {
+    /// Lets the references to each source name what is given for it.
+    async fn point(&self, wanted: &BTreeMap<ObjectName, String>, dry_run: bool) -> Result<(), Failure> {
+        let workload = Workload::read(&self.workload.kind, &self.workload.value)
+            .map_err(|error| Failure::Refused(format!("{}: {error}", self.workload.reference())))?;
+        let entered = workload.sources();
+        let root = self.workload.kind.template_pointer();
+        let version = &self.workload.value["metadata"]["resourceVersion"];
+        let mut operations =
+            vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
+        for reference in workload.template.iter().flat_map(Template::references) {
+            let written = ObjectName::new(reference.kind, reference.name);
+            let source = entered.source_of(reference.kind, reference.name).unwrap_or(&written);
+            if let Some(name) = wanted.get(source).filter(|name| *name != reference.name) {
+                let path = format!("{root}{}", reference.pointer);
+                operations.push(json!({"op": "replace", "path": path, "value": name}));
+            }
+        }
+        self.write("application/json-patch+json", &Value::Array(operations), dry_run).await
+    }
+
+    async fn annotate(&self, key: &str, value: Value, dry_run: bool) -> Result<(), Failure> {
+        let version = &self.workload.value["metadata"]["resourceVersion"];
+        let body = json!({"metadata": {"resourceVersion": version, "annotations": {key: value}}});
+        self.write("application/merge-patch+json", &body, dry_run).await
+    }
+
+    async fn write(&self, content_type: &str, body: &Value, dry_run: bool) -> Result<(), Failure> {
+        self.target.patch(&self.workload.path(), content_type, body, dry_run).await.map(drop)
+    }
+
+    /// What stands for each source in the present template.
+    fn held(&self) -> BTreeMap<ObjectName, String> {
+        let uses = self.workload.record.uses.iter();
+        uses.filter_map(|used| Some((used.source.clone(), used.snapshot.clone()?))).collect()
+    }
+
+    fn says(&self, source: &ObjectName, from: Option<&String>, to: &str) -> String {
+        let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
+        format!("{}: {} goes{from} to {to}", self.workload.reference(), source.name)
+    }
+
+    fn must_use(&self, source: &ObjectName) -> Result<(), Failure> {
+        if self.workload.sources().contains(source) {
+            return Ok(());
+        }
+        let sources: Vec<_> = self.workload.sources().iter().map(|source| source.name.clone()).collect();
+        let workload = self.workload.reference();
+        Err(Failure::NotFound(format!("{workload} does not use {source}; it uses {}", sources.join(", "))))
+    }
+}
+
+impl Undo {
+    /// Puts the config of the revision before back, and leaves all else of the template as it is.
+    pub(super) async fn run(&self) -> Result<(), Failure> {
+        let only = self.source.as_deref().map(source_name).transpose()?;
+        let found = self.common.find().await?;
+        if let Some(only) = &only {
+            found.must_use(only)?;
+        }
+        let held = found.held();
+        let before = before(&found, &held, only.as_ref()).ok_or_else(|| {
+            Failure::NotFound(format!(
+                "{} has no revision with other config to go back to",
+                found.workload.reference()
+            ))
+        })?;
+        let said: Vec<_> =
+            before.iter().map(|(source, name)| found.says(source, held.get(source), name)).collect();
+        found.point(&before, self.common.dry_run).await?;
+        self.common.done(&said)
+    }
+}
+
+/// The snapshots of the newest revision with other config, as far as they differ.
+fn before(
+    found: &Found,
+    held: &BTreeMap<ObjectName, String>,
+    only: Option<&ObjectName>,
+) -> Option<BTreeMap<ObjectName, String>> {
+    let revisions = found.inventory.revisions_of(&found.workload);
+    // A revision comes back when it is gone back to, so its number counts, not its age, where it has one.
+    let number = |revision: &&&Value| {
+        let keys = ["deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"];
+        let stated = keys.iter().find_map(|key| annotation(revision, key)?.parse::<i64>().ok());
+        stated.or_else(|| revision["revision"].as_i64()).unwrap_or_default()
+    };
+    let mut ordered: Vec<_> = revisions.iter().collect();
+    ordered.sort_by_key(|revision| std::cmp::Reverse(number(revision)));
+    ordered.into_iter().find_map(|revision| {
+        label(revision, names::REVISION)?;
+        let template =
+            ["/spec/template", "/data/spec/template"].iter().find_map(|at| revision.pointer(at))?;
+        let sources: SourceMap<String> = SourceMap::parse(annotation(template, names::SOURCES)?)?;
+        let other: BTreeMap<_, _> = sources
+            .iter()
+            .filter(|(source, name)| {
+                only.is_none_or(|only| only == *source) && held.get(*source).is_some_and(|held| held != *name)
+            })
+            .map(|(source, name)| (source.clone(), name.clone()))
+            .collect();
+        (!other.is_empty()).then_some(other)
+    })
+}
+
+impl Pin {
+    /// Lets one source be a given snapshot of it, until the source changes again.
+    pub(super) async fn run(&self) -> Result<(), Failure> {
+        let source = source_name(&self.source)?;
+        let found = self.common.find().await?;
+        found.must_use(&source)?;
+        let history = History::read(&found.target, source.clone()).await?;
+        let (name, _) = history.find(&self.revision)?;
+        let said = found.says(&source, found.held().get(&source), name);
+        found.point(&BTreeMap::from([(source, name.clone())]), self.common.dry_run).await?;
+        self.common.done(&[said])
+    }
+}
+
+impl Unpin {
+    /// Takes the present content of one source, or of all.
+    pub(super) async fn run(&self) -> Result<(), Failure> {
+        let only = self.source.as_deref().map(source_name).transpose()?;
+        let found = self.common.find().await?;
+        let said = if let Some(source) = only {
+            found.must_use(&source)?;
+            let said = found.says(&source, found.held().get(&source), "its present content");
+            found.point(&BTreeMap::from([(source.clone(), source.name)]), self.common.dry_run).await?;
+            said
+        } else {
+            let now = format!("unpin-{}", jiff::Timestamp::now());
+            found.annotate(names::ROLL, json!(now), self.common.dry_run).await?;
+            format!("{}: takes the present content of all its sources", found.workload.reference())
+        };
+        self.common.done(&[said])
+    }
+}
+
+impl Track {
+    /// Lets the workload follow changes by itself, or not.
+    pub(super) async fn run(&self, follow: bool) -> Result<(), Failure> {
+        let found = self.common.find().await?;
+        let value = if follow { Value::Null } else { json!("false") };
+        found.annotate(names::TRACK, value, self.common.dry_run).await?;
+        let what =
+            if follow { "follows changes again" } else { "follows no change until it is resumed or applied" };
+        self.common.done(&[format!("{}: {what}", found.workload.reference())])
+    }
+}
+
+/// Options of `restore`.
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// The source: NAME, configmap/NAME or secret/NAME.
+    source: String,
+    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth before the newest.
+    revision: String,
+    /// Write without asking.
+    #[arg(short, long)]
+    yes: bool,
+    /// Only show the difference: nothing is written.
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl Restore {
+    /// Writes a snapshot's content back to its source, after showing the difference.
+    pub(super) async fn run(&self) -> Result<(), Failure> {
+        let target = Target::find(&self.flags).await?;
+        let history = History::read(&target, source_name(&self.source)?).await?;
+        let (name, snapshot) = history.find(&self.revision)?;
+        let Some(present) = &history.present else {
+            return Err(Failure::NotFound(format!("{} is gone: apply it anew", history.source)));
+        };
+        let (old, new) = super::diff::sides(&history, std::slice::from_ref(name))?;
+        let difference = super::diff::compare(history.source.kind, &new, &old, false);
+        if difference.is_empty() {
+            return output::print(&format!("{} holds the content of {name} already\n", history.source));
+        }
+        output::print(&difference)?;
+        if self.dry_run || !(self.yes || confirm(&format!("write {name} to {}?", history.source))?) {
+            return output::print("nothing was written\n");
+        }
+        let live: Value = serde_json::from_slice(present.json()).unwrap_or_default();
+        let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion",
+            "value": live["metadata"]["resourceVersion"]})];
+        for field in ["data", "binaryData"] {
+            let path = format!("/{field}");
+            match (&snapshot.value[field], live[field].is_null()) {
+                (Value::Null, true) => {}
+                (Value::Null, false) => operations.push(json!({"op": "remove", "path": path})),
+                (value, _) => operations.push(json!({"op": "add", "path": path, "value": value})),
+            }
+        }
+        let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, history.source.kind.plural());
+        let path = format!("{collection}/{}", history.source.name);
+        target.patch(&path, "application/json-patch+json", &Value::Array(operations), false).await?;
+        let holds = text(&snapshot.value, "/metadata/name");
+        output::print(&format!("{} holds the content of {holds} again\n", history.source))
+    }
+}
+
+/// Asks on the terminal. Without one, the answer is an error that says how to go on.
+fn confirm(question: &str) -> Result<bool, Failure> {
+    use std::io::IsTerminal as _;
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage("nobody can be asked here: give --yes or --dry-run".to_owned()));
+    }
+    eprint!("{question} [y/N] ");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}

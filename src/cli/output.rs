@@ -1,0 +1,173 @@
+//! What the commands print: tables for people, JSON and YAML for programs.
+
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal as _, Write as _},
+};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::Failure;
+
+/// The form of a list, as with kubectl.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// A table.
+    #[default]
+    Table,
+    /// A table with all its columns.
+    Wide,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// `kind/name`, a line each.
+    Name,
+}
+
+/// The flag that every listing command has.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(super) struct OutputFlag {
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT", hide_default_value = true)]
+    pub(super) output: Format,
+}
+
+/// Something that is listed.
+pub(super) trait Row: Serialize {
+    /// The columns' heads; those from the second number on only in the wide form.
+    const COLUMNS: (&'static [&'static str], usize);
+
+    /// The cells, one for each column.
+    fn cells(&self) -> Vec<String>;
+
+    /// `kind/name`.
+    fn name(&self) -> String;
+}
+
+/// Prints a list. `nothing` is said, on standard error, where a table would be empty.
+pub(super) fn list<R: Row>(format: Format, rows: &[R], nothing: &str) -> Result<(), Failure> {
+    match format {
+        Format::Json => print(&(to_json(rows)? + "\n")),
+        Format::Yaml => print(&to_yaml(&rows)?),
+        Format::Name => print(&rows.iter().fold(String::new(), |text, row| text + &row.name() + "\n")),
+        Format::Table | Format::Wide if rows.is_empty() => {
+            eprintln!("{nothing}");
+            Ok(())
+        }
+        Format::Table | Format::Wide => {
+            let (heads, narrow) = R::COLUMNS;
+            let count = if format == Format::Wide { heads.len() } else { narrow };
+            let head = heads[..count].iter().map(|head| (*head).to_owned()).collect();
+            let cells = rows.iter().map(|row| row.cells().into_iter().take(count).collect());
+            print(&table(std::iter::once(head).chain(cells).collect()))
+        }
+    }
+}
+
+/// Lines with columns of equal width; a column that is empty throughout, its head apart, is left out.
+fn table(rows: Vec<Vec<String>>) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let kept = (0..columns).filter(|&i| rows.iter().skip(1).any(|row| !row[i].is_empty()));
+    let widths: Vec<_> =
+        kept.map(|i| (i, rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default())).collect();
+    let mut text = String::new();
+    for row in rows {
+        let line = widths.iter().fold(String::new(), |mut line, (i, width)| {
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{:width$}   ", row[*i]);
+            line
+        });
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Pretty JSON.
+pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))
+}
+
+/// YAML.
+pub(super) fn to_yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_saphyr::to_string(value).map_err(|error| Failure::Output(std::io::Error::other(error.to_string())))
+}
+
+/// Writes to standard output. Whoever stops reading, as `head` does, ends the program without an error.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// A colour of the terminal.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Colour {
+    /// What is gone, or wrong.
+    Red,
+    /// What is new, or right.
+    Green,
+    /// What is neither.
+    Dim,
+}
+
+/// The text in colour where standard output is a terminal and `NO_COLOR` is not set.
+pub(super) fn paint(colour: Colour, text: &str) -> String {
+    let wanted = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let code = match colour {
+        Colour::Red => 31,
+        Colour::Green => 32,
+        Colour::Dim => 2,
+    };
+    if wanted { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+}
+
+/// An age as kubectl shows it: one unit where it is long ago, two where it is not.
+pub(super) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
+    let seconds = now.duration_since(since).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 if seconds % 60 > 0 => format!("{minutes}m{}s", seconds % 60),
+        120..10_800 => format!("{minutes}m"),
+        10_800..28_800 if minutes % 60 > 0 => format!("{hours}h{}m", minutes % 60),
+        10_800..172_800 => format!("{hours}h"),
+        172_800..691_200 if hours % 24 > 0 => format!("{days}d{}h", hours % 24),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_empty_ones_left_out() {
+        let rows = [["NAME", "NOTHING", "AGE"], ["a", "", "1s"], ["long-name", "", "2m"]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
+        assert_eq!(table(rows), "NAME        AGE\na           1s\nlong-name   2m\n");
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let at = |seconds| jiff::Timestamp::from_second(seconds).unwrap();
+        for (seconds, text) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (900, "15m"),
+            (11_000, "3h3m"),
+            (30_000, "8h"),
+            (180_000, "2d2h"),
+            (864_000, "10d"),
+        ] {
+            assert_eq!(age(at(0), at(seconds)), text);
+        }
+        assert_eq!(age(at(10), at(0)), "0s", "clocks differ");
+    }
+}

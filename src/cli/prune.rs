@@ -1,0 +1,138 @@
+//! `kubectl confrev prune`: which snapshots could go, and why, or why not.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    Failure,
+    history::used_by,
+    inventory::{Inventory, Key, Scope, Snapshot, annotation, source, text},
+    output::{self, OutputFlag, Row},
+    target::{Flags, Target},
+};
+use crate::{
+    cluster::{Api as _, Version},
+    names,
+    resolve::parse_keep,
+    snapshot::ObjectName,
+};
+
+/// Options of `prune`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// In all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Delete what can go; without this, nothing is written.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    output: OutputFlag,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// A snapshot, and whether it could go.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verdict {
+    namespace: String,
+    snapshot: String,
+    created: Timestamp,
+    goes: bool,
+    why: String,
+}
+
+impl Row for Verdict {
+    const COLUMNS: (&'static [&'static str], usize) = (&["NAMESPACE", "SNAPSHOT", "AGE", "GOES", "WHY"], 5);
+
+    fn cells(&self) -> Vec<String> {
+        let age = output::age(self.created, Timestamp::now());
+        let goes = if self.goes { "yes" } else { "no" }.to_owned();
+        vec![self.namespace.clone(), self.snapshot.clone(), age, goes, self.why.clone()]
+    }
+
+    fn name(&self) -> String {
+        self.snapshot.clone()
+    }
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+    let target = Target::find(&options.flags).await?;
+    let scope = if options.all_namespaces { Scope::All } else { Scope::Namespace(target.namespace.clone()) };
+    let inventory = Inventory::read(&target, &scope).await?;
+    let mut sources: BTreeMap<Key, Option<Value>> = BTreeMap::new();
+    let mut verdicts = Vec::new();
+    for (key, snapshot) in &inventory.snapshots {
+        let of = (key.0.clone(), snapshot.source.clone());
+        if !sources.contains_key(&of) {
+            let live = source(&target, &of).await?;
+            let live = live.and_then(|live| serde_json::from_slice(live.json()).ok());
+            sources.insert(of.clone(), live);
+        }
+        let live = sources.get(&of).and_then(Option::as_ref);
+        let verdict = verdict(&inventory, key, snapshot, live);
+        if verdict.goes && options.yes {
+            delete(&target, key, snapshot).await?;
+        }
+        verdicts.push(verdict);
+    }
+    output::list(options.output.output, &verdicts, "no snapshots")?;
+    let going = verdicts.iter().filter(|verdict| verdict.goes).count();
+    if going > 0 {
+        eprintln!("{going} {}", if options.yes { "deleted" } else { "could go: --yes deletes them" });
+    }
+    Ok(())
+}
+
+fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option<&Value>) -> Verdict {
+    let users = used_by(inventory, &key.1);
+    let owners = snapshot.value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+    let newest = source.and_then(|source| newest_rank(inventory, key, snapshot, source));
+    let (goes, why) = if !users.is_empty() {
+        (false, format!("used by {}", users.join(",")))
+    } else if let Some((rank, keep)) = newest {
+        (false, format!("number {} of the newest {keep} of its source", rank + 1))
+    } else if owners > 0 {
+        (false, "nothing uses it: it goes with its last owner, without being asked".to_owned())
+    } else {
+        let gone = if source.is_some() { "older than what its source keeps" } else { "its source is gone" };
+        (true, format!("nothing uses it, and {gone}"))
+    };
+    Verdict { namespace: key.0.clone(), snapshot: key.1.name.clone(), created: snapshot.created, goes, why }
+}
+
+/// Its place among the newest that the source keeps, and how many those are; `None` where it is none of them.
+fn newest_rank(
+    inventory: &Inventory,
+    key: &Key,
+    snapshot: &Snapshot,
+    source: &Value,
+) -> Option<(usize, usize)> {
+    let keep = parse_keep(annotation(source, names::KEEP)).or_else(|| parse_keep(None))?;
+    let siblings = inventory
+        .snapshots
+        .iter()
+        .filter(|(other, sibling)| other.0 == key.0 && sibling.source == snapshot.source);
+    let mut ranked: Vec<(&Timestamp, &ObjectName)> =
+        siblings.map(|(other, sibling)| (&sibling.created, &other.1)).collect();
+    ranked.sort_by(|a, b| b.cmp(a));
+    let rank = ranked.iter().position(|(_, name)| **name == key.1)?;
+    (rank < keep).then_some((rank, keep))
+}
+
+async fn delete(target: &Target, key: &Key, snapshot: &Snapshot) -> Result<(), Failure> {
+    let version = Version {
+        uid: text(&snapshot.value, "/metadata/uid").to_owned(),
+        resource_version: text(&snapshot.value, "/metadata/resourceVersion").to_owned(),
+    };
+    match target.api.delete_snapshot(&key.0, &key.1, &version).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map_err(|error| target.failure(error)),
+    }
+}

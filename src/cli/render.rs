@@ -1,0 +1,253 @@
+//! `kubectl confrev render`: what admission would make of manifests, without a cluster.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{
+    Failure, manifests,
+    output::{self, Format, OutputFlag},
+};
+use crate::{
+    kinds::{Kinds, WorkloadKind},
+    names,
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
+    snapshot::{Identity, ObjectName, snapshot_json},
+};
+
+/// Options of `render`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Manifests to read, in YAML or JSON; `-` for standard input. ConfigMaps and Secrets among them are the sources, and
+    /// a Namespace among them may opt its workloads in.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    filename: Vec<PathBuf>,
+    /// The namespace of objects that do not say theirs.
+    #[arg(short, long, default_value = "default", value_name = "NAMESPACE")]
+    namespace: String,
+    /// Print the snapshots as well, before the workloads.
+    #[arg(long)]
+    snapshots: bool,
+    /// Secrets are snapshotted in this installation.
+    #[arg(long, env = "CONFREV_SECRETS")]
+    secrets: bool,
+    /// A further kind of workload, as for `serve`.
+    #[arg(
+        long = "kind",
+        env = "CONFREV_KIND",
+        value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
+        value_delimiter = ','
+    )]
+    kinds: Vec<WorkloadKind>,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+/// The objects of the manifests, as far as decisions ask for them.
+#[derive(Default)]
+struct Given {
+    objects: BTreeMap<(String, ObjectName), Observed>,
+    namespaces: BTreeMap<String, NamespaceFacts>,
+    workloads: Vec<(String, Value)>,
+}
+
+/// Runs the command.
+pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    let kinds = Arc::new(Kinds::with(&options.kinds));
+    let mut all = Vec::new();
+    for file in &options.filename {
+        let name = file.display().to_string();
+        all.extend(manifests::read(file)?.into_iter().map(|object| (name.clone(), object)));
+    }
+    let (rendered, warnings) = render(&kinds, &all, options)?;
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+    match options.output.output {
+        Format::Json => {
+            let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": rendered});
+            output::print(&(output::to_json(&list)? + "\n"))
+        }
+        Format::Name => output::print(&rendered.iter().fold(String::new(), |text, object| {
+            let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+            text + &format!("{kind}/{}\n", object["metadata"]["name"].as_str().unwrap_or_default())
+        })),
+        Format::Table | Format::Wide | Format::Yaml => {
+            let documents: Result<Vec<_>, _> = rendered.iter().map(output::to_yaml).collect();
+            output::print(&documents?.join("---\n"))
+        }
+    }
+}
+
+/// All objects as they would be stored, in their order, and what admission would warn of.
+fn render(
+    kinds: &Kinds,
+    all: &[(String, Value)],
+    options: &Options,
+) -> Result<(Vec<Value>, Vec<String>), Failure> {
+    let given = Given::read(kinds, all, &options.namespace)?;
+    let (mut rendered, mut warnings) = (Vec::new(), Vec::new());
+    for (file, object) in all {
+        let Some(kind) = workload_kind(kinds, object) else {
+            rendered.push(object.clone());
+            continue;
+        };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let wrong = |reason: String| manifests::error(file, &kind.kind, name, &reason);
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
+        let text = object.to_string();
+        let new = Workload::parse(kind, &text).map_err(|error| wrong(error.to_string()))?;
+        let request = Request { namespace, secrets: options.secrets, new, old: None };
+        let decision = given.decide(&request);
+        if let Some(denial) = decision.denial {
+            return Err(Failure::No(format!("{file}: {denial}")));
+        }
+        warnings.extend(decision.warnings.iter().map(|warning| format!("{file}: {warning}")));
+        if options.snapshots {
+            for snapshot in given.snapshots(namespace, &decision) {
+                if !rendered.contains(&snapshot) {
+                    rendered.push(snapshot);
+                }
+            }
+        }
+        let mut stored = object.clone();
+        json_patch::patch(&mut stored, &decision.patch).map_err(|error| wrong(error.to_string()))?;
+        rendered.push(stored);
+    }
+    Ok((rendered, warnings))
+}
+
+fn workload_kind<'k>(kinds: &'k Kinds, object: &Value) -> Option<&'k WorkloadKind> {
+    kinds.by_kind(object["apiVersion"].as_str()?, object["kind"].as_str()?)
+}
+
+impl Given {
+    fn read(kinds: &Kinds, all: &[(String, Value)], default: &str) -> Result<Self, Failure> {
+        let mut given = Self::default();
+        for (file, object) in all {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
+            if let Some(source) = manifests::source(file, object)? {
+                let kind = source.name.kind;
+                let observed = Observed::read(kind, source.json.into_bytes())
+                    .map_err(|error| manifests::error(file, kind.as_str(), &source.name.name, &error))?;
+                given.objects.insert((namespace, source.name), observed);
+            } else if (&object["apiVersion"], &object["kind"]) == (&"v1".into(), &"Namespace".into()) {
+                let facts = NamespaceFacts {
+                    enabled: object["metadata"]["labels"][names::ENABLED] == "true",
+                    secrets: object["metadata"]["annotations"][names::SECRETS] == "true",
+                    terminating: false,
+                };
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                given.namespaces.insert(name.to_owned(), facts);
+            } else if workload_kind(kinds, object).is_some() {
+                given.workloads.push((namespace, object.clone()));
+            }
+        }
+        Ok(given)
+    }
+
+    /// The decision, with the manifests as all that there is.
+    fn decide(&self, request: &Request<'_>) -> Decision {
+        let mut facts = Facts::default();
+        loop {
+            match resolve(request, &facts) {
+                Outcome::Decided(decision) => return decision,
+                Outcome::Needs(needs) => {
+                    for need in needs {
+                        self.tell(request.namespace, need, &mut facts);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, namespace: &str, need: Need, facts: &mut Facts) {
+        match need {
+            Need::Namespace => {
+                facts.set_namespace(self.namespaces.get(namespace).copied().unwrap_or_default());
+            }
+            Need::Object(name) => {
+                let observed = self.objects.get(&(namespace.to_owned(), name.clone())).cloned();
+                facts.set_object(name, observed);
+            }
+            Need::Target(target) => {
+                let enabled = self.workloads.iter().any(|(of, object)| {
+                    of == namespace
+                        && object["kind"] == target.kind
+                        && object["metadata"]["name"] == target.name
+                        && object["metadata"]["labels"][names::ENABLED] == "true"
+                });
+                facts.set_target_enabled(enabled);
+            }
+        }
+    }
+
+    /// The snapshots that the decision needs.
+    fn snapshots(&self, namespace: &str, decision: &Decision) -> Vec<Value> {
+        let objects = decision.ensure.iter().filter_map(|ensure| {
+            let content = self.objects.get(&(namespace.to_owned(), ensure.source.clone()))?;
+            let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+            let (kind, json) = (ensure.source.kind, content.json());
+            let snapshot = snapshot_json(kind, namespace, &ensure.name, &identity, json, &[]).ok()?;
+            serde_json::from_slice(&snapshot).ok()
+        });
+        objects.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFESTS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: demo}\ndata: {color: blue}\n---\n\
+        apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, labels: {confrev.dev/enabled: \"true\"}}\n\
+        spec: {template: {spec: {volumes: [{name: v, configMap: {name: demo}}]}}}\n";
+
+    fn rendered(text: &str, snapshots: bool) -> Result<(Vec<Value>, Vec<String>), String> {
+        let options = Options {
+            filename: Vec::new(),
+            namespace: "default".to_owned(),
+            snapshots,
+            secrets: false,
+            kinds: Vec::new(),
+            output: OutputFlag::default(),
+        };
+        let objects = manifests::objects("f", text).unwrap();
+        let all: Vec<_> = objects.into_iter().map(|object| ("f".to_owned(), object)).collect();
+        render(&Kinds::default(), &all, &options).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_workload_is_rendered_with_the_names_that_admission_gives() {
+        let (objects, warnings) = rendered(MANIFESTS, true).unwrap();
+        assert_eq!(warnings, [""; 0]);
+        let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["ConfigMap", "ConfigMap", "Deployment"]);
+        assert_eq!(objects[1]["metadata"]["name"], "demo-3a18d34e26");
+        assert_eq!(objects[1]["immutable"], true);
+        let template = &objects[2]["spec"]["template"];
+        assert_eq!(template["spec"]["volumes"][0]["configMap"]["name"], "demo-3a18d34e26");
+        // A workload comes out alike wherever its sources stand in the files.
+        let (first, second) = MANIFESTS.split_once("---\n").unwrap();
+        let (turned, _) = rendered(&format!("{second}---\n{first}"), false).unwrap();
+        assert_eq!(turned[0], objects[2]);
+    }
+
+    #[test]
+    fn what_is_not_opted_in_or_not_given_is_left_as_it_is() {
+        let plain = MANIFESTS.replace("\"true\"", "\"false\"");
+        assert_eq!(rendered(&plain, false).unwrap().0, manifests::objects("f", &plain).unwrap());
+        let (_, alone) = MANIFESTS.split_once("---\n").unwrap();
+        let (objects, warnings) = rendered(alone, false).unwrap();
+        assert_eq!(objects[0]["spec"], manifests::objects("f", alone).unwrap()[0]["spec"]);
+        assert!(warnings[0].contains("ConfigMap \"demo\" does not exist"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_denial_is_told_with_the_file_and_the_annotation() {
+        let wrong = MANIFESTS.replace("{name: web,", "{name: web, annotations: {confrev.dev/track: maybe},");
+        let error = rendered(&wrong, false).unwrap_err();
+        assert!(error.starts_with("f: ") && error.contains("confrev.dev/track"), "{error}");
+    }
+}

@@ -1,0 +1,184 @@
+//! How a workload stands to each of its sources: the words of `status`, `wait` and `impact`.
+
+use serde::Serialize;
+
+use super::{
+    Failure,
+    inventory::{Inventory, Live, OptedIn, source},
+    target::Target,
+};
+use crate::{
+    resolve::{Health, Observed, Workload},
+    snapshot::ObjectName,
+    template::{Reference, Template},
+};
+
+/// How a workload stands to one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Standing {
+    /// It has the present content, or one that reads the same by the keys that it uses.
+    Current,
+    /// Its references stay as written.
+    AsWritten,
+    /// The source itself is bound to the workload's revisions.
+    Bound,
+    /// It does not follow changes by itself (`track: "false"`), and there was one.
+    Paused,
+    /// An undo or a pin holds it, until the source changes again.
+    Pinned,
+    /// The source is gone; it keeps the snapshot it has.
+    SourceGone,
+    /// The source may not be read by who asks.
+    Unknown,
+    /// It will take the present content.
+    Pending,
+    /// There is no such source, and no snapshot of one.
+    Missing,
+}
+
+impl Standing {
+    /// The word for it.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::AsWritten => "as written",
+            Self::Bound => "bound",
+            Self::Paused => "paused",
+            Self::Pinned => "pinned",
+            Self::SourceGone => "source gone",
+            Self::Unknown => "unknown",
+            Self::Pending => "pending",
+            Self::Missing => "missing",
+        }
+    }
+
+    /// Whether nothing is to be said of it.
+    pub(super) const fn is_plain(self) -> bool {
+        matches!(self, Self::Current | Self::AsWritten | Self::Bound)
+    }
+}
+
+/// One source of a workload.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsedSource {
+    /// `ConfigMap/name` or `Secret/name`.
+    pub(super) source: String,
+    /// The snapshot that stands for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) snapshot: Option<String>,
+    /// How the workload stands to it.
+    pub(super) standing: Standing,
+    /// The object.
+    #[serde(skip)]
+    pub(super) object: ObjectName,
+}
+
+/// How a workload stands to all its sources, each once.
+pub(super) async fn of_workload(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+) -> Result<Vec<UsedSource>, Failure> {
+    let mut found: Vec<UsedSource> = Vec::new();
+    for used in &workload.record.uses {
+        // A second snapshot of one source stands under its own name; the first one speaks for the source.
+        if used.snapshot.as_ref() == Some(&used.source.name) && !is_bound(inventory, workload, &used.source) {
+            continue;
+        }
+        if found.iter().any(|known| known.object == used.source) {
+            continue;
+        }
+        let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&Live::Forbidden);
+        let mut standing =
+            without_contents(workload, inventory, &used.source, used.snapshot.as_deref(), present);
+        // A change of keys that it does not read leaves it with the snapshot that it has.
+        if let (Live::There(present), Some(held), Standing::Pinned) = (present, &used.snapshot, standing) {
+            let held = ObjectName::new(used.source.kind, held.clone());
+            let held = source(target, &workload.key(&held)).await?;
+            if held.is_some_and(|held| reads_the_same(workload, &used.source, &held, present)) {
+                standing = Standing::Current;
+            }
+        }
+        let name = format!("{}/{}", used.source.kind.as_str(), used.source.name);
+        found.push(UsedSource {
+            source: name,
+            snapshot: used.snapshot.clone(),
+            standing,
+            object: used.source.clone(),
+        });
+    }
+    Ok(found)
+}
+
+fn is_bound(inventory: &Inventory, workload: &OptedIn, object: &ObjectName) -> bool {
+    let live = inventory.sources.get(&workload.key(object));
+    matches!(live, Some(Live::There(live)) if live.is_bound_itself())
+}
+
+/// What can be said by names and digests alone.
+fn without_contents(
+    workload: &OptedIn,
+    inventory: &Inventory,
+    source: &ObjectName,
+    snapshot: Option<&str>,
+    present: &Live,
+) -> Standing {
+    let record = &workload.record;
+    let excluded = record.uses.iter().any(|used| used.source == *source && used.excluded);
+    match (present, snapshot) {
+        (Live::Forbidden, _) => Standing::Unknown,
+        (Live::Gone, None) => Standing::Missing,
+        (Live::Gone, Some(_)) => Standing::SourceGone,
+        (Live::There(present), _) if present.is_bound_itself() => Standing::Bound,
+        (Live::There(present), _) if excluded || present.stays_as_written() => Standing::AsWritten,
+        (Live::There(_), None) if record.track => Standing::Pending,
+        (Live::There(_), None) => Standing::Paused,
+        (Live::There(present), Some(snapshot)) => {
+            let held = ObjectName::new(source.kind, snapshot);
+            let digest = inventory.snapshots.get(&workload.key(&held)).and_then(|snapshot| snapshot.digest);
+            if digest == Some(present.digest()) {
+                Standing::Current
+            } else if record.seen.get(source) == Some(&present.digest()) {
+                Standing::Pinned
+            } else if record.track {
+                Standing::Pending
+            } else {
+                Standing::Paused
+            }
+        }
+    }
+}
+
+/// Whether the workload reads the same from both: by the keys that it uses, or by everything where it takes the whole.
+pub(super) fn reads_the_same(
+    workload: &OptedIn,
+    source: &ObjectName,
+    held: &Observed,
+    present: &Observed,
+) -> bool {
+    if held.digest() == present.digest() {
+        return true;
+    }
+    let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };
+    let entered = parsed.sources();
+    let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
+    let concerned = |reference: &&Reference<'_>| {
+        let of = entered.source_of(reference.kind, reference.name);
+        of == Some(source) || (reference.kind == source.kind && reference.name == source.name)
+    };
+    references.iter().filter(concerned).all(|reference| match &reference.keys {
+        None => false,
+        Some(keys) => held.same_values(present, keys.iter().copied()),
+    })
+}
+
+/// The words for the rollout.
+pub(super) const fn rollout(health: Health) -> &'static str {
+    match health {
+        Health::Settled => "settled",
+        Health::Progressing => "progressing",
+        Health::Failed => "failed",
+    }
+}

@@ -1,0 +1,189 @@
+//! `kubectl confrev status`: which config each workload runs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clap::Args;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    Failure,
+    inventory::{Inventory, OptedIn, Scope, label},
+    output::{self, Format, OutputFlag, Row},
+    standing::{self, UsedSource},
+    target::{Flags, Target},
+};
+use crate::names;
+
+/// How often `--watch` looks.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// One workload, as kind/name or name; all that are opted in where none is given.
+    workload: Option<String>,
+    /// In all namespaces.
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "workload"])]
+    all_namespaces: bool,
+    /// Look again every two seconds, and print what changed.
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    output: OutputFlag,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl Options {
+    /// The cluster that is meant.
+    pub(super) fn flags(self) -> Flags {
+        self.flags
+    }
+}
+
+/// One workload.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    #[serde(skip)]
+    show_namespace: bool,
+    namespace: String,
+    workload: String,
+    /// The `revision` label of the template.
+    revision: String,
+    /// Pods by revision.
+    pods: BTreeMap<String, usize>,
+    /// Where the rollout of the template stands.
+    rollout: &'static str,
+    sources: Vec<UsedSource>,
+}
+
+impl Row for Status {
+    const COLUMNS: (&'static [&'static str], usize) =
+        (&["NAMESPACE", "WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "SNAPSHOTS"], 6);
+
+    fn cells(&self) -> Vec<String> {
+        let namespace = if self.show_namespace { self.namespace.clone() } else { String::new() };
+        let snapshots: Vec<_> = self.sources.iter().filter_map(|used| used.snapshot.as_deref()).collect();
+        vec![
+            namespace,
+            self.workload.clone(),
+            self.revision.clone(),
+            pods(&self.pods, &self.revision),
+            config(&self.sources),
+            self.rollout.to_owned(),
+            snapshots.join(","),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.workload.to_lowercase()
+    }
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+    let target = Target::find(&options.flags).await?;
+    let scope = if options.all_namespaces { Scope::All } else { Scope::Namespace(target.namespace.clone()) };
+    let mut shown = String::new();
+    loop {
+        let rows = rows(&target, &scope, options.workload.as_deref()).await?;
+        if !options.watch {
+            return output::list(options.output.output, &rows, &nothing(&scope));
+        }
+        // What did not change is not printed again.
+        let now = output::to_json(&rows)?;
+        if now != shown {
+            let format = match options.output.output {
+                Format::Table if !shown.is_empty() => {
+                    output::print("\n")?;
+                    Format::Table
+                }
+                other => other,
+            };
+            output::list(format, &rows, &nothing(&scope))?;
+            shown = now;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn nothing(scope: &Scope) -> String {
+    match scope {
+        Scope::All => "no opted-in workloads in any namespace".to_owned(),
+        Scope::Namespace(namespace) => format!("no opted-in workloads in namespace {namespace}"),
+    }
+}
+
+async fn rows(target: &Target, scope: &Scope, one: Option<&str>) -> Result<Vec<Status>, Failure> {
+    let inventory = Inventory::read(target, scope).await?;
+    let workloads: Vec<&OptedIn> = match one {
+        Some(name) => vec![inventory.find(target, name)?],
+        None => inventory.workloads.iter().collect(),
+    };
+    let show_namespace = matches!(scope, Scope::All);
+    let inventory = &inventory;
+    let rows = workloads.into_iter().map(|workload| async move {
+        let sources = standing::of_workload(target, inventory, workload).await?;
+        Ok::<_, Failure>(status(inventory, workload, sources, show_namespace))
+    });
+    stream::iter(rows).buffered(8).try_collect().await
+}
+
+/// Puts together what is known of one workload.
+pub(super) fn status(
+    inventory: &Inventory,
+    workload: &OptedIn,
+    sources: Vec<UsedSource>,
+    show_namespace: bool,
+) -> Status {
+    let mut pods = BTreeMap::new();
+    for revision in inventory.revisions_of(workload) {
+        for pod in inventory.pods_of(workload, revision) {
+            *pods.entry(revision_of(pod)).or_insert(0) += 1;
+        }
+    }
+    Status {
+        show_namespace,
+        namespace: workload.namespace().to_owned(),
+        workload: workload.reference(),
+        revision: workload.revision().to_owned(),
+        pods,
+        rollout: standing::rollout(workload.record.health),
+        sources,
+    }
+}
+
+fn revision_of(pod: &Value) -> String {
+    label(pod, names::REVISION).unwrap_or_default().to_owned()
+}
+
+/// `8 present, 2 of 3f2a61c0de`.
+fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
+    let mut parts: Vec<_> = pods
+        .iter()
+        .map(|(revision, count)| {
+            let is_present = revision == present;
+            let text = if is_present { format!("{count} present") } else { format!("{count} of {revision}") };
+            (!is_present, text)
+        })
+        .collect();
+    parts.sort();
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ")
+}
+
+/// `current`, or what is to be said of each source.
+pub(super) fn config(sources: &[UsedSource]) -> String {
+    let mut said: Vec<_> = sources
+        .iter()
+        .filter(|used| !used.standing.is_plain())
+        .map(|used| (used.standing, used.object.name.as_str()))
+        .collect();
+    said.sort_by(|a, b| b.cmp(a));
+    if said.is_empty() {
+        return "current".to_owned();
+    }
+    said.iter().map(|(standing, name)| format!("{}: {name}", standing.word())).collect::<Vec<_>>().join(", ")
+}

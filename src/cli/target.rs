@@ -1,0 +1,186 @@
+//! The cluster that the commands talk to, found by kubectl's own flags.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use clap::Args;
+use http::Method;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use super::Failure;
+use crate::{
+    cluster::{ApiError, KubeApi},
+    kinds::{Kinds, WorkloadKind},
+    telemetry::Metrics,
+};
+
+/// Objects in one page of a list.
+const PAGE: usize = 500;
+
+/// kubectl's flags.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct Flags {
+    /// The namespace; the context's where this is not given.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(super) namespace: Option<String>,
+    /// The context of the kubeconfig.
+    #[arg(long, value_name = "CONTEXT")]
+    pub(super) context: Option<String>,
+    /// The kubeconfig; $KUBECONFIG where this is not given.
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// The cluster of the kubeconfig.
+    #[arg(long, value_name = "CLUSTER")]
+    pub(super) cluster: Option<String>,
+    /// The user of the kubeconfig.
+    #[arg(long, value_name = "USER")]
+    pub(super) user: Option<String>,
+    /// Act as this user.
+    #[arg(long = "as", value_name = "USER")]
+    pub(super) act_as: Option<String>,
+    /// Act as a member of this group; with --as, and may be given more than once.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "act_as")]
+    pub(super) act_as_groups: Vec<String>,
+    /// A further kind of workload, as for `serve`.
+    #[arg(
+        long = "kind",
+        env = "CONFREV_KIND",
+        value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
+        value_delimiter = ','
+    )]
+    pub(super) kinds: Vec<WorkloadKind>,
+}
+
+/// A connection, with the namespace in force.
+#[derive(Clone)]
+pub(super) struct Target {
+    /// The calls.
+    pub(super) api: KubeApi,
+    /// The kinds in force.
+    pub(super) kinds: Arc<Kinds>,
+    /// The namespace in force.
+    pub(super) namespace: String,
+    /// The API server's address.
+    pub(super) url: String,
+}
+
+impl Target {
+    /// Finds the cluster. No call is made yet.
+    pub(super) async fn find(flags: &Flags) -> Result<Self, Failure> {
+        let options = KubeConfigOptions {
+            context: flags.context.clone(),
+            cluster: flags.cluster.clone(),
+            user: flags.user.clone(),
+        };
+        let named = flags.context.is_some() || flags.cluster.is_some() || flags.user.is_some();
+        let no_config = |error: &dyn std::fmt::Display| Failure::Kubeconfig(error.to_string());
+        let mut config = match &flags.kubeconfig {
+            Some(file) => {
+                let kubeconfig = Kubeconfig::read_from(file).map_err(|error| no_config(&error))?;
+                kube::Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .map_err(|error| no_config(&error))?
+            }
+            None if named => {
+                kube::Config::from_kubeconfig(&options).await.map_err(|error| no_config(&error))?
+            }
+            None => kube::Config::infer().await.map_err(|error| no_config(&error))?,
+        };
+        config.connect_timeout = Some(Duration::from_secs(5));
+        if let Some(user) = &flags.act_as {
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = Some(flags.act_as_groups.clone());
+        }
+        let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let url = config.cluster_url.to_string();
+        let client = kube::Client::try_from(config).map_err(|error| no_config(&error))?;
+        let kinds = Arc::new(Kinds::with(&flags.kinds));
+        let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new());
+        Ok(Self { api, kinds, namespace, url })
+    }
+
+    /// Reads an object; `None` where there is none.
+    pub(super) async fn get(&self, path: &str) -> Result<Option<Value>, Failure> {
+        match self.api.request("get", Method::GET, path.to_owned(), "", Vec::new()).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(self.failure(error)),
+            Ok(bytes) => parse(&bytes, path).map(Some),
+        }
+    }
+
+    /// Lists objects by a label selector, in pages. A resource that is not installed has none. The objects bear their
+    /// `kind`, which the API server leaves out of lists.
+    pub(super) async fn list(
+        &self,
+        collection: &str,
+        kind: &str,
+        selector: &str,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut found = Vec::new();
+        let mut next = String::new();
+        loop {
+            let selector = selector.replace('/', "%2F").replace('=', "%3D").replace(',', "%2C");
+            let path = format!("{collection}?labelSelector={selector}&limit={PAGE}&continue={next}");
+            let Some(mut page) = self.get(&path).await? else { return Ok(found) };
+            if let Value::Array(items) = page["items"].take() {
+                found.extend(items.into_iter().map(|mut item| {
+                    item["kind"] = kind.into();
+                    item
+                }));
+            }
+            match page["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => token.clone_into(&mut next),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Writes a patch, and answers with the object as it then is.
+    pub(super) async fn patch(
+        &self,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+        dry_run: bool,
+    ) -> Result<Value, Failure> {
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let full = format!("{path}?fieldManager=kubectl-confrev{dry_run}");
+        let body = body.to_string().into_bytes();
+        let bytes = self.api.request("patch", Method::PATCH, full, content_type, body).await;
+        parse(&bytes.map_err(|error| self.failure(error))?, path)
+    }
+
+    /// Creates an object, and answers with it as it then is.
+    pub(super) async fn create(
+        &self,
+        collection: &str,
+        body: &Value,
+        dry_run: bool,
+    ) -> Result<Value, Failure> {
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let path = format!("{collection}?fieldManager=kubectl-confrev{dry_run}");
+        let body = body.to_string().into_bytes();
+        let bytes = self.api.request("create", Method::POST, path, "application/json", body).await;
+        parse(&bytes.map_err(|error| self.failure(error))?, collection)
+    }
+
+    /// The error in the words of this program's users.
+    pub(super) fn failure(&self, error: ApiError) -> Failure {
+        match error {
+            ApiError::Unreachable { source, .. } => Failure::Unreachable {
+                url: self.url.clone(),
+                reason: crate::telemetry::log::causes(&*source),
+            },
+            ApiError::Refused { code: 401, .. } => Failure::Unauthorized { url: self.url.clone() },
+            ApiError::Refused { message, .. } => Failure::Refused(message),
+            other => Failure::Api(other),
+        }
+    }
+}
+
+fn parse(bytes: &[u8], path: &str) -> Result<Value, Failure> {
+    let what = path.split('?').next().unwrap_or_default().to_owned();
+    serde_json::from_slice(bytes)
+        .map_err(|error| Failure::Api(ApiError::Answer { what, reason: error.to_string() }))
+}

@@ -1,0 +1,129 @@
+//! `kubectl confrev tree`: a workload, its revisions, their snapshots and pods.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{
+    Failure,
+    inventory::{Inventory, OptedIn, Scope, annotation, label, text},
+    output::{self, Colour, paint},
+    standing, status,
+    target::{Flags, Target},
+};
+use crate::{names, template::SourceMap};
+
+/// Options of `tree`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The workload, as kind/name or name.
+    workload: String,
+    /// Revisions without pods, too.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// A node, and what hangs on it.
+struct Node {
+    line: String,
+    below: Vec<Node>,
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+    let target = Target::find(&options.flags).await?;
+    let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
+    let workload = inventory.find(&target, &options.workload)?;
+    let sources = standing::of_workload(&target, &inventory, workload).await?;
+    let mut root =
+        Node { line: format!("{}   {}", workload.reference(), status::config(&sources)), below: Vec::new() };
+    let mut hidden = 0;
+    for revision in inventory.revisions_of(workload) {
+        let node = revision_node(&inventory, workload, revision);
+        let is_present = label(revision, names::REVISION) == Some(workload.revision());
+        if options.all || is_present || !inventory.pods_of(workload, revision).is_empty() {
+            root.below.push(node);
+        } else {
+            hidden += 1;
+        }
+    }
+    let mut out = String::new();
+    draw(&root, "", "", &mut out);
+    if hidden > 0 {
+        let _ = writeln!(out, "({hidden} more without pods: --all shows them)");
+    }
+    output::print(&out)
+}
+
+fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Node {
+    let pods = inventory.pods_of(workload, revision);
+    let role = role(inventory, workload, revision);
+    let line = format!(
+        "{}/{}   revision {}{}   {} pods",
+        text(revision, "/kind"),
+        text(revision, "/metadata/name"),
+        label(revision, names::REVISION).unwrap_or_default(),
+        role.map(|role| format!("   {}", paint(Colour::Green, role))).unwrap_or_default(),
+        pods.len()
+    );
+    let template = ["/spec/template", "/data/spec/template"].iter().find_map(|path| revision.pointer(path));
+    let sources: SourceMap<String> = template
+        .and_then(|template| annotation(template, names::SOURCES))
+        .and_then(SourceMap::parse)
+        .unwrap_or_default();
+    let snapshots = sources.iter().map(|(source, snapshot)| {
+        let key = workload.key(&crate::snapshot::ObjectName::new(source.kind, snapshot.clone()));
+        let is_there = snapshot == &source.name || inventory.snapshots.contains_key(&key);
+        let lost = if is_there { String::new() } else { format!("   {}", paint(Colour::Red, "not found")) };
+        Node { line: format!("{}/{snapshot}{lost}", source.kind.as_str()), below: Vec::new() }
+    });
+    let pods = pods.into_iter().map(|pod| {
+        let name = text(pod, "/metadata/name");
+        Node { line: format!("Pod/{name}   {}", pod_state(pod)), below: Vec::new() }
+    });
+    Node { line, below: snapshots.chain(pods).collect() }
+}
+
+/// What a ReplicaSet is to its Rollout or Deployment, where that says so.
+fn role(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Option<&'static str> {
+    if let Some(hash) = label(revision, "rollouts-pod-template-hash") {
+        let owner = text(revision, "/metadata/ownerReferences/0/uid");
+        let rollout = inventory.rollouts.iter().find(|rollout| text(rollout, "/metadata/uid") == owner)?;
+        let status = |field: &str| text(rollout, &format!("/status/{field}")) == hash;
+        let roles = [
+            (status("blueGreen/activeSelector"), "active"),
+            (status("blueGreen/previewSelector"), "preview"),
+            (status("stableRS"), "stable"),
+            (status("currentPodHash"), "canary"),
+        ];
+        return roles.iter().find(|(is, _)| *is).map(|(_, role)| *role);
+    }
+    let number = "deployment.kubernetes.io/revision";
+    let present = annotation(&workload.value, number).is_some();
+    (present && annotation(revision, number) == annotation(&workload.value, number)).then_some("present")
+}
+
+fn pod_state(pod: &Value) -> String {
+    let ready = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let is_ready = ready.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let phase = text(pod, "/status/phase");
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        "Terminating".to_owned()
+    } else if is_ready {
+        "Ready".to_owned()
+    } else {
+        phase.to_owned()
+    }
+}
+
+fn draw(node: &Node, first: &str, rest: &str, out: &mut String) {
+    let _ = writeln!(out, "{first}{}", node.line);
+    let last = node.below.len().saturating_sub(1);
+    for (i, below) in node.below.iter().enumerate() {
+        let (branch, trunk) = if i == last { ("└── ", "    ") } else { ("├── ", "│   ") };
+        draw(below, &format!("{rest}{branch}"), &format!("{rest}{trunk}"), out);
+    }
+}

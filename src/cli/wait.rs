@@ -1,0 +1,124 @@
+//! `kubectl confrev wait`: until the present content runs everywhere it should. For pipelines.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::{
+    Failure,
+    inventory::{Inventory, OptedIn, Scope, source_name},
+    output,
+    standing::{self, Standing},
+    target::{Flags, Target},
+};
+use crate::{
+    resolve::{Health, parse_duration},
+    snapshot::ObjectName,
+};
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Options of `wait`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.
+    object: String,
+    /// How long to wait.
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
+}
+
+/// Where the waiting stands.
+enum Progress {
+    /// Everything runs the present content; how many workloads that are.
+    Done(usize),
+    /// Not yet, and why.
+    Waits(String),
+    /// It does not get there by itself, and why.
+    Stuck(String),
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+    let target = Target::find(&options.flags).await?;
+    let scope = Scope::Namespace(target.namespace.clone());
+    let deadline = Instant::now() + options.timeout;
+    loop {
+        let inventory = Inventory::read(&target, &scope).await?;
+        let reason = match progress(&target, &inventory, &options.object).await? {
+            Progress::Done(count) => {
+                return output::print(&format!("{count} workloads run the present content\n"));
+            }
+            Progress::Stuck(reason) => return Err(Failure::No(reason)),
+            Progress::Waits(reason) => reason,
+        };
+        if Instant::now() + LOOK > deadline {
+            return Err(Failure::No(format!("not within {:?}: {reason}", options.timeout)));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn progress(target: &Target, inventory: &Inventory, object: &str) -> Result<Progress, Failure> {
+    let source = source_name(object).ok();
+    let concerned: Vec<&OptedIn> = match &source {
+        None => vec![inventory.find(target, object)?],
+        Some(source) => {
+            let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
+            users.collect()
+        }
+    };
+    if concerned.is_empty() {
+        return Err(Failure::NotFound(format!(
+            "no opted-in workload in namespace {:?} uses {object}",
+            target.namespace
+        )));
+    }
+    let mut waits = None;
+    for workload in &concerned {
+        match of_workload(target, inventory, workload, source.as_ref()).await? {
+            Progress::Done(_) => {}
+            Progress::Waits(reason) => waits = waits.or(Some(reason)),
+            stuck @ Progress::Stuck(_) => return Ok(stuck),
+        }
+    }
+    Ok(waits.map_or(Progress::Done(concerned.len()), Progress::Waits))
+}
+
+async fn of_workload(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    source: Option<&ObjectName>,
+) -> Result<Progress, Failure> {
+    let name = workload.reference();
+    for used in standing::of_workload(target, inventory, workload).await? {
+        if source.is_some_and(|source| *source != used.object) {
+            continue;
+        }
+        let of = format!("{name}: {} {}", used.source, used.standing.word());
+        match used.standing {
+            // One that is paused takes nothing by its own word, and nothing is awaited of it.
+            Standing::Current | Standing::AsWritten | Standing::Bound | Standing::Paused => {}
+            Standing::Pending => return Ok(Progress::Waits(of)),
+            Standing::Pinned => {
+                return Ok(Progress::Stuck(format!(
+                    "{of}: an undo or a pin holds it, see kubectl confrev unpin"
+                )));
+            }
+            Standing::Missing | Standing::SourceGone | Standing::Unknown => return Ok(Progress::Stuck(of)),
+        }
+    }
+    Ok(match workload.record.health {
+        Health::Settled => Progress::Done(1),
+        Health::Progressing => Progress::Waits(format!("{name}: its rollout is under way")),
+        Health::Failed => Progress::Stuck(format!("{name}: its rollout failed")),
+    })
+}
