@@ -10,6 +10,12 @@ use super::{
     target::{Flags, Target},
 };
 
+/// Flags that say which cluster and namespace.
+const CLUSTER_FLAGS: [&str; 9] =
+    ["-n", "--namespace", "--context", "--kubeconfig", "--cluster", "--user", "--as", "--as-group", "--kind"];
+/// Other flags whose value is a word of its own.
+const WITH_VALUE: [&str; 6] = ["-o", "--output", "--source", "--timeout", "-f", "--filename"];
+
 /// Options of `completion`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -63,7 +69,7 @@ fn flags(command: &str) -> Vec<String> {
 
 /// Live names: workloads, sources, or snapshots, by the command and how many names it has already.
 async fn objects(command: &str, before: &[String]) -> Result<Vec<String>, Failure> {
-    let given = before[1..].iter().filter(|word| !word.starts_with('-')).count();
+    let names = names(before);
     let target = Target::find(&flags_of(before)).await?;
     let scope = Scope::Namespace(target.namespace.clone());
     let workloads = inventory::workloads(&target, &scope).await?;
@@ -72,14 +78,12 @@ async fn objects(command: &str, before: &[String]) -> Result<Vec<String>, Failur
         let sources = workloads.iter().flat_map(inventory::OptedIn::sources);
         sources.map(|source| format!("{}/{}", source.kind.as_str().to_lowercase(), source.name))
     };
-    Ok(match (command, given) {
+    Ok(match (command, names.len()) {
         ("status" | "tree" | "undo" | "unpin" | "pause" | "resume" | "pin", 0) => references().collect(),
         ("history" | "impact" | "restore", 0) | ("pin", 1) => sources().collect(),
         ("diff" | "wait", 0) => references().chain(sources()).collect(),
         ("diff" | "restore", 1..) | ("pin", 2) => {
-            let source =
-                before[1..].iter().filter(|word| !word.starts_with('-')).nth(usize::from(command == "pin"));
-            let Some(source) = source else { return Ok(Vec::new()) };
+            let Some(source) = names.get(usize::from(command == "pin")) else { return Ok(Vec::new()) };
             let history = super::history::History::read(&target, inventory::source_name(source)?).await?;
             history.snapshots.into_iter().map(|(name, _)| name).collect()
         }
@@ -87,15 +91,33 @@ async fn objects(command: &str, before: &[String]) -> Result<Vec<String>, Failur
     })
 }
 
-/// The flags on the command line so far, as far as they can be read.
+/// The names given so far, without flags and their values.
+fn names(before: &[String]) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut words = before[1..].iter();
+    while let Some(word) = words.next() {
+        if WITH_VALUE.contains(&word.as_str()) || CLUSTER_FLAGS.contains(&word.as_str()) {
+            words.next();
+        } else if !word.starts_with('-') {
+            names.push(word.as_str());
+        }
+    }
+    names
+}
+
+/// The flags on the command line so far that say which cluster and namespace.
 fn flags_of(before: &[String]) -> Flags {
-    let line = ["confrev", "status"].map(str::to_owned);
-    let own = before[1..].iter().scan(false, |takes, word| {
-        let keep = *takes || word.starts_with('-');
-        *takes = word.starts_with('-') && !word.contains('=');
-        Some(keep.then(|| word.clone()))
-    });
-    match Cli::try_parse_from(line.into_iter().chain(own.flatten())).map(|cli| cli.command) {
+    let mut line = vec!["confrev".to_owned(), "status".to_owned()];
+    let mut words = before[1..].iter();
+    while let Some(word) = words.next() {
+        let (flag, value) =
+            word.split_once('=').map_or((word.as_str(), None), |(flag, value)| (flag, Some(value)));
+        if CLUSTER_FLAGS.contains(&flag) {
+            let value = value.map(str::to_owned).or_else(|| words.next().cloned());
+            line.extend([flag.to_owned(), value.unwrap_or_default()]);
+        }
+    }
+    match Cli::try_parse_from(line).map(|cli| cli.command) {
         Ok(Command::Status(options)) => options.flags(),
         _ => Flags::default(),
     }

@@ -21,7 +21,7 @@ use crate::snapshot::{Digest, SourceKind};
 pub(super) struct Options {
     /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.
     object: String,
-    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth before the newest. With one, it is
+    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, from 0. With one, it is
     /// compared with the source as it is now; with none, the newest that differs is.
     #[arg(num_args = 0..=2, value_name = "REVISION")]
     revisions: Vec<String>,

@@ -75,7 +75,7 @@ pub(super) struct History {
     pub(super) source: ObjectName,
     /// As it is now; `None` where there is none.
     pub(super) present: Option<Observed>,
-    /// Its snapshots with their contents, newest first.
+    /// Its snapshots with their contents: the present one, then the newest first.
     pub(super) snapshots: Vec<(String, Snapshot)>,
 }
 
@@ -99,7 +99,10 @@ impl History {
             .filter(|(_, snapshot)| snapshot.source == source)
             .map(|((_, name), snapshot)| (name.name, snapshot))
             .collect();
-        snapshots.sort_by(|(a, x), (b, y)| (y.created, b).cmp(&(x.created, a)));
+        // Times are of whole seconds, and an old content may be the present one again.
+        let digest = present.as_ref().map(Observed::digest);
+        let is_present = |snapshot: &Snapshot| digest.is_some() && snapshot.digest == digest;
+        snapshots.sort_by(|(a, x), (b, y)| (is_present(y), y.created, b).cmp(&(is_present(x), x.created, a)));
         if present.is_none() && snapshots.is_empty() {
             return Err(Failure::NotFound(format!(
                 "{source} does not exist in namespace {:?}, nor does a snapshot of it",
@@ -115,7 +118,7 @@ impl History {
         present.is_some() && snapshot.digest == present
     }
 
-    /// The snapshot that is meant: by its name, the digits at its end, a digest, or `~N`, the Nth before the newest.
+    /// The snapshot that is meant: by its name, the digits at its end, a digest, or `~N`, the Nth in its history, from 0.
     pub(super) fn find(&self, text: &str) -> Result<&(String, Snapshot), Failure> {
         if let Some(back) = text.strip_prefix('~') {
             let count = back.parse::<usize>().ok();

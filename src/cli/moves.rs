@@ -1,6 +1,6 @@
 //! `kubectl confrev undo`, `pin`, `unpin`, `pause` and `resume`: moving a workload between revisions of its config.
 //!
-//! Every write is the user's own, on condition of the resourceVersion that was looked at, and passes admission like any
+//! Every write is the user's own, on condition of what was looked at, and passes admission like any
 //! other: an undo or a pin sticks because admission says so, not because of anything that is remembered here.
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) struct Pin {
     common: Common,
     /// The source: NAME, configmap/NAME or secret/NAME.
     source: String,
-    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth before the newest.
+    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth in its history, from 0.
     revision: String,
 }
 
@@ -100,23 +100,31 @@ impl Found {
             .map_err(|error| Failure::Refused(format!("{}: {error}", self.workload.reference())))?;
         let entered = workload.sources();
         let root = self.workload.kind.template_pointer();
-        let version = &self.workload.value["metadata"]["resourceVersion"];
-        let mut operations =
-            vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
+        // On condition of what the references were, not of the resourceVersion: status is written all the time.
+        let uid = &self.workload.value["metadata"]["uid"];
+        let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
         for reference in workload.template.iter().flat_map(Template::references) {
             let written = ObjectName::new(reference.kind, reference.name);
             let source = entered.source_of(reference.kind, reference.name).unwrap_or(&written);
             if let Some(name) = wanted.get(source).filter(|name| *name != reference.name) {
                 let path = format!("{root}{}", reference.pointer);
+                operations.push(json!({"op": "test", "path": path, "value": reference.name}));
                 operations.push(json!({"op": "replace", "path": path, "value": name}));
             }
         }
-        self.write("application/json-patch+json", &Value::Array(operations), dry_run).await
+        match self.write("application/json-patch+json", &Value::Array(operations), dry_run).await {
+            // That is all that the API server says of a test that failed.
+            Err(Failure::Refused(message)) if message.contains("rejected our request") => {
+                let workload = self.workload.reference();
+                Err(Failure::Refused(format!("{workload} was changed at this moment: look again")))
+            }
+            other => other,
+        }
     }
 
     async fn annotate(&self, key: &str, value: Value, dry_run: bool) -> Result<(), Failure> {
-        let version = &self.workload.value["metadata"]["resourceVersion"];
-        let body = json!({"metadata": {"resourceVersion": version, "annotations": {key: value}}});
+        let uid = &self.workload.value["metadata"]["uid"];
+        let body = json!({"metadata": {"uid": uid, "annotations": {key: value}}});
         self.write("application/merge-patch+json", &body, dry_run).await
     }
 
@@ -248,7 +256,7 @@ impl Track {
 pub(super) struct Restore {
     /// The source: NAME, configmap/NAME or secret/NAME.
     source: String,
-    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth before the newest.
+    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth in its history, from 0.
     revision: String,
     /// Write without asking.
     #[arg(short, long)]

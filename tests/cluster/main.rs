@@ -15,6 +15,7 @@ mod shared;
 mod world;
 
 mod alone;
+mod commands;
 mod guard;
 mod http;
 mod missing;
