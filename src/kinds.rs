@@ -101,7 +101,7 @@ pub struct KindFormatError;
 impl FromStr for WorkloadKind {
     type Err = KindFormatError;
 
-    /// Reads `GROUP/VERSION/RESOURCE/KIND=PATH`; the path is of field names with dots between.
+    /// Reads `GROUP/VERSION/RESOURCE/KIND=PATH`; the path is of field names with dots between. The core group is empty.
     fn from_str(text: &str) -> Result<Self, KindFormatError> {
         let (names, path) = text.split_once('=').ok_or(KindFormatError)?;
         let [group, version, plural, kind] = names.split('/').collect::<Vec<_>>()[..] else {
@@ -109,7 +109,7 @@ impl FromStr for WorkloadKind {
         };
         let path: Vec<_> = path.split('.').collect();
         let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let is_group = group.split('.').all(|label| label.split('-').all(is_word));
+        let is_group = group.is_empty() || group.split('.').all(|label| label.split('-').all(is_word));
         if !is_group || ![version, plural, kind].into_iter().chain(path.iter().copied()).all(is_word) {
             return Err(KindFormatError);
         }
@@ -180,8 +180,11 @@ mod tests {
         assert_eq!(kind.api_version(), "apps.kruise.io/v1alpha1");
         assert_eq!(kind.template_pointer(), "/spec/template");
         assert_eq!(Kinds::with(&[kind]).by_resource("apps.kruise.io", "clonesets").unwrap().kind, "CloneSet");
+        let core: WorkloadKind = "/v1/podtemplates/PodTemplate=template".parse().unwrap();
+        assert_eq!((core.api_version().as_str(), core.template_pointer().as_str()), ("v1", "/template"));
         for text in [
             "",
+            "./v1/bs/B=x",
             "a/v1/bs/B",
             "a/v1/bs=spec",
             "a/v1/bs/B=",

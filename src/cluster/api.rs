@@ -9,7 +9,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, object_path};
+use super::{page::Page, Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, object_path};
 use crate::{
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,
@@ -144,7 +144,7 @@ impl KubeApi {
                 other => other?,
             };
             let page: Page = parse(&bytes, &path)?;
-            found.extend(page.items.into_iter().map(|item| {
+            found.extend(page.items.into_iter().filter(|item| !item.is_revision(kind)).map(|item| {
                 let name = Arc::from(item.metadata.name.as_str());
                 let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
                 (key, item.metadata.resource_version)
@@ -155,33 +155,6 @@ impl KubeApi {
             next = page.metadata.next;
         }
     }
-}
-
-/// One page of a list, of which only names and versions are read.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMetadata,
-    #[serde(default)]
-    items: Vec<Item>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMetadata {
-    #[serde(default, rename = "continue")]
-    next: String,
-}
-
-#[derive(Deserialize)]
-struct Item {
-    metadata: ItemMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ItemMetadata {
-    name: String,
-    resource_version: String,
 }
 
 /// The path of a workload; without a name, of the collection.

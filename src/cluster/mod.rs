@@ -4,6 +4,7 @@ mod api;
 mod error;
 mod identity;
 pub mod lease;
+mod page;
 
 use std::{future::Future, sync::Arc, time::Duration};
 

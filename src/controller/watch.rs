@@ -75,7 +75,7 @@ fn lean(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -
     let resource = ApiResource {
         group: group.to_owned(),
         version: version.to_owned(),
-        api_version: format!("{group}/{version}"),
+        api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
         kind: kind.to_owned(),
         plural: plural.to_owned(),
     };

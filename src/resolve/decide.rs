@@ -195,13 +195,17 @@ impl<'r> Resolver<'r> {
         match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
             Some(true) => {}
-            Some(false) => decision.warnings.push(format!(
-                "{} has its template in {} {:?}, which is not opted in: label that one {}=true",
-                self.request.new.display(),
-                target.kind,
-                target.name,
-                names::ENABLED
-            )),
+            Some(false) => {
+                // What else Argo takes templates from is no workload by itself, and known only where it is configured.
+                let known = if target.kind == "Deployment" { "" } else { ", and name its kind by --kind" };
+                decision.warnings.push(format!(
+                    "{} has its template in {} {:?}, which is not opted in: label that one {}=true{known}",
+                    self.request.new.display(),
+                    target.kind,
+                    target.name,
+                    names::ENABLED
+                ));
+            }
         }
         Outcome::Decided(decision)
     }

@@ -52,7 +52,7 @@ caBundle: {{ .secret.caBundle | b64enc }}
   resources: [rollouts]
   scope: Namespaced
 {{- range .Values.extraKinds }}
-- apiGroups: [{{ .group }}]
+- apiGroups: [{{ .group | quote }}]
   apiVersions: [{{ .version }}]
   operations: [CREATE, UPDATE]
   resources: [{{ .resource }}]
@@ -74,5 +74,16 @@ and a second term for them would undo what the first lets pass of Rollouts. */}}
 && {{ include "confrev.celPath" (dict "object" "object" "path" .path) }}
 != {{ include "confrev.celPath" (dict "object" "oldObject" "path" .path) }})
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A ReplicaSet that has a controller is a revision, and stays as it was made. Only where ReplicaSets are configured. */}}
+{{- define "confrev.notARevision" -}}
+{{- $kinds := list }}{{ range .Values.extraKinds }}{{ $kinds = append $kinds .kind }}{{ end }}
+{{- if has "ReplicaSet" $kinds }}
+- name: not-a-revision-of-another
+  expression: >-
+    request.kind.kind != "ReplicaSet" || !object.metadata.?ownerReferences.orValue([]).exists(o,
+    o.?controller.orValue(false))
 {{- end }}
 {{- end }}
