@@ -50,7 +50,7 @@ pub(super) struct Options {
     /// How long a snapshot lives on that nothing refers to.
     #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = duration)]
     orphan_grace: SignedDuration,
-    /// Automatic rolls in a second, over all workloads.
+    /// Automatic rolls in a second, over all workloads. After a rest, a second's worth may go at once.
     #[arg(long, env = "CONFREV_ROLL_RATE", default_value_t = 200, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     roll_rate: u32,

@@ -81,6 +81,7 @@ impl State {
                     digest: observed.digest(),
                     stays_as_written: observed.stays_as_written(),
                     bound_itself: observed.is_bound_itself(),
+                    is_snapshot: observed.identity().is_some(),
                 },
                 always: observed.enabled() == Some("true"),
                 // A malformed count is told to its writer at admission; here it counts as none.

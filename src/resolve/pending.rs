@@ -55,6 +55,8 @@ pub struct Present {
     pub stays_as_written: bool,
     /// It is bound itself to the revisions that use it, which must then name it in `sources`.
     pub bound_itself: bool,
+    /// It is itself a snapshot: a second one of its source, which speaks for nothing.
+    pub is_snapshot: bool,
 }
 
 impl Record {
@@ -108,7 +110,8 @@ impl Record {
 pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Option<Present>) -> bool {
     record.track
         // A second snapshot of one source is entered under its own name; the first one speaks for the source.
-        && record.uses.iter().filter(|used| used.snapshot.as_ref() != Some(&used.source.name)).any(|used| match present(&used.source) {
+        && record.uses.iter().any(|used| match present(&used.source) {
+            Some(source) if source.is_snapshot => false,
             None => false,
             // What confrev rewrote is to go back; a snapshot that the user named is not in `seen`, and stays.
             Some(source) if used.excluded || (source.stays_as_written && !source.bound_itself) => {
