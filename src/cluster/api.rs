@@ -9,7 +9,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{page::Page, Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, object_path};
+use super::{Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, object_path, page::Page};
 use crate::{
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,

@@ -11,6 +11,7 @@
 )]
 
 mod manifests;
+mod setup;
 mod shared;
 mod world;
 

@@ -1,14 +1,10 @@
 //! The one running confrev, and who may stop it when.
 
 use std::ops::{Deref, DerefMut};
-use std::path::Path;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 
-use confrev_controlplane::{ControlPlane, Program};
-
-/// Short, so that tests see the sweep.
-const ORPHAN_GRACE: &str = "--orphan-grace=5s";
+use confrev_controlplane::Program;
 
 /// While one has this, confrev is running and nobody stops it.
 pub(crate) struct Running(RwLockReadGuard<'static, Program>);
@@ -41,12 +37,7 @@ pub(crate) fn exclusive() -> Exclusive {
 
 fn program() -> &'static RwLock<Program> {
     static PROGRAM: OnceLock<RwLock<Program>> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let cluster = ControlPlane::shared();
-        Program::install(cluster);
-        let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
-        RwLock::new(Program::new(cluster, binary).options(&[ORPHAN_GRACE]))
-    })
+    PROGRAM.get_or_init(|| RwLock::new(crate::setup::program()))
 }
 
 impl Exclusive {

@@ -8,6 +8,7 @@
 )]
 
 mod controller;
+mod coverage;
 mod forms;
 mod house;
 mod kinds;

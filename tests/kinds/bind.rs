@@ -1,74 +1,140 @@
-//! ConfigMaps that a tool names anew on each change, and deletes as it likes.
+//! ConfigMaps and Secrets that a tool names anew on each change, and deletes as it likes.
 
+use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::load::owners;
-use crate::manifests::{Kind, Workload, config_map};
+use crate::load::{Load, owners};
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, name_of, text};
+use crate::world::{LIMIT, SNAPSHOTS, World, expect, name_of, text};
 
-fn bound(name: &str, text: &str) -> Value {
-    let mut object = config_map(name, text);
-    object["metadata"]["labels"] = json!({"confrev.dev/enabled": "bind"});
-    object
+/// What is bound.
+#[derive(Clone, Copy)]
+struct Source {
+    kind: &'static str,
+    /// In a volume: its field, and that of the name in it.
+    volume: [&'static str; 2],
 }
 
-/// The workload with this ConfigMap as its volume `demo`.
-fn deployed(world: &World, web: &Workload, name: &str) {
-    let mut manifest = web.manifest();
-    let spec = &mut manifest["spec"]["template"]["spec"];
-    spec["volumes"][0]["configMap"]["name"] = json!(name);
-    spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] = json!(name);
-    world.apply(&manifest).ok();
+const SOURCES: [Source; 2] = [
+    Source { kind: "ConfigMap", volume: ["configMap", "name"] },
+    Source { kind: "Secret", volume: ["secret", "secretName"] },
+];
+
+impl Source {
+    fn bound(self, name: &str, text: &str) -> Value {
+        let metadata = json!({"name": name, "labels": {"confrev.dev/enabled": "bind"}});
+        let field = if self.kind == "Secret" { "stringData" } else { "data" };
+        json!({"apiVersion": "v1", "kind": self.kind, "metadata": metadata, field: {"text": text}})
+    }
+
+    /// A Deployment with it as its volume `demo`; half of the pods are replaced, then it waits.
+    fn deployed(self, world: &World, name: &str) -> Load {
+        let [field, key] = self.volume;
+        let mut load = Load::new("deployments", "web", &["demo"]).annotation("secrets", "true").spec(json!({
+            "replicas": 2,
+            "minReadySeconds": 3600,
+            "progressDeadlineSeconds": 7200,
+            "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        }));
+        let volume = json!({"name": "demo", field: {key: name}});
+        load.manifest["spec"]["template"]["spec"]["volumes"] = json!([volume]);
+        load.apply(world).ok();
+        load
+    }
+
+    fn named_in(self, object: &Value) -> String {
+        let [field, key] = self.volume;
+        text(&object["spec"]["template"]["spec"]["volumes"][0][field][key])
+    }
+
+    fn get(self, world: &World, name: &str) -> Option<Value> {
+        world.cluster.get(self.kind, world.name(), name)
+    }
+
+    fn wait_bound(self, world: &World, name: &str) {
+        wait_for(&format!("a ReplicaSet to own {name}"), LIMIT, || {
+            let owners = owners(&self.get(world, name).ok_or("it is gone")?);
+            let bound = owners.iter().any(|owner| owner.starts_with("ReplicaSet/"));
+            if bound { Ok(()) } else { Err(format!("{owners:?}")) }
+        });
+    }
 }
 
-fn wait_bound(world: &World, name: &str) {
-    wait_for(&format!("a ReplicaSet to own {name}"), LIMIT, || {
-        let object = world.cluster.get("configmap", world.name(), name).ok_or("it is gone")?;
-        let owners = owners(&object);
-        if owners.iter().any(|owner| owner.starts_with("ReplicaSet/")) {
-            Ok(())
-        } else {
-            Err(format!("{owners:?}"))
+/// Does the same for each, at the same time.
+fn each(body: impl Fn(&World, Source) + Sync) {
+    thread::scope(|scope| {
+        for source in SOURCES {
+            let body = &body;
+            let named = thread::Builder::new().name(source.kind.to_owned());
+            named.spawn_scoped(scope, move || body(&World::new("bind"), source)).expect("a thread");
         }
     });
 }
 
-#[test]
-fn a_bound_config_map_outlives_its_deletion_for_old_pods_and_goes_with_its_last_replica_set() {
-    let _confrev = running();
-    let world = World::new("bind");
-    let web = Workload::new(Kind::Deployment, "web", &["demo"]).replicas(2).pausing();
-    world.apply(&bound("demo-1", "old")).ok();
-    deployed(&world, &web, "demo-1");
-    world.wait_reads(&web, "demo", &["old", "old"]);
-    wait_bound(&world, "demo-1");
-    assert!(world.snapshots().is_empty());
-
-    world.apply(&bound("demo-2", "new")).ok();
-    deployed(&world, &web, "demo-2");
-    // Right after, as a tool does that waits for nothing.
-    world.delete("configmap", "demo-1");
-    world.wait_reads(&web, "demo", &["new", "old"]);
-    world.lose_pod(&web, "demo", "old");
-    world.reads_for(3, &web, "demo", &["new", "old"]);
-    wait_bound(&world, "demo-1");
-    wait_bound(&world, "demo-2");
-
-    world.promote(&web);
-    world.wait_reads(&web, "demo", &["new", "new"]);
-    let sets = world.replica_sets(&web);
-    let refers =
-        |set: &&Value| text(&set["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]) == "demo-1";
-    let old = name_of(sets.iter().find(refers).expect("the old one is kept for an undo"));
-    world.delete("replicaset", &old);
-    wait_for("demo-1 to go", LIMIT, || {
-        let gone = world.cluster.get("configmap", world.name(), "demo-1").is_none();
-        gone.then_some(())
+fn lose_pod(world: &World, web: &Load, wanted: &str) {
+    let pods = web.pods(world);
+    let lost = pods.iter().find(|pod| world.pod_reads(pod, "demo") == wanted).expect("a pod reads it");
+    world.delete("pod", &name_of(lost));
+    wait_for("a pod in place of the lost one", LIMIT, || {
+        let names: Vec<_> = web.pods(world).iter().map(name_of).collect();
+        (names.len() == pods.len() && !names.contains(&name_of(lost))).then_some(())
     });
-    holds_for("the new one", Duration::from_secs(3), || expect(&world.reads(&web, "demo"), &["new", "new"]));
-    assert!(world.cluster.get("configmap", world.name(), "demo-2").is_some());
+}
+
+#[test]
+fn a_bound_object_outlives_its_deletion_for_old_pods_and_goes_with_its_last_replica_set() {
+    let _confrev = running();
+    each(|world, source| {
+        world.apply(&source.bound("demo-1", "old")).ok();
+        let web = source.deployed(world, "demo-1");
+        web.wait_reads(world, "demo", &["old", "old"]);
+        source.wait_bound(world, "demo-1");
+        assert!(world.cluster.list(source.kind, world.name(), SNAPSHOTS).is_empty());
+
+        world.apply(&source.bound("demo-2", "new")).ok();
+        source.deployed(world, "demo-2");
+        // Right after, as a tool does that waits for nothing.
+        world.delete(source.kind, "demo-1");
+        web.wait_reads(world, "demo", &["new", "old"]);
+        lose_pod(world, &web, "old");
+        holds_for("both", Duration::from_secs(3), || expect(&web.reads(world, "demo"), &["new", "old"]));
+        source.wait_bound(world, "demo-1");
+        source.wait_bound(world, "demo-2");
+
+        web.patch(world, &json!({"spec": {"minReadySeconds": 0}}));
+        web.wait_reads(world, "demo", &["new", "new"]);
+        let sets = world.cluster.list("replicasets", world.name(), "app=web");
+        let old = sets.iter().find(|set| source.named_in(set) == "demo-1");
+        world.delete("replicaset", &name_of(old.expect("the old one is kept for an undo")));
+        wait_for("demo-1 to go", LIMIT, || source.get(world, "demo-1").is_none().then_some(()));
+        holds_for("the new one", Duration::from_secs(3), || {
+            expect(&web.reads(world, "demo"), &["new", "new"])
+        });
+        assert!(source.get(world, "demo-2").is_some());
+    });
+}
+
+#[test]
+fn a_source_that_is_labelled_bind_later_is_named_as_written_again_and_snapshotted_once_the_label_goes() {
+    let _confrev = running();
+    each(|world, source| {
+        let mut object = source.bound("demo", "A");
+        object["metadata"]["labels"] = json!({});
+        world.apply(&object).ok();
+        let web = source.deployed(world, "demo");
+        let named = || source.named_in(&web.live(world));
+        assert_ne!(named(), "demo");
+
+        let label = |value: &str| {
+            world.kubectl(&["label", source.kind, "demo", value]).ok();
+        };
+        label("confrev.dev/enabled=bind");
+        wait_for("the source to be named itself", LIMIT, || expect(&named(), "demo"));
+        source.wait_bound(world, "demo");
+        label("confrev.dev/enabled-");
+        wait_for("a snapshot", LIMIT, || if named() == "demo" { Err("it names the source") } else { Ok(()) });
+    });
 }

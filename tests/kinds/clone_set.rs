@@ -3,28 +3,11 @@
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
-use serde_json::{Value, json};
 
-use crate::load::{Load, owners};
-use crate::shared::{CRD, running};
+use crate::load::{Load, crd, owners};
+use crate::setup::LATE_CRD;
+use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};
-
-fn crd() -> Value {
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": CRD},
-        "spec": {
-            "group": "apps.kruise.io",
-            "scope": "Namespaced",
-            "names": {"plural": "clonesets", "singular": "cloneset", "kind": "CloneSet"},
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
-            }],
-        },
-    })
-}
 
 #[test]
 fn a_kind_of_the_configuration_is_resolved_rolled_and_bound_whenever_its_crd_is_there() {
@@ -51,7 +34,7 @@ fn a_kind_of_the_configuration_is_resolved_rolled_and_bound_whenever_its_crd_is_
     });
 
     // All CloneSets go with it. A kind that is not there holds up none of the others.
-    world.kubectl(&["delete", "customresourcedefinition", CRD]).ok();
+    world.kubectl(&["delete", "customresourcedefinition", LATE_CRD]).ok();
     let other = Load::new("deployments", "other", &["demo"]);
     other.apply(&world).ok();
     world.set_config("demo", "C");
@@ -64,7 +47,11 @@ fn a_kind_of_the_configuration_is_resolved_rolled_and_bound_whenever_its_crd_is_
 
 /// Creates the CRD, and the workload once that is possible.
 fn install(world: &World, web: &Load) {
-    world.cluster.create("customresourcedefinitions", "", &crd());
+    world.cluster.create(
+        "customresourcedefinitions",
+        "",
+        &crd("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet"),
+    );
     wait_for("the new kind to be served", LIMIT, || {
         let applied = web.apply(world);
         if applied.status.success() { Ok(()) } else { Err(applied.stderr) }

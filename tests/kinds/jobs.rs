@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use crate::load::{Load, owners, wait_owner};
 use crate::shared::running;
@@ -38,6 +40,64 @@ fn a_cron_job_takes_a_change_up_without_starting_or_ending_a_job_and_stays_suspe
     world.delete("job", "first");
     world.wait_snapshot_texts("demo", &["B"]);
     cron.resolves_to(&world, "demo", "B").unwrap();
+}
+
+/// Lets a CronJob's own controller find that it has missed its one time of the year, so that it starts a Job now. Each
+/// day of January makes a Job of another name.
+fn let_it_start(world: &World, cron: &Load, day: u8) {
+    cron.patch(world, &json!({"spec": {"schedule": format!("0 0 {day} 1 *")}}));
+    let long_ago = (Timestamp::now() - SignedDuration::from_hours(24 * 400)).to_string();
+    let path = format!("/apis/batch/v1/namespaces/{}/cronjobs/{}/status", world.name(), cron.name);
+    let change = json!({"status": {"lastScheduleTime": long_ago}});
+    let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
+    assert_eq!(code, 200, "{answer}");
+}
+
+#[test]
+fn the_jobs_of_a_schedule_have_snapshots_of_their_own_and_only_the_schedule_starts_them() {
+    let _confrev = running();
+    let world = World::new("schedule");
+    let cron = Load::new("cronjobs", "nightly", &["demo"]).spec(json!({"successfulJobsHistoryLimit": 10}));
+    let jobs = || world.cluster.list("jobs", world.name(), "");
+    world.set_config("demo", "A");
+    cron.apply(&world).ok();
+    let_it_start(&world, &cron, 1);
+    holds_for("no Job while it is suspended", Duration::from_secs(3), || expect(&jobs().len(), &0));
+
+    let mut names = Vec::new();
+    for (day, wanted) in [(1, "A"), (2, "B")] {
+        cron.patch(&world, &json!({"spec": {"suspend": true}}));
+        world.set_config("demo", wanted);
+        cron.wait_resolved(&world, "demo", wanted);
+        // confrev has changed it: that starts nothing.
+        holds_for("the Jobs there are", Duration::from_secs(2), || expect(&jobs().len(), &names.len()));
+        assert_eq!(cron.live(&world)["spec"]["suspend"], true);
+        let_it_start(&world, &cron, day);
+        cron.patch(&world, &json!({"spec": {"suspend": false}}));
+        let job = wait_for("the schedule's Job", LIMIT, || {
+            jobs().into_iter().find(|job| !names.contains(&name_of(job)))
+        });
+        assert_eq!(owners(&job).into_iter().collect::<Vec<_>>(), ["CronJob/nightly"]);
+        let snapshot = world.snapshot_name("demo", wanted);
+        assert_eq!(snapshot_of(&job["spec"]["template"], "demo").as_ref(), Some(&snapshot));
+        let owner = format!("Job/{}", name_of(&job));
+        wait_for("the Job to own its snapshot", LIMIT, || {
+            let owners =
+                owners(&world.cluster.get("configmap", world.name(), &snapshot).ok_or("it is gone")?);
+            if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
+        });
+        names.push(name_of(&job));
+    }
+    // Each is what it was, and reads what it was made with, beyond the time after which unowned snapshots are swept.
+    holds_for("both Jobs and what they read", Duration::from_secs(7), || {
+        expect(&jobs().len(), &2)?;
+        expect(&world.snapshot_texts("demo"), &["A", "B"])
+    });
+    for verb in ["create", "delete"] {
+        let answer =
+            world.kubectl(&["auth", "can-i", verb, "jobs", "--as=system:serviceaccount:confrev:confrev"]);
+        assert_eq!(answer.stdout.trim(), "no", "confrev may {verb} Jobs");
+    }
 }
 
 #[test]

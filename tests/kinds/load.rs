@@ -7,10 +7,76 @@ use serde_json::{Value, json};
 
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
 
+/// What tests need to know of a kind.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// As the API's paths have it; with group and version where it is no kind of the control plane's own.
+    pub(crate) resource: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    /// Whether a stored template can change.
+    pub(crate) rolls: bool,
+    /// What keeps the templates of before.
+    revisions: Option<&'static str>,
+}
+
+/// Every kind of workload: the built-in ones, and those of the configuration that are there from the start.
+pub(crate) const KINDS: [Kind; 9] = [
+    Kind::new("rollouts", "argoproj.io/v1alpha1", "Rollout", Some("replicasets")),
+    Kind::new("deployments", "apps/v1", "Deployment", Some("replicasets")),
+    Kind::new("statefulsets", "apps/v1", "StatefulSet", Some("controllerrevisions")),
+    Kind::new("daemonsets", "apps/v1", "DaemonSet", Some("controllerrevisions")),
+    Kind::new("cronjobs", "batch/v1", "CronJob", None),
+    Kind { rolls: false, ..Kind::new("jobs", "batch/v1", "Job", None) },
+    Kind::new("replicasets", "apps/v1", "ReplicaSet", None),
+    Kind::new("podtemplates", "v1", "PodTemplate", None),
+    Kind::new("test.confrev.dev/v1/webs", "test.confrev.dev/v1", "Web", None),
+];
+/// The kind whose CRD comes later.
+const LATE: Kind =
+    Kind::new("apps.kruise.io/v1alpha1/clonesets", "apps.kruise.io/v1alpha1", "CloneSet", None);
+
+impl Kind {
+    const fn new(
+        resource: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        revisions: Option<&'static str>,
+    ) -> Self {
+        Self { resource, version, kind, rolls: true, revisions }
+    }
+
+    pub(crate) fn of(resource: &str) -> &'static Self {
+        KINDS.iter().chain([&LATE]).find(|kind| kind.resource == resource).expect("a kind of the table")
+    }
+
+    /// As owners have it.
+    pub(crate) fn name(&self) -> &'static str {
+        self.kind
+    }
+}
+
+/// The CRD of a kind of any form.
+pub(crate) fn crd(group: &str, version: &str, plural: &str, kind: &str) -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
+            "versions": [{
+                "name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
+
 /// An opted-in workload that mounts each of its ConfigMaps as a volume of the ConfigMap's name.
 #[derive(Debug, Clone)]
 pub(crate) struct Load {
-    /// As the API's paths have it; kinds that are not the control plane's own with group and version.
     resource: &'static str,
     pub(crate) name: String,
     /// From the object to its pod template.
@@ -31,28 +97,36 @@ impl Load {
                 "volumes": volumes,
             },
         });
-        let (version, kind) = match resource {
-            "deployments" => ("apps/v1", "Deployment"),
-            "statefulsets" => ("apps/v1", "StatefulSet"),
-            "daemonsets" => ("apps/v1", "DaemonSet"),
-            "rollouts" => ("argoproj.io/v1alpha1", "Rollout"),
-            "cronjobs" => ("batch/v1", "CronJob"),
-            "jobs" => ("batch/v1", "Job"),
-            _ => ("apps.kruise.io/v1alpha1", "CloneSet"),
-        };
+        let Kind { version, kind, .. } = Kind::of(resource);
         if kind.ends_with("Job") {
             pods["spec"]["restartPolicy"] = json!("Never");
         }
         let mut template = "/spec/template";
-        let spec = match resource {
-            "jobs" => json!({"template": pods}),
-            "cronjobs" => {
+        let mut spec = match *kind {
+            "Job" => json!({"template": pods}),
+            "CronJob" => {
                 template = "/spec/jobTemplate/spec/template";
                 let job = json!({"spec": {"template": pods}});
                 json!({"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": job})
             }
+            "Web" => {
+                template = "/spec/pods/template";
+                json!({"pods": {"template": pods}})
+            }
+            "PodTemplate" => {
+                template = "/template";
+                pods.clone()
+            }
             _ => json!({"selector": {"matchLabels": {"app": name}}, "template": pods}),
         };
+        if *kind == "Rollout" {
+            spec["strategy"] = json!({"canary": {}});
+        }
+        if *kind == "ReplicaSet" {
+            // It is but the place of a template, or its pods would never change.
+            spec["replicas"] = json!(0);
+        }
+        let field = if *kind == "PodTemplate" { "template" } else { "spec" };
         let manifest = json!({
             "apiVersion": version,
             "kind": kind,
@@ -62,7 +136,7 @@ impl Load {
                 // It rolls as often as its sources change.
                 "annotations": {"confrev.dev/min-interval": "0"},
             },
-            "spec": spec,
+            field: spec,
         });
         Self { resource, name: name.to_owned(), template, manifest }
     }
@@ -85,10 +159,74 @@ impl Load {
         self
     }
 
+    pub(crate) fn kind(&self) -> &'static Kind {
+        Kind::of(self.resource)
+    }
+
     /// As kubectl names one object.
     pub(crate) fn reference(&self) -> String {
         let resource = self.resource.rsplit('/').next().expect("there is a last part");
         format!("{resource}/{}", self.name)
+    }
+
+    /// The path of the object in the API.
+    fn path(&self, world: &World) -> String {
+        let version = self.kind().version;
+        let root = if version.contains('/') { "apis" } else { "api" };
+        format!("/{root}/{version}/namespaces/{}/{}", world.name(), self.reference())
+    }
+
+    /// Changes its stored form by a merge patch.
+    #[track_caller]
+    pub(crate) fn patch(&self, world: &World, change: &Value) -> Value {
+        let (code, answer) =
+            world.cluster.api().patch(&self.path(world), "application/merge-patch+json", change);
+        assert!(code < 300, "{} could not be changed: {code} {answer}", self.reference());
+        answer
+    }
+
+    /// Sets the value of an annotation of confrev's on the stored object; `None` takes it off.
+    #[track_caller]
+    pub(crate) fn annotate(&self, world: &World, key: &str, value: Option<&str>) {
+        self.patch(world, &json!({"metadata": {"annotations": {format!("confrev.dev/{key}"): value}}}));
+    }
+
+    /// The template as it is stored.
+    #[track_caller]
+    pub(crate) fn stored(&self, world: &World) -> Value {
+        self.live(world).pointer(self.template).cloned().expect("it has a template")
+    }
+
+    /// What of the stored template is confrev's to decide. A Rollout's own controller spells the rest in its way.
+    #[track_caller]
+    pub(crate) fn decided(&self, world: &World) -> Value {
+        let template = self.stored(world);
+        json!([template["metadata"], template["spec"]["volumes"]])
+    }
+
+    /// Brings the template before back: by the tool of the kind; where there is none, as a tool does that stored it.
+    #[track_caller]
+    pub(crate) fn undo(&self, world: &World, before: &Value) {
+        if self.kind().name() == "Rollout" {
+            world.argo(&["undo", &self.name]).ok();
+        } else if self.kind().revisions.is_some() {
+            world.kubectl(&["rollout", "undo", &self.reference()]).ok();
+        } else {
+            let change = json!([{"op": "replace", "path": self.template, "value": before}]);
+            let (code, answer) =
+                world.cluster.api().patch(&self.path(world), "application/json-patch+json", &change);
+            assert!(code < 300, "{} could not be changed: {code} {answer}", self.reference());
+        }
+    }
+
+    /// What counts its templates: its revisions, else the generations of the object.
+    #[track_caller]
+    pub(crate) fn changes(&self, world: &World) -> usize {
+        let generation = || self.live(world)["metadata"]["generation"].as_u64().expect("it has a generation");
+        self.kind().revisions.map_or_else(
+            || usize::try_from(generation()).expect("it is small"),
+            |kind| world.cluster.list(kind, world.name(), &format!("app={}", self.name)).len(),
+        )
     }
 
     pub(crate) fn apply(&self, world: &World) -> Output {

@@ -13,19 +13,24 @@
 #[path = "../cluster/manifests.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
+#[path = "../cluster/shared.rs"]
+#[expect(dead_code, reason = "no test here stops confrev")]
+mod shared;
 #[path = "../cluster/world.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod world;
 
 mod load;
-mod shared;
+mod setup;
 
+mod asked;
 mod bind;
 mod blue_green;
 mod clone_set;
 mod each;
+mod experiments;
+mod forms;
 mod jobs;
-mod max_in_flight;
 mod mount;
 mod secrets;
 mod sets;

@@ -67,6 +67,9 @@ fn a_mount_is_in_every_container_moves_with_a_change_and_goes_with_its_annotatio
     web.clone().annotation("mount", "demo,more=/etc/shop").apply(&world).ok();
     assert_eq!(web.live(&world)["metadata"]["generation"], generation);
 
+    // It asks for less later.
+    web.annotate(&world, "mount", Some("more=/etc/shop"));
+    wait_mounted(&world, &web, &[("more", "2")]);
     world.kubectl(&["annotate", "deployment/web", "confrev.dev/mount-"]).ok();
     wait_mounted(&world, &web, &[]);
     assert!(web.live(&world)["spec"]["template"]["spec"]["volumes"].is_null());

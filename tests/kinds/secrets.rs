@@ -6,7 +6,8 @@ use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
 use crate::load::{Load, owners};
-use crate::shared::{logs, running};
+use crate::setup::logs;
+use crate::shared::running;
 use crate::world::{LIMIT, SNAPSHOTS, World, expect, text};
 
 /// Found in a log, they are no chance.

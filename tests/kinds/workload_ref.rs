@@ -1,5 +1,7 @@
-//! A Rollout whose template is another object's.
+//! A Rollout whose template is another object's: of every kind that Argo takes templates from.
 
+use std::collections::BTreeSet;
+use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
@@ -9,74 +11,139 @@ use crate::load::{Load, wait_owner};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, text};
 
-/// A Rollout that takes the template of the Deployment `web`.
-fn rollout(name: &str) -> Load {
+/// The kinds that Argo Rollouts resolves. The last two are no workloads by themselves, and known to confrev where they
+/// are configured.
+const TARGETS: [&str; 3] = ["deployments", "replicasets", "podtemplates"];
+
+/// Does the same for each, at the same time.
+fn each(body: impl Fn(&World, Load) + Sync) {
+    thread::scope(|scope| {
+        for resource in TARGETS {
+            let body = &body;
+            let mut load = Load::new(resource, "web", &["demo"]);
+            if resource == "deployments" {
+                load = load.spec(json!({"replicas": 0}));
+            }
+            let named = thread::Builder::new().name(resource.to_owned());
+            named.spawn_scoped(scope, move || body(&World::new("reference"), load)).expect("a thread");
+        }
+    });
+}
+
+/// A Rollout that takes the template of this workload.
+fn rollout(name: &str, of: &Load) -> Load {
+    let (version, kind) = (&of.manifest["apiVersion"], &of.manifest["kind"]);
     let mut rollout = Load::new("rollouts", name, &[]).spec(json!({
         "replicas": 1,
-        "strategy": {"canary": {}},
         "selector": {"matchLabels": {"app": "web"}},
-        "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "workloadRef": {"apiVersion": version, "kind": kind, "name": "web"},
     }));
     rollout.manifest["spec"].as_object_mut().unwrap().remove("template");
     rollout
 }
 
-/// The Rollout's, not those of the Deployment.
+/// The Rollout's, not those of the object with the template.
 fn replica_sets(world: &World) -> Vec<Value> {
     let mut all = world.cluster.list("replicaset", world.name(), "app=web");
     all.retain(|set| set["metadata"]["ownerReferences"][0]["kind"] == "Rollout");
     all
 }
 
-#[test]
-fn a_rollout_with_a_workload_ref_rolls_once_with_the_deployment_and_its_replica_sets_own_the_snapshots() {
-    let _confrev = running();
-    let world = World::new("reference");
-    let web = Load::new("deployments", "web", &["demo"]).spec(json!({"replicas": 0}));
-    world.set_config("demo", "A");
-    web.apply(&world).ok();
-    let by_reference = rollout("shop").unlabelled();
-    by_reference.apply(&world).ok();
-    web.wait_reads(&world, "demo", &["A"]);
-    let first = replica_sets(&world).first().map(name_of).expect("it has a ReplicaSet");
+/// What the Rollout's own ready pods read.
+fn wait_reads(world: &World, wanted: &str) {
+    wait_for(&format!("the Rollout's pod to read {wanted}"), LIMIT, || {
+        let sets: BTreeSet<_> = replica_sets(world).iter().map(name_of).collect();
+        let mut pods = world.cluster.ready_pods(world.name(), "app=web");
+        pods.retain(|pod| sets.contains(&text(&pod["metadata"]["ownerReferences"][0]["name"])));
+        expect(&pods.iter().map(|pod| world.pod_reads(pod, "demo")).collect::<Vec<_>>(), &[wanted])
+    });
+}
 
-    world.set_config("demo", "B");
-    web.wait_reads(&world, "demo", &["B"]);
-    let sets = replica_sets(&world);
-    let second = sets.iter().map(name_of).find(|name| *name != first).expect("it has a second one");
-    for set in &sets {
-        let revision = text(&set["metadata"]["labels"]["confrev.dev/revision"]);
-        assert_eq!(revision.len(), 10, "{} has the revision {revision:?}", name_of(set));
-    }
-    for (wanted, set) in [("A", first), ("B", second)] {
-        let owner = format!("ReplicaSet/{set}");
-        wait_for(&format!("{owner} to own {wanted}"), LIMIT, || {
-            let name = world.snapshot_name("demo", wanted);
-            let snapshot = world.cluster.get("configmap", world.name(), &name).expect("it is there");
-            let owners = crate::load::owners(&snapshot);
-            if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
+#[test]
+fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets_own_the_snapshots() {
+    let _confrev = running();
+    each(|world, web| {
+        world.set_config("demo", "A");
+        web.apply(world).ok();
+        let by_reference = rollout("shop", &web).unlabelled();
+        by_reference.apply(world).ok();
+        wait_reads(world, "A");
+        let first = replica_sets(world).first().map(name_of).expect("it has a ReplicaSet");
+
+        world.set_config("demo", "B");
+        wait_reads(world, "B");
+        let sets = replica_sets(world);
+        let second = sets.iter().map(name_of).find(|name| *name != first).expect("it has a second one");
+        for set in &sets {
+            let revision = text(&set["metadata"]["labels"]["confrev.dev/revision"]);
+            assert_eq!(revision.len(), 10, "{} has the revision {revision:?}", name_of(set));
+        }
+        for (wanted, set) in [("A", first), ("B", second)] {
+            let owner = format!("ReplicaSet/{set}");
+            wait_for(&format!("{owner} to own {wanted}"), LIMIT, || {
+                let name = world.snapshot_name("demo", wanted);
+                let snapshot = world.cluster.get("configmap", world.name(), &name).expect("it is there");
+                let owners = crate::load::owners(&snapshot);
+                if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
+            });
+        }
+        wait_owner(world, "demo", "B", web.kind().name());
+        web.apply(world).ok();
+        by_reference.apply(world).ok();
+        holds_for("two ReplicaSets", Duration::from_secs(3), || expect(&replica_sets(world).len(), &2));
+
+        // Beyond the time after which unowned snapshots are swept, a restart reads what its ReplicaSet was made with.
+        world.delete("configmap", "demo");
+        let pod = name_of(&world.cluster.ready_pods(world.name(), "app=web")[0]);
+        world.delete("pod", &pod);
+        holds_for("what is in use", Duration::from_secs(7), || {
+            expect(&world.snapshot_texts("demo"), &["A", "B"])
         });
-    }
-    wait_owner(&world, "demo", "B", "Deployment");
-    web.apply(&world).ok();
-    by_reference.apply(&world).ok();
-    holds_for("two ReplicaSets", Duration::from_secs(3), || expect(&replica_sets(&world).len(), &2));
+        wait_reads(world, "B");
+    });
 }
 
 #[test]
 fn a_rollout_opted_in_says_so_where_the_object_with_its_template_is_not() {
     let _confrev = running();
-    let world = World::new("not-target");
-    let web = Load::new("deployments", "web", &["demo"]).spec(json!({"replicas": 0}));
-    world.set_config("demo", "A");
-    web.clone().unlabelled().apply(&world).ok();
-    let applied = rollout("shop").apply(&world);
-    assert!(applied.stderr.contains("Warning:") && applied.stderr.contains("web"), "{applied}");
-    applied.ok();
+    each(|world, web| {
+        world.set_config("demo", "A");
+        let shop = rollout("shop", &web);
+        // Neither one that is not there, nor one that is not opted in.
+        for target in [None, Some(web.clone().unlabelled())] {
+            if let Some(target) = target {
+                target.apply(world).ok();
+            }
+            let applied = shop.apply(world);
+            assert!(applied.stderr.contains("Warning:") && applied.stderr.contains("\"web\""), "{applied}");
+            applied.ok();
+            world.delete("rollout", "shop");
+        }
+        web.apply(world).ok();
+        let applied = rollout("second", &web).apply(world);
+        assert!(!applied.stderr.contains("Warning:"), "{applied}");
+        applied.ok();
+    });
+}
 
+#[test]
+fn a_replica_set_that_has_a_controller_is_a_revision_and_stays_as_it_was_made_in_a_namespace_that_opts_in() {
+    let _confrev = running();
+    let world = World::labelled("revision", &[("confrev.dev/enabled", "true")]);
+    world.set_config("demo", "A");
+    let web = Load::new("deployments", "web", &["demo"]).unlabelled();
     web.apply(&world).ok();
-    world.delete("rollout", "shop");
-    let applied = rollout("second").apply(&world);
-    assert!(!applied.stderr.contains("Warning:"), "{applied}");
-    applied.ok();
+    web.wait_reads(&world, "demo", &["A"]);
+    let set = || world.cluster.list("replicasets", world.name(), "app=web").into_iter().map(spec_and_labels);
+    let first = set().next().expect("it has a ReplicaSet");
+    world.set_config("demo", "B");
+    web.wait_reads(&world, "demo", &["B"]);
+    holds_for("the first ReplicaSet", Duration::from_secs(3), || {
+        if set().any(|set| set == first) { Ok(()) } else { Err("it has changed") }
+    });
+    assert!(!first.to_string().contains("confrev.dev/enabled"), "{first}");
+}
+
+fn spec_and_labels(set: Value) -> Value {
+    json!([set["spec"]["template"], set["metadata"]["labels"], set["metadata"]["name"]])
 }

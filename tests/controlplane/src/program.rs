@@ -173,6 +173,22 @@ impl Program {
         format!("http://127.0.0.1:{}", self.admin)
     }
 
+    /// The value of one of its metrics now; the name with its labels, as the text has it.
+    ///
+    /// # Panics
+    /// When it does not answer, or has no such metric.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> f64 {
+        let answer = self.cluster.api().at(&self.admin_url()).send(&Method::GET, "/metrics", None);
+        let text = match answer {
+            Ok((200, Value::String(text))) => text,
+            other => panic!("/metrics: {other:?}"),
+        };
+        let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let mut values = values.map(|value| value.parse().expect("a number"));
+        values.next().unwrap_or_else(|| panic!("{name} is not in\n{text}"))
+    }
+
     /// The end of its log, over all its runs.
     pub fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();

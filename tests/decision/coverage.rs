@@ -1,0 +1,145 @@
+//! `docs/coverage.md` says what the tests and the product really have.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use confrev::{
+    kinds::{Kinds, REVISION_KINDS},
+    template::Template,
+};
+
+/// Every Rust file below a folder, as one text.
+fn sources(folder: &str) -> String {
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
+    let mut text = String::new();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text += &fs::read_to_string(&path).unwrap();
+        }
+    }
+    text
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The rows of all tables: the first cell, and all words in backticks of the last one.
+fn rows() -> Vec<(String, Vec<String>)> {
+    let text = read("docs/coverage.md");
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("|---"));
+    let cells = rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>());
+    cells
+        .filter(|cells| !cells[cells.len() - 1].starts_with("tests"))
+        .map(|cells| {
+            let first = cells[0].split(" (").next().unwrap_or_default().replace('`', "");
+            let named = cells[cells.len() - 1].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+            (first, named)
+        })
+        .collect()
+}
+
+/// The names of all tests.
+fn tests() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for text in [sources("tests"), sources("src")] {
+        let mut is_test = false;
+        for line in text.lines().map(str::trim) {
+            if line == "#[test]" || line.starts_with("#[tokio::test") {
+                is_test = true;
+            } else if let Some(rest) = line.strip_prefix("fn ").or_else(|| line.strip_prefix("async fn ")) {
+                if is_test {
+                    names.extend(rest.split('(').next().map(str::to_owned));
+                }
+                is_test = false;
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_row_names_tests_that_exist() {
+    let tests = tests();
+    let rows = rows();
+    assert!(rows.len() > 50, "{} rows were found", rows.len());
+    for (first, named) in rows {
+        assert!(!named.is_empty(), "{first}: no test is named");
+        for name in named {
+            assert!(tests.contains(&name), "{first}: there is no test {name}");
+        }
+    }
+}
+
+fn has_row(first: &str) {
+    let found = rows().iter().any(|(cell, _)| cell == first);
+    assert!(found, "docs/coverage.md has no row for {first}");
+}
+
+#[test]
+fn every_kind_has_a_row() {
+    for kind in Kinds::default().iter() {
+        has_row(&kind.kind);
+    }
+    for kind in &REVISION_KINDS {
+        has_row(kind.kind);
+    }
+}
+
+#[test]
+fn every_label_and_annotation_has_a_row() {
+    let names = read("src/names.rs");
+    let product = names.split("#[cfg(test)]").next().unwrap();
+    let own = product.split("concat!(prefix!(), \"").skip(1);
+    let own: Vec<_> = own.map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(own.len() > 15, "{own:?}");
+    for key in own {
+        has_row(&format!("confrev.dev/{key}"));
+    }
+    has_row(confrev::names::MANAGED_BY);
+}
+
+/// A pod spec with each form once, in each list of containers that there is.
+const EVERY_FORM: &str = r#"{"spec": {
+    "volumes": [
+        {"configMap": {"name": "a"}},
+        {"secret": {"secretName": "a"}},
+        {"projected": {"sources": [{"configMap": {"name": "a"}}, {"secret": {"name": "a"}}]}}
+    ],
+    "containers": [{
+        "env": [{"valueFrom": {"configMapKeyRef": {"name": "a"}}}, {"valueFrom": {"secretKeyRef": {"name": "a"}}}],
+        "envFrom": [{"configMapRef": {"name": "a"}}, {"secretRef": {"name": "a"}}]
+    }],
+    "initContainers": [{
+        "env": [{"valueFrom": {"configMapKeyRef": {"name": "a"}}}, {"valueFrom": {"secretKeyRef": {"name": "a"}}}],
+        "envFrom": [{"configMapRef": {"name": "a"}}, {"secretRef": {"name": "a"}}]
+    }]
+}}"#;
+
+#[test]
+fn every_form_of_reference_has_a_row() {
+    let template: Template<'_> = serde_json::from_str(EVERY_FORM).unwrap();
+    let mut forms = BTreeSet::new();
+    for reference in template.references() {
+        let pointer = reference.pointer.strip_prefix("/spec/").unwrap().replace('/', ".");
+        let form: Vec<_> = pointer
+            .split('.')
+            .map(|part| if part.bytes().all(|byte| byte.is_ascii_digit()) { "[]" } else { part })
+            .collect();
+        let form = form.join(".").replace(".[]", "[]");
+        has_row(&form);
+        forms.insert(form);
+    }
+    // That the template above has all of them: the product enters each at one place, those of containers for two lists.
+    let product = read("src/template/pod.rs");
+    let of = |part: &str| {
+        let (_, body) = product.split_once(&format!("    fn {part}(&mut self")).unwrap();
+        body.split("\n    }\n").next().unwrap().matches("SourceKind::").count()
+    };
+    assert_eq!(forms.len(), of("volume") + 2 * of("container"));
+    assert_eq!(
+        product.matches("_containers: List").count() + product.matches(" containers: List").count(),
+        2
+    );
+}

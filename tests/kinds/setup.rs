@@ -1,0 +1,75 @@
+//! confrev from the chart, with all that is off by default.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use confrev_controlplane::{ControlPlane, Program};
+use serde_json::json;
+
+/// A kind whose CRD a test installs after confrev has started.
+pub(crate) const LATE_CRD: &str = "clonesets.apps.kruise.io";
+/// The kinds that are no built-in ones, as the option and the chart have them: what Argo takes templates from beside
+/// Deployments, the kind of a CRD that is there, and that of [`LATE_CRD`].
+const KINDS: [[&str; 5]; 4] = [
+    ["apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", "spec.template"],
+    ["test.confrev.dev", "v1", "webs", "Web", "spec.pods.template"],
+    ["apps", "v1", "replicasets", "ReplicaSet", "spec.template"],
+    ["", "v1", "podtemplates", "PodTemplate", "template"],
+];
+
+/// Installs the chart.
+pub(crate) fn program() -> Program {
+    program_with(&[])
+}
+
+/// The same with more options.
+pub(crate) fn program_with(more: &[&str]) -> Program {
+    let cluster = ControlPlane::shared();
+    install(cluster);
+    let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
+    let kinds = KINDS.map(|[group, version, resource, kind, path]| {
+        format!("--kind={group}/{version}/{resource}/{kind}={path}")
+    });
+    // The grace is short, so that tests see the sweep.
+    let options = ["--secrets", "--orphan-grace=5s"].into_iter().chain(kinds.iter().map(String::as_str));
+    let options = options.chain(more.iter().copied()).collect::<Vec<_>>();
+    Program::new(cluster, binary).options(&options)
+}
+
+fn install(cluster: &ControlPlane) {
+    // One that ran outside the cluster left its URL there, beside which the API server takes no Service.
+    let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
+    cluster.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
+    cluster.kubectl(&["delete", "customresourcedefinition", LATE_CRD, "--ignore-not-found"]).run().ok();
+    let web = crate::load::crd("test.confrev.dev", "v1", "webs", "Web").to_string();
+    cluster.kubectl(&["apply", "--server-side", "--filename", "-"]).stdin(web).run().ok();
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/confrev");
+    let mut helm = Command::new(cluster.bin("helm"));
+    helm.args(["template", "confrev"]).arg(chart).args(["--namespace", "confrev"]);
+    let kinds = KINDS.map(|[group, version, resource, kind, path]| {
+        json!({"group": group, "version": version, "resource": resource, "kind": kind, "path": path})
+    });
+    let kinds = format!("extraKinds={}", json!(kinds));
+    // It runs beside the control plane, not in pods.
+    for value in ["replicas=0", "namespace.create=true", "secrets.enabled=true", &kinds] {
+        helm.args(["--set-json", value]);
+    }
+    helm.env("HELM_CONFIG_HOME", "/nonexistent").env("HELM_DATA_HOME", "/nonexistent");
+    helm.env("HELM_CACHE_HOME", std::env::temp_dir().join("confrev-helm-cache"));
+    let rendered = helm.output().expect("helm can be run");
+    assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+    let manifests = String::from_utf8(rendered.stdout).expect("helm writes text");
+    cluster.kubectl(&["apply", "--filename", "-"]).stdin(manifests).run().ok();
+}
+
+/// Everything that any confrev of this control plane has logged.
+pub(crate) fn logs() -> String {
+    let folder = fs::read_dir(ControlPlane::shared().state_dir()).expect("the state folder can be read");
+    let paths = folder.map(|entry| entry.expect("it can be read").path());
+    let is_log = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("confrev-") && name.ends_with(".log")
+    };
+    paths.filter(|path| is_log(path)).map(|path| fs::read_to_string(path).unwrap_or_default()).collect()
+}

@@ -1,0 +1,126 @@
+//! A ConfigMap that never rests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use confrev_controlplane::{holds_for, wait_for};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::load::Load;
+use crate::shared::running;
+use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
+
+/// How long it changes.
+const STORM: Duration = Duration::from_mins(1);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A workload of each kind of revision, and what it allows: the least seconds between two rolls.
+fn loads() -> Vec<(Load, i64)> {
+    let load = |kind, name: &str, seconds: i64| {
+        // Every revision stays, so that rolls can be counted.
+        let spec = json!({"revisionHistoryLimit": 100});
+        let mut load =
+            Load::new(kind, name, &["demo"]).spec(spec).annotation("min-interval", &format!("{seconds}s"));
+        if kind != "daemonsets" {
+            load = load.spec(json!({"replicas": 1}));
+        }
+        (load, seconds)
+    };
+    vec![
+        load("deployments", "quick", 2),
+        load("rollouts", "rollout", 3),
+        load("statefulsets", "set", 5),
+        load("daemonsets", "daemon", 7),
+        load("deployments", "slow", 20),
+    ]
+}
+
+/// When confrev rolled a workload, as far as was seen.
+#[derive(Default)]
+struct Rolls(BTreeMap<String, BTreeSet<Timestamp>>);
+
+impl Rolls {
+    fn look(&mut self, world: &World, loads: &[(Load, i64)]) {
+        for (load, _) in loads {
+            let roll = text(&load.live(world)["metadata"]["annotations"]["confrev.dev/roll"]);
+            let at = roll.strip_prefix("auto-").map(|at| at.parse::<Timestamp>().expect("a time"));
+            self.0.entry(load.name.clone()).or_default().extend(at);
+        }
+    }
+}
+
+/// The snapshots that templates name: of workloads, and of their revisions.
+fn in_use(world: &World, loads: &[(Load, i64)]) -> BTreeSet<String> {
+    let mut templates: Vec<_> = loads.iter().map(|(load, _)| load.stored(world)).collect();
+    for kind in ["replicasets", "controllerrevisions"] {
+        let revisions = world.cluster.list(kind, world.name(), "");
+        let pointers = ["/spec/template", "/data/spec/template"];
+        templates
+            .extend(revisions.iter().flat_map(|r| pointers.iter().filter_map(|p| r.pointer(p).cloned())));
+    }
+    templates.iter().filter_map(|template| snapshot_of(template, "demo")).collect()
+}
+
+#[test]
+fn a_config_map_that_changes_ten_times_a_second_rolls_each_workload_once_per_interval_and_leaves_no_more_than_is_in_use()
+ {
+    let confrev = running();
+    let world = World::new("storm");
+    let loads = loads();
+    world.set_config("demo", "0");
+    for (load, _) in &loads {
+        load.apply(&world).ok();
+        load.wait_reads(&world, "demo", &["0"]);
+    }
+    let before: Vec<_> = loads.iter().map(|(load, _)| load.changes(&world)).collect();
+    // From here on, others may kill it: the storm goes on all the same.
+    drop(confrev);
+
+    let mut rolls = Rolls::default();
+    let start = Instant::now();
+    let mut changes = 0_u32;
+    while start.elapsed() < STORM {
+        changes += 1;
+        world.set_config("demo", &changes.to_string());
+        rolls.look(&world, &loads);
+        // What is left of the pause: that changes are apart is the input, nothing is waited for.
+        thread::sleep((PAUSE * changes).saturating_sub(start.elapsed()));
+    }
+    let last = changes.to_string();
+    let _confrev = running();
+    for (load, _) in &loads {
+        wait_for("the last content to be taken up", LIMIT, || {
+            let taken = load.resolves_to(&world, "demo", &last);
+            // Afterwards, so that the roll that did it is among them.
+            rolls.look(&world, &loads);
+            taken
+        });
+        load.wait_reads(&world, "demo", &[&last]);
+    }
+    assert!(changes > 100, "{changes} changes are no storm");
+    for ((load, seconds), before) in loads.iter().zip(before) {
+        let rolls: Vec<_> = rolls.0[&load.name].iter().copied().collect();
+        for pair in rolls.windows(2) {
+            let apart = pair[1].duration_since(pair[0]);
+            assert!(apart >= SignedDuration::from_secs(*seconds), "{} rolled at {rolls:?}", load.name);
+        }
+        assert!(rolls.len() >= 2, "{} rolled at {rolls:?}", load.name);
+        // None in between was missed: each makes one revision, or none where the workload's own controller is late.
+        let changes = load.changes(&world);
+        assert!(
+            changes <= before + rolls.len(),
+            "{} changed {changes} times, rolled at {rolls:?}",
+            load.name
+        );
+    }
+    only_what_is_used_is_left(&world, &loads);
+}
+
+/// The newest one, which the source keeps, is in use as well.
+fn only_what_is_used_is_left(world: &World, loads: &[(Load, i64)]) {
+    let present = || world.snapshots().iter().map(name_of).collect::<BTreeSet<_>>();
+    wait_for("what is not in use to go", LIMIT, || expect(&present(), &in_use(world, loads)));
+    holds_for("what is in use", Duration::from_secs(3), || expect(&present(), &in_use(world, loads)));
+}

@@ -1,0 +1,32 @@
+//! Storms of changes, many workloads at once, and restarts in the middle of it, for every kind.
+//!
+//! The confrev of these tests is that of `tests/kinds`, but for a low rate of rolls, so that it can be seen. Nothing here
+//! relies on a confrev that runs all the time: each of these tests but one lets the others kill it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "../cluster/manifests.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod manifests;
+#[path = "../cluster/shared.rs"]
+mod shared;
+#[path = "../cluster/world.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod world;
+
+#[path = "../kinds/setup.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod kinds;
+#[path = "../kinds/load.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod load;
+mod setup;
+
+mod changes;
+mod many;
+mod max_in_flight;
+mod restart;

@@ -1,0 +1,159 @@
+//! How far a change spreads before it has proved sound, whatever becomes of confrev meanwhile.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use confrev_controlplane::{holds_for, wait_for};
+use serde_json::{Value, json};
+
+use crate::load::Load;
+use crate::restart::killed_and_started;
+use crate::shared::{Running, running};
+use crate::world::{LIMIT, World, expect, name_of, text};
+
+const WORKLOADS: usize = 20;
+/// They go one after another, each with pods that start.
+const ALL_IN_TURN: Duration = Duration::from_mins(4);
+
+/// Pods start only once the test has looked at what they read: it stands for programs that fail on bad content.
+fn gated(number: usize) -> Load {
+    let kind = if number.is_multiple_of(2) { "deployments" } else { "rollouts" };
+    let name = format!("web-{number}");
+    // Nothing fails by itself, however busy the machine is.
+    let mut load = Load::new(kind, &name, &["demo"])
+        .spec(json!({"replicas": 1, "progressDeadlineSeconds": 3600, "revisionHistoryLimit": 10}));
+    load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+    load
+}
+
+/// Who starts with the bad content all the same.
+type Sound = Mutex<BTreeSet<String>>;
+
+/// Lets pods start, but those that read `bad`.
+fn open_gates(world: &World, sound: &Sound) {
+    for pod in world.cluster.list("pods", world.name(), "") {
+        if pod["spec"]["schedulingGates"].is_null() {
+            continue;
+        }
+        let app = text(&pod["metadata"]["labels"]["app"]);
+        if world.pod_reads(&pod, "demo") == "bad" && !sound.lock().unwrap().contains(&app) {
+            continue;
+        }
+        let path = format!("/api/v1/namespaces/{}/pods/{}", world.name(), name_of(&pod));
+        let change = json!({"spec": {"schedulingGates": null}});
+        // It may be gone meanwhile.
+        let _ = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
+    }
+}
+
+/// Ends the kubelet's part, however the test ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_change_that_breaks_the_second_of_20_workloads_is_held_from_the_others_over_kills_until_it_is_corrected()
+{
+    let (stopped, sound) = (AtomicBool::new(false), Sound::default());
+    let confrev = running();
+    let world = World::new("in-flight");
+    thread::scope(|scope| {
+        let _stop = Stop(&stopped);
+        scope.spawn(|| {
+            while !stopped.load(Ordering::Relaxed) {
+                open_gates(&world, &sound);
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        held_and_corrected(&world, &sound, confrev);
+    });
+}
+
+/// Those whose templates have this content, by name.
+fn on(world: &World, loads: &[Load], wanted: &str) -> BTreeSet<String> {
+    let on = loads.iter().filter(|load| load.resolves_to(world, "demo", wanted).is_ok());
+    on.map(|load| load.name.clone()).collect()
+}
+
+fn held_and_corrected(world: &World, sound: &Sound, confrev: Running) {
+    world.set_config("demo", "good");
+    world.kubectl(&["annotate", "configmap/demo", "confrev.dev/max-in-flight=1"]).ok();
+    let loads: Vec<_> = (0..WORKLOADS).map(gated).collect();
+    world
+        .apply(&crate::manifests::list(&loads.iter().map(|load| load.manifest.clone()).collect::<Vec<_>>()))
+        .ok();
+    for load in &loads {
+        load.wait_reads(world, "demo", &["good"]);
+    }
+
+    // The first one is on its way, and stays so: the others wait for it, whoever leads.
+    world.set_config("demo", "bad");
+    let first = wait_for("the first one to take the change up", LIMIT, || {
+        on(world, &loads, "bad").pop_first().ok_or("none has")
+    });
+    let alone = || expect(&on(world, &loads, "bad"), &BTreeSet::from([first.clone()]));
+    holds_for("the others' turn", Duration::from_secs(3), alone);
+    let confrev = killed_and_started(confrev, || {});
+    holds_for("the others' turn after a restart", Duration::from_secs(4), alone);
+
+    // It starts after all; the second one fails.
+    sound.lock().unwrap().insert(first.clone());
+    let both = wait_for("a second one to take the change up", LIMIT, || {
+        let both = on(world, &loads, "bad");
+        if both.len() > 1 { Ok(both) } else { Err(format!("{both:?}")) }
+    });
+    assert_eq!(both.len(), 2, "{both:?}");
+    let second = both.iter().find(|name| **name != first).expect("another one");
+    let failing = loads.iter().find(|load| load.name == *second).expect("it is one of them");
+    failing.patch(world, &json!({"spec": {"progressDeadlineSeconds": 1}}));
+    let held = || world.cluster.list("events", world.name(), "").into_iter().find(is_hold);
+    let event = wait_for("an Event on the ConfigMap", LIMIT, || held().ok_or("there is none"));
+    assert_eq!(event["involvedObject"]["name"], "demo", "{event}");
+    assert!(text(&event["message"]).contains(second.as_str()), "{event}");
+    let hold = || expect(&on(world, &loads, "bad"), &both);
+    holds_for("the hold", Duration::from_secs(3), hold);
+    let all = f64::from(u32::try_from(WORKLOADS).unwrap());
+    let metric = |confrev: &Running| {
+        let held = confrev.metric("confrev_held_workloads");
+        // The failed one keeps what it took; others of these tests have none that wait.
+        expect(&held, &(all - 2.0))
+    };
+    wait_for("the metric to say how many are held", LIMIT, || metric(&confrev));
+    let confrev = killed_and_started(confrev, || {});
+    wait_for("the metric to say the same after a restart", LIMIT, || metric(&confrev));
+    holds_for("the hold after a restart", Duration::from_secs(4), hold);
+    let reads = loads.iter().flat_map(|load| load.reads(world, "demo")).collect::<Vec<_>>();
+    assert_eq!(reads.iter().filter(|text| *text == "good").count(), WORKLOADS - 1, "{reads:?}");
+
+    corrected(world, &loads, &confrev);
+}
+
+fn corrected(world: &World, loads: &[Load], confrev: &Running) {
+    world.set_config("demo", "better");
+    wait_for("all to take the correction up in turn", ALL_IN_TURN, || {
+        let on = on(world, loads, "better").len();
+        if on == WORKLOADS { Ok(()) } else { Err(on) }
+    });
+    for load in loads {
+        load.wait_reads(world, "demo", &["better"]);
+    }
+    wait_for("the metric to say that none is held", LIMIT, || {
+        expect(&confrev.metric("confrev_held_workloads"), &0.0)
+    });
+    let sets = world.cluster.list("replicasets", world.name(), "");
+    let templates = sets.iter().map(|set| text(&set["metadata"]["labels"]["confrev.dev/revision"]));
+    assert_eq!(templates.collect::<BTreeSet<_>>().len(), 3);
+    // Two of each that had the bad content as well.
+    assert_eq!(sets.len(), 2 * WORKLOADS + 2);
+}
+
+fn is_hold(event: &Value) -> bool {
+    event["reason"] == "RollHeld" && event["involvedObject"]["kind"] == "ConfigMap"
+}
