@@ -17,7 +17,7 @@ fn each(rolls: &[bool], body: impl Fn(&World, Load) + Sync) {
     thread::scope(|scope| {
         for kind in KINDS.iter().filter(|kind| rolls.contains(&kind.rolls)) {
             let body = &body;
-            let named = thread::Builder::new().name(kind.name().to_owned());
+            let named = thread::Builder::new().name(kind.name.to_owned());
             let load = Load::new(kind.resource, "web", &["demo"]);
             named.spawn_scoped(scope, move || body(&World::new("each"), load)).expect("a thread");
         }
@@ -32,7 +32,7 @@ fn each_that_rolls(body: impl Fn(&World, Load) + Sync) {
 #[test]
 fn every_built_in_kind_is_among_those_of_these_tests() {
     for kind in Kinds::default().iter() {
-        let row = KINDS.iter().find(|row| row.name() == kind.kind);
+        let row = KINDS.iter().find(|row| row.name == kind.kind);
         let row = row.unwrap_or_else(|| panic!("{kind} has no row"));
         let template = Load::new(row.resource, "web", &["demo"]).template;
         assert_eq!((template, row.rolls), (kind.template_pointer().as_str(), kind.rolls), "{kind}");
@@ -46,7 +46,7 @@ fn every_kind_is_resolved_when_it_is_created_is_told_of_its_owner_and_is_quiet_w
         world.set_config("demo", "A");
         web.apply(world).ok();
         web.resolves_to(world, "demo", "A").unwrap();
-        assert_eq!(wait_owner(world, "demo", "A", web.kind().name()), "web");
+        assert_eq!(wait_owner(world, "demo", "A", web.kind().name), "web");
         wait_for("its first revision", LIMIT, || if web.changes(world) > 0 { Ok(()) } else { Err("none") });
         let decided = web.decided(world);
         let changes = web.changes(world);

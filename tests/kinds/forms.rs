@@ -119,7 +119,7 @@ fn every_kind_has_every_form_of_reference_frozen_moved_and_put_back() {
     thread::scope(|scope| {
         for kind in &KINDS {
             let body = &body;
-            let named = thread::Builder::new().name(kind.name().to_owned());
+            let named = thread::Builder::new().name(kind.name.to_owned());
             let thread = move || body(&World::new("forms"), kind.resource);
             named.spawn_scoped(scope, thread).expect("a thread");
         }

@@ -57,7 +57,10 @@ fn let_it_start(world: &World, cron: &Load, day: u8) {
 fn the_jobs_of_a_schedule_have_snapshots_of_their_own_and_only_the_schedule_starts_them() {
     let _confrev = running();
     let world = World::new("schedule");
-    let cron = Load::new("cronjobs", "nightly", &["demo"]).spec(json!({"successfulJobsHistoryLimit": 10}));
+    let mut cron =
+        Load::new("cronjobs", "nightly", &["demo"]).spec(json!({"successfulJobsHistoryLimit": 10}));
+    // Jobs then have these labels, and not their template's.
+    cron.manifest["spec"]["jobTemplate"]["metadata"] = json!({"labels": {"team": "shop"}});
     let jobs = || world.cluster.list("jobs", world.name(), "");
     world.set_config("demo", "A");
     cron.apply(&world).ok();

@@ -13,7 +13,8 @@ pub(crate) struct Kind {
     /// As the API's paths have it; with group and version where it is no kind of the control plane's own.
     pub(crate) resource: &'static str,
     version: &'static str,
-    kind: &'static str,
+    /// As owners have it.
+    pub(crate) name: &'static str,
     /// Whether a stored template can change.
     pub(crate) rolls: bool,
     /// What keeps the templates of before.
@@ -40,19 +41,14 @@ impl Kind {
     const fn new(
         resource: &'static str,
         version: &'static str,
-        kind: &'static str,
+        name: &'static str,
         revisions: Option<&'static str>,
     ) -> Self {
-        Self { resource, version, kind, rolls: true, revisions }
+        Self { resource, version, name, rolls: true, revisions }
     }
 
     pub(crate) fn of(resource: &str) -> &'static Self {
         KINDS.iter().chain([&LATE]).find(|kind| kind.resource == resource).expect("a kind of the table")
-    }
-
-    /// As owners have it.
-    pub(crate) fn name(&self) -> &'static str {
-        self.kind
     }
 }
 
@@ -97,7 +93,7 @@ impl Load {
                 "volumes": volumes,
             },
         });
-        let Kind { version, kind, .. } = Kind::of(resource);
+        let Kind { version, name: kind, .. } = Kind::of(resource);
         if kind.ends_with("Job") {
             pods["spec"]["restartPolicy"] = json!("Never");
         }
@@ -207,7 +203,7 @@ impl Load {
     /// Brings the template before back: by the tool of the kind; where there is none, as a tool does that stored it.
     #[track_caller]
     pub(crate) fn undo(&self, world: &World, before: &Value) {
-        if self.kind().name() == "Rollout" {
+        if self.kind().name == "Rollout" {
             world.argo(&["undo", &self.name]).ok();
         } else if self.kind().revisions.is_some() {
             world.kubectl(&["rollout", "undo", &self.reference()]).ok();

@@ -87,7 +87,7 @@ fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets
                 if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
             });
         }
-        wait_owner(world, "demo", "B", web.kind().name());
+        wait_owner(world, "demo", "B", web.kind().name);
         web.apply(world).ok();
         by_reference.apply(world).ok();
         holds_for("two ReplicaSets", Duration::from_secs(3), || expect(&replica_sets(world).len(), &2));
@@ -134,7 +134,13 @@ fn a_replica_set_that_has_a_controller_is_a_revision_and_stays_as_it_was_made_in
     let web = Load::new("deployments", "web", &["demo"]).unlabelled();
     web.apply(&world).ok();
     web.wait_reads(&world, "demo", &["A"]);
-    let set = || world.cluster.list("replicasets", world.name(), "app=web").into_iter().map(spec_and_labels);
+    let set = || {
+        world
+            .cluster
+            .list("replicasets", world.name(), "app=web")
+            .into_iter()
+            .map(|set| spec_and_labels(&set))
+    };
     let first = set().next().expect("it has a ReplicaSet");
     world.set_config("demo", "B");
     web.wait_reads(&world, "demo", &["B"]);
@@ -144,6 +150,6 @@ fn a_replica_set_that_has_a_controller_is_a_revision_and_stays_as_it_was_made_in
     assert!(!first.to_string().contains("confrev.dev/enabled"), "{first}");
 }
 
-fn spec_and_labels(set: Value) -> Value {
+fn spec_and_labels(set: &Value) -> Value {
     json!([set["spec"]["template"], set["metadata"]["labels"], set["metadata"]["name"]])
 }

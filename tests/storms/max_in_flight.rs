@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use confrev_controlplane::{holds_for, wait_for};
+use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
 use crate::load::Load;
-use crate::restart::killed_and_started;
+use crate::restart::restarted;
 use crate::shared::{Running, running};
 use crate::world::{LIMIT, World, expect, name_of, text};
 
@@ -59,8 +59,8 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn a_change_that_breaks_the_second_of_20_workloads_is_held_from_the_others_over_kills_until_it_is_corrected()
-{
+fn a_change_that_breaks_the_second_of_20_workloads_is_held_from_the_others_over_restarts_until_it_is_corrected()
+ {
     let (stopped, sound) = (AtomicBool::new(false), Sound::default());
     let confrev = running();
     let world = World::new("in-flight");
@@ -100,7 +100,7 @@ fn held_and_corrected(world: &World, sound: &Sound, confrev: Running) {
     });
     let alone = || expect(&on(world, &loads, "bad"), &BTreeSet::from([first.clone()]));
     holds_for("the others' turn", Duration::from_secs(3), alone);
-    let confrev = killed_and_started(confrev, || {});
+    let confrev = restarted(confrev, Program::stop, || {});
     holds_for("the others' turn after a restart", Duration::from_secs(4), alone);
 
     // It starts after all; the second one fails.
@@ -126,7 +126,7 @@ fn held_and_corrected(world: &World, sound: &Sound, confrev: Running) {
         expect(&held, &(all - 2.0))
     };
     wait_for("the metric to say how many are held", LIMIT, || metric(&confrev));
-    let confrev = killed_and_started(confrev, || {});
+    let confrev = restarted(confrev, Program::kill, || {});
     wait_for("the metric to say the same after a restart", LIMIT, || metric(&confrev));
     holds_for("the hold after a restart", Duration::from_secs(4), hold);
     let reads = loads.iter().flat_map(|load| load.reads(world, "demo")).collect::<Vec<_>>();

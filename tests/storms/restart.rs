@@ -1,20 +1,21 @@
 //! confrev is killed and comes back, for every kind.
 
+use std::thread;
 use std::time::Duration;
 
-use confrev_controlplane::{holds_for, wait_for};
+use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::Value;
 
 use crate::load::{KINDS, Load};
 use crate::shared::{Running, exclusive, running};
 use crate::world::{LIMIT, World, expect};
 
-/// Ends confrev in the hard way, does something, and starts it; waits until it leads, which is after the Lease of the one
-/// before.
-pub(crate) fn killed_and_started(before: Running, meanwhile: impl FnOnce()) -> Running {
+/// Ends confrev in this way, does something, and starts it; waits until it leads. After a kill that is when the Lease of
+/// the one before has ended.
+pub(crate) fn restarted(before: Running, end: fn(&mut Program), meanwhile: impl FnOnce()) -> Running {
     drop(before);
     let mut confrev = exclusive();
-    confrev.kill();
+    end(&mut confrev);
     meanwhile();
     confrev.start();
     let confrev = confrev.downgrade();
@@ -48,29 +49,42 @@ impl Scene {
     }
 }
 
-fn scenes(rolls: bool) -> Vec<Scene> {
-    KINDS.iter().filter(|kind| kind.rolls || !rolls).map(|kind| Scene::set(kind.resource)).collect()
+/// One of each kind, or of each that rolls, side by side.
+fn scenes(rolls: bool, then: impl Fn(&Scene) + Sync) -> Vec<Scene> {
+    let kinds = KINDS.iter().filter(|kind| kind.rolls || !rolls);
+    thread::scope(|scope| {
+        let threads: Vec<_> = kinds
+            .map(|kind| {
+                let then = &then;
+                let named = thread::Builder::new().name(kind.name.to_owned());
+                let set = move || {
+                    let scene = Scene::set(kind.resource);
+                    then(&scene);
+                    scene.world.wait_at_rest();
+                    scene
+                };
+                named.spawn_scoped(scope, set).expect("a thread")
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("it is set")).collect()
+    })
+}
+
+/// Takes a change up, and is put back.
+fn undo(Scene { world, web, before }: &Scene) {
+    world.set_config("demo", "B");
+    web.wait_resolved(world, "demo", "B");
+    wait_for("a second revision", LIMIT, || if web.changes(world) > 1 { Ok(()) } else { Err("one") });
+    web.undo(world, before);
+    web.wait_resolved(world, "demo", "A");
 }
 
 #[test]
 fn after_a_kill_no_kind_changes_at_rest_an_undo_holds_and_a_change_that_was_missed_rolls_once() {
     let confrev = running();
-    let at_rest = scenes(false);
-    let undone = scenes(true);
-    let missed = scenes(true);
-    for Scene { world, .. } in &undone {
-        world.set_config("demo", "B");
-    }
-    for Scene { world, web, before } in &undone {
-        web.wait_resolved(world, "demo", "B");
-        let revisions = || if web.changes(world) > 1 { Ok(()) } else { Err("one") };
-        wait_for("a second revision", LIMIT, revisions);
-        web.undo(world, before);
-        web.wait_resolved(world, "demo", "A");
-    }
-    for scene in at_rest.iter().chain(&undone) {
-        scene.world.wait_at_rest();
-    }
+    let at_rest = scenes(false, |_| {});
+    let undone = scenes(true, undo);
+    let missed = scenes(true, |_| {});
     let versions = |scenes: &[Scene]| -> Vec<Value> {
         scenes
             .iter()
@@ -83,7 +97,7 @@ fn after_a_kill_no_kind_changes_at_rest_an_undo_holds_and_a_change_that_was_miss
     let settled = (versions(&at_rest), versions(&undone), snapshots(&at_rest));
     let changes: Vec<_> = missed.iter().map(|scene| scene.web.changes(&scene.world)).collect();
 
-    let _confrev = killed_and_started(confrev, || {
+    let _confrev = restarted(confrev, Program::kill, || {
         for scene in &missed {
             scene.world.set_config("demo", "B");
         }
