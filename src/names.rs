@@ -41,6 +41,8 @@ pub const SOURCE: &str = concat!(prefix!(), "source");
 pub const SOURCE_NAME: &str = concat!(prefix!(), "source-name");
 /// Annotation on snapshots: `sha256:` and 64 hex digits over the content.
 pub const DIGEST: &str = concat!(prefix!(), "digest");
+/// Annotation on the copy of an object that is bound itself: the labels and annotations that it is made again with.
+pub const METADATA: &str = concat!(prefix!(), "metadata");
 /// Annotation on sources: how many of the newest snapshots live on, used or not.
 pub const KEEP: &str = concat!(prefix!(), "keep");
 /// Annotation on sources: how many workloads a change may roll at once.

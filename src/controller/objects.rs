@@ -144,6 +144,10 @@ impl State {
                 self.look_at_snapshot(&snapshot, now);
             }
         }
+        // The copy of an object that was bound itself, and is gone while it is in use: it is made again from this.
+        if self.users.contains_key(&source) && source != *name {
+            self.agenda.schedule(Task::Restore(source.clone()), now);
+        }
         self.want_source(source, now);
         self.look_at_snapshot(name, now);
     }

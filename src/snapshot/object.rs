@@ -216,11 +216,12 @@ struct Payload<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Snapshot<'a> {
+struct Written<'a> {
     api_version: &'static str,
     kind: &'static str,
-    metadata: SnapshotMetadata<'a>,
-    immutable: bool,
+    metadata: WrittenMetadata<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    immutable: Option<bool>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     secret_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,30 +232,60 @@ struct Snapshot<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SnapshotMetadata<'a> {
+struct WrittenMetadata<'a> {
     name: &'a str,
     namespace: &'a str,
-    labels: BTreeMap<&'static str, String>,
-    annotations: BTreeMap<&'static str, String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_references: Option<&'a [serde_json::Value]>,
 }
 
-/// A snapshot's labels. One under its source's own name takes the place of an object that was bound itself.
-fn labels(name: &str, source: &str) -> BTreeMap<&'static str, String> {
-    let mut labels = BTreeMap::from([
-        (names::MANAGED_BY, names::MANAGER.to_owned()),
-        (names::SOURCE, source_label(source)),
-    ]);
-    if name == source {
-        labels.insert(names::ENABLED, "bind".to_owned());
+/// What an object that is bound itself says of itself, beside its content.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct OwnMetadata {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    immutable: Option<bool>,
+}
+
+/// It holds the content once more, and `kubectl apply --prune` deletes what bears it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// How long a note may be: the API server takes 256 KiB of annotations, and the note is one of several.
+const MOST_NOTED: usize = 200 << 10;
+
+impl OwnMetadata {
+    /// Of an object that is bound itself, or of the copy of one; `None` for any other.
+    fn of(object: &Object<'_>) -> Option<Self> {
+        if let Some(noted) = object.annotation(names::METADATA).filter(|_| object.identity().is_some()) {
+            return serde_json::from_str(noted).ok();
+        }
+        let owned = |map: &Option<BTreeMap<Str<'_>, Str<'_>>>| {
+            let entries = map.iter().flatten().filter(|(key, _)| &***key != LAST_APPLIED);
+            entries.map(|(key, value)| (key.to_string(), value.to_string())).collect()
+        };
+        (object.label(names::ENABLED) == Some("bind")).then(|| Self {
+            labels: owned(&object.metadata.labels),
+            annotations: owned(&object.metadata.annotations),
+            immutable: object.immutable,
+        })
     }
-    labels
+
+    /// As the copy notes it; without the annotations, where these are so many that the copy could not have the note.
+    fn note(self) -> Result<String, serde_json::Error> {
+        let note = serde_json::to_string(&self)?;
+        if note.len() <= MOST_NOTED {
+            return Ok(note);
+        }
+        serde_json::to_string(&Self { annotations: BTreeMap::new(), ..self })
+    }
 }
 
 /// The snapshot to create: the payload of `json` copied as it stands, none of the source's labels or annotations.
 ///
-/// `json` is the source, or another snapshot of the same content.
+/// `json` is the source, or another snapshot of the same content. Of an object that is bound itself the snapshot is a
+/// copy, which notes the labels and annotations; under the source's own name that object is made again, as it was. Its
+/// tool then finds its own marks on it, without which Helm would refuse to take it back.
 pub fn snapshot_json(
     kind: SourceKind,
     namespace: &str,
@@ -265,20 +296,36 @@ pub fn snapshot_json(
 ) -> Result<Vec<u8>, serde_json::Error> {
     let payload: Payload<'_> = serde_json::from_slice(json)?;
     let secret_type = payload.secret_type.as_deref().filter(|text| !text.is_empty()).unwrap_or("Opaque");
-    serde_json::to_vec(&Snapshot {
+    let own = OwnMetadata::of(&Object::parse(json)?);
+    let OwnMetadata { labels, annotations, immutable } = if name == of.source {
+        let mut own = own.unwrap_or_default();
+        own.labels.insert(names::ENABLED.to_owned(), "bind".to_owned());
+        own
+    } else {
+        let mut annotations = BTreeMap::from([
+            (names::SOURCE_NAME.to_owned(), of.source.clone()),
+            (names::DIGEST.to_owned(), of.digest.to_string()),
+        ]);
+        if let Some(own) = own {
+            annotations.insert(names::METADATA.to_owned(), own.note()?);
+        }
+        let labels = BTreeMap::from([
+            (names::MANAGED_BY.to_owned(), names::MANAGER.to_owned()),
+            (names::SOURCE.to_owned(), source_label(&of.source)),
+        ]);
+        OwnMetadata { labels, annotations, immutable: Some(true) }
+    };
+    serde_json::to_vec(&Written {
         api_version: "v1",
         kind: kind.as_str(),
-        metadata: SnapshotMetadata {
+        metadata: WrittenMetadata {
             name,
             namespace,
-            labels: labels(name, &of.source),
-            annotations: BTreeMap::from([
-                (names::SOURCE_NAME, of.source.clone()),
-                (names::DIGEST, of.digest.to_string()),
-            ]),
+            labels,
+            annotations,
             owner_references: Some(owners).filter(|owners| !owners.is_empty()),
         },
-        immutable: true,
+        immutable,
         secret_type: (kind == SourceKind::Secret).then_some(secret_type),
         data: payload.data,
         binary_data: payload.binary_data.filter(|_| kind == SourceKind::ConfigMap),

@@ -2,8 +2,8 @@
 
 use confrev::{
     names,
-    resolve::NamespaceFacts,
-    snapshot::{ObjectName, SourceKind},
+    resolve::{NamespaceFacts, Observed},
+    snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
 };
 use serde_json::{Value, json};
@@ -134,4 +134,48 @@ fn an_object_that_is_bound_itself_stays_as_written_and_stands_in_sources_so_that
         super::world::volume(&world.update(&deployment(&["demo-v1"]), &stored), 0),
         "demo-v1-3a18d34e26"
     );
+}
+
+#[test]
+fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_annotations() {
+    let copied = |object: &Value, name: &str| {
+        let observed = Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap();
+        let identity = Identity { source: "demo-v1".to_owned(), digest: observed.digest() };
+        let json = observed.json();
+        let json = snapshot_json(SourceKind::ConfigMap, NAMESPACE, name, &identity, json, &[]).unwrap();
+        serde_json::from_slice::<Value>(&json).unwrap()
+    };
+    for (immutable, many) in [(None, false), (Some(false), false), (Some(true), false), (None, true)] {
+        let mut object = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": "demo-v1",
+                "namespace": NAMESPACE,
+                "labels": {names::ENABLED: "bind", names::MANAGED_BY: "Helm", "quote": ""},
+                "annotations": {"meta.helm.sh/release-name": "shop", "text": "\"{}\n"},
+            },
+            "data": {"color": "blue"},
+        });
+        if let Some(immutable) = immutable {
+            object["immutable"] = json!(immutable);
+        }
+        let wanted = object.clone();
+        let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
+        object["metadata"]["annotations"][last_applied] = json!(wanted.to_string());
+        if many {
+            object["metadata"]["annotations"]["long"] = json!("x".repeat(201 << 10));
+        }
+        let copy = copied(&object, "demo-v1-3a18d34e26");
+        assert_eq!(copy["metadata"]["labels"][names::MANAGED_BY], names::MANAGER, "a snapshot as any other");
+        assert_eq!(copy["immutable"], true);
+        let again = copied(&copy, "demo-v1");
+        if many {
+            assert_eq!(again["metadata"]["labels"], wanted["metadata"]["labels"]);
+            assert_eq!(again["data"], wanted["data"]);
+        } else {
+            assert_eq!(again, wanted);
+            assert_eq!(copied(&object, "demo-v1"), wanted, "from a memory of it alike");
+        }
+    }
 }
