@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Action, Name,
     agenda::Task,
-    state::{State, UNBIND_DELAY},
+    state::{RESTORE_DELAY, State, UNBIND_DELAY},
 };
 use crate::{
     cluster::{Owner, Version},
@@ -33,9 +33,12 @@ impl State {
             }
             self.agenda.schedule(Task::Bind(name.clone()), now);
         } else if self.bound.remove(name).is_some() {
+            self.unwanted_since.remove(name);
             self.release_namespace(&name.namespace);
             if self.users.contains_key(name) {
-                self.agenda.schedule(Task::Restore(name.clone()), now);
+                // Its copy is told of by another watch, and may not be known yet.
+                let delay = if self.taken.contains_key(name) { SignedDuration::ZERO } else { RESTORE_DELAY };
+                self.agenda.schedule(Task::Restore(name.clone()), now + delay);
             }
         }
     }
@@ -46,13 +49,19 @@ impl State {
     }
 
     /// Adds the owners that the object lacks; with `unbind`, also takes away those of confrev's that use it no longer. An
-    /// owner that someone else entered stays, and so does the last one: an object without owners would never go.
+    /// owner that someone else entered stays, and so does the last one: an object without owners would never go. One that has
+    /// only such owners left is released.
     pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
         let users = self.users.get(name).into_iter().flatten();
         let wanted: BTreeSet<_> = users.filter_map(|user| self.owner(user)).collect();
         let stale = |owner: &&Owner| !wanted.contains(*owner) && self.is_known(name, owner);
         let has_stale = record.owners.iter().any(|owner| stale(&owner));
+        if self.is_released(name) {
+            let since = *self.unwanted_since.entry(name.clone()).or_insert(now);
+            self.agenda.schedule(Task::Sweep(name.clone()), since + self.grace(true));
+            return None;
+        }
         let kept = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned();
         let owners: BTreeSet<_> = kept.chain(wanted.iter().cloned()).collect();
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
@@ -67,6 +76,32 @@ impl State {
             hazard: false,
             verify: None,
         })
+    }
+
+    /// Whether nothing uses the object any more, and all that still owns it are workloads that have moved on: their last
+    /// ReplicaSet with it went before they could be taken off, so the collector waits for them.
+    fn is_released(&self, name: &Name) -> bool {
+        let Some(record) = self.bound.get(name).filter(|_| !self.users.contains_key(name)) else {
+            return false;
+        };
+        !record.owners.is_empty() && record.owners.iter().all(|owner| self.is_known(name, owner))
+    }
+
+    /// What the collector would do, were those workloads not there.
+    pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+        let task = Task::Sweep(name.clone());
+        let since = self.unwanted_since.get(name).copied().filter(|_| self.is_released(name));
+        let (Some(record), Some(since)) = (self.bound.get(name), since) else {
+            self.unwanted_since.remove(name);
+            self.agenda.done(&task);
+            return None;
+        };
+        let due = since + self.grace(true);
+        if due > now {
+            self.agenda.postpone(task, due);
+            return None;
+        }
+        Some(Action::Release { object: name.clone(), version: record.version.clone() })
     }
 
     /// Whether an owner is a workload or revision that lives, and is watched.

@@ -39,6 +39,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             Ok(Outcome::Done)
         }
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
+        Action::Release { object, version } => release(api, &object, &version).await,
         Action::Tell { source, uid, note } => {
             api.warn(&source.namespace, &source.object, &uid, "RollHeld", &note).await?;
             Ok(Outcome::Done)
@@ -111,13 +112,12 @@ async fn restore<A: Api>(
             live = api.read(&name.namespace, &name.object).await?;
         }
     }
-    let content = content.or(live.as_ref());
     let bound_itself = source == snapshot.object.name;
-    if bound_itself && copies.is_empty() && content.is_some() {
+    if bound_itself && copies.is_empty() && live.is_some() {
         // It is there, and is not gone.
         return Ok(());
     }
-    let fits = content.filter(|content| {
+    let fits = content.or(live.as_ref()).filter(|content| {
         let named =
             |digits: &usize| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name;
         bound_itself || DIGITS.iter().any(named)
@@ -160,6 +160,22 @@ async fn sweep<A: Api>(
         tracing::warn!(%snapshot, "bears the labels of a snapshot and is none: left alone");
     }
     Ok(Outcome::Done)
+}
+
+/// Deletes an object that is bound itself, after a last look: it must be as it was when it was found to be of no use.
+async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Outcome, ApiError> {
+    let Some(observed) = api.read(&object.namespace, &object.object).await? else {
+        return Ok(Outcome::Done);
+    };
+    // The watches may lag, or stall, each by itself.
+    if api.is_named_by_a_revision(&object.namespace, &object.object).await? {
+        return Err(ApiError::Conflict { what: format!("release {object}") });
+    }
+    if !observed.is_bound_itself() {
+        return Ok(Outcome::Done);
+    }
+    api.delete_snapshot(&object.namespace, &object.object, version).await?;
+    Ok(Outcome::Released(Box::new(observed)))
 }
 
 /// Lets admission take up the workloads of a namespace that it does not know yet.

@@ -64,6 +64,13 @@ pub enum Action {
         /// Its content, where it is remembered.
         content: Option<Arc<Observed>>,
     },
+    /// Delete an object that is bound itself, which nothing uses any more.
+    Release {
+        /// The object.
+        object: Name,
+        /// Its state, on which the deletion is conditional.
+        version: Version,
+    },
     /// Write an Event on a source.
     Tell {
         /// The source.
@@ -95,6 +102,8 @@ pub enum Outcome {
     Poked(Box<Record>),
     /// Owners were set on a snapshot that the collector may be at work on; the object as it then was.
     OwnersSet(Box<Observed>),
+    /// An object that is bound itself was deleted; the object as it last was.
+    Released(Box<Observed>),
     /// It bears the labels of a snapshot and is none.
     Impostor,
     /// Done, and nothing is learned that a watch will not tell.
@@ -197,7 +206,7 @@ impl State {
 
     /// How long a snapshot that nothing wants is left. One that was never bound may be waiting for the write that it was
     /// made for; one whose last user is gone waits only for the watches to agree.
-    fn grace(&self, was_bound: bool) -> SignedDuration {
+    pub(super) fn grace(&self, was_bound: bool) -> SignedDuration {
         if was_bound { self.config.orphan_grace.min(RELEASED_GRACE) } else { self.config.orphan_grace }
     }
 
@@ -235,6 +244,9 @@ impl State {
     }
 
     fn sweep(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+        if self.bound.contains_key(name) {
+            return self.release(name, now);
+        }
         let task = Task::Sweep(name.clone());
         let since = self.unwanted_since.get(name).copied();
         let (Some(record), Some(since)) = (self.snapshots.get(name), since) else {
@@ -266,7 +278,8 @@ impl State {
                 self.source_was_read(name, observed.as_deref(), now);
             }
             (Task::Bind(name), Outcome::Impostor) => self.apply_snapshot(name, None, now),
-            (Task::Bind(name), Outcome::OwnersSet(observed)) => {
+            (Task::Bind(name), Outcome::OwnersSet(observed))
+            | (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);
             }
             _ => {}

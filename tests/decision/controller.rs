@@ -256,7 +256,52 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
     });
     let owners = owners.unwrap();
     assert!(owners.contains(&foreign) && owners.iter().any(|owner| owner.uid == "uid-web"), "{owners:?}");
-    // Gone while in use: it is made again.
+    // Gone while in use: it is made again from the copy that admission took, whichever is told first.
+    let restores = |desk: &mut Desk| {
+        let mut found = Vec::new();
+        for (task, action) in desk.actions() {
+            desk.state.finish(&task, Ok(Outcome::Done), desk.now);
+            if let Action::Restore { copies, .. } = action {
+                found.push(copies);
+            }
+        }
+        found
+    };
     desk.state.apply_bound(&name("demo"), None, desk.now);
-    assert!(desk.actions().iter().any(|(_, action)| matches!(action, Action::Restore { .. })));
+    assert_eq!(restores(&mut desk), [[]; 0], "its copy is not known");
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
+    assert_eq!(restores(&mut desk), [[name(BLUE)]]);
+    let bound = BoundRecord { version, owners: BTreeSet::new() };
+    desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
+    desk.state.apply_bound(&name("demo"), None, desk.now);
+    assert_eq!(restores(&mut desk), [[name(BLUE)]]);
+}
+
+#[test]
+fn an_object_that_is_bound_itself_is_released_once_only_workloads_that_moved_on_own_it() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = stored(&mut world, "web");
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
+    let released = |desk: &mut Desk, owners: &[&Owner]| {
+        let owners = owners.iter().map(|owner| (*owner).clone()).collect();
+        let bound = BoundRecord { version: version.clone(), owners };
+        desk.state.apply_bound(&name("old"), Some(bound), desk.now);
+        let mut actions = Vec::new();
+        for _ in 0..20 {
+            desk.pass(1);
+            actions.extend(desk.actions());
+        }
+        actions.iter().filter(|(_, action)| matches!(action, Action::Release { .. })).count()
+    };
+    let foreign = Owner::new("v1", "Thing", "t", "foreign");
+    let gone = Owner::new("apps/v1", "ReplicaSet", "web-1", "gone");
+    assert_eq!(released(&mut desk, &[]), 0, "never bound: its tool may be about to use it");
+    assert_eq!(released(&mut desk, &[&foreign]), 0);
+    assert_eq!(released(&mut desk, &[&workload, &foreign]), 0);
+    assert_eq!(released(&mut desk, &[&workload, &gone]), 0, "the collector is at it");
+    assert_eq!(released(&mut desk, &[&workload]), 1);
 }
