@@ -1,0 +1,35 @@
+//! The tools that people and pipelines deploy with, the real ones, on a real API server: kubectl in all its ways,
+//! kustomize, helm, and the server-side dry-run that GitOps tools see drift by. And the corpus of workloads that others
+//! have written, before the same API server.
+//!
+//! The confrev of these tests is that of `tests/kinds`: Secrets are on.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "../chart/helm.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod helm;
+#[path = "../kinds/load.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod load;
+#[path = "../cluster/manifests.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod manifests;
+#[path = "../kinds/shared.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod shared;
+#[path = "../cluster/world.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod world;
+
+mod drift;
+mod tools;
+
+mod again;
+mod by_hand;
+mod gitops;
+mod named_anew;
