@@ -10,6 +10,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+#[path = "../decision/documents.rs"]
+mod documents;
 #[path = "../chart/helm.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod helm;
@@ -31,5 +33,6 @@ mod tools;
 
 mod again;
 mod by_hand;
+mod corpus;
 mod gitops;
 mod named_anew;

@@ -9,6 +9,8 @@
 
 mod controller;
 mod coverage;
+mod corpus;
+mod documents;
 mod forms;
 mod house;
 mod kinds;

@@ -96,6 +96,12 @@ impl World {
         Admitted { object, decision }
     }
 
+    /// The decision on the creation of an object that is given as text.
+    pub(crate) fn decision(&self, kind: &WorkloadKind, text: &str) -> Decision {
+        let new = Workload::parse(kind, text).unwrap();
+        self.decide(&Request { namespace: NAMESPACE, secrets: true, new, old: None })
+    }
+
     fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
         for _ in 0..12 {
