@@ -22,6 +22,8 @@ use crate::{
 const FIELD_MANAGER: &str = "fieldManager=confrev";
 /// Objects in one page of a list.
 const PAGE: usize = 200;
+/// The one kind of workload whose template a Rollout can take (`workloadRef`), and that confrev may therefore read.
+const TARGET: &str = "Deployment";
 
 /// Calls to the real API server.
 #[derive(Clone)]
@@ -201,7 +203,8 @@ impl Api for KubeApi {
 
     async fn is_enabled(&self, namespace: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
         let known = self.kinds.by_kind(&target.api_version, &target.kind);
-        let Some(kind) = known.filter(|_| snapshot::is_object_name(&target.name)) else { return Ok(None) };
+        let readable = |kind: &&WorkloadKind| kind.kind == TARGET && snapshot::is_object_name(&target.name);
+        let Some(kind) = known.filter(readable) else { return Ok(None) };
         let path = workload_path(kind, namespace, &target.name);
         let bytes = match self.get(path.clone()).await {
             Err(error) if error.is_not_found() => return Ok(None),

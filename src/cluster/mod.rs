@@ -104,8 +104,8 @@ pub trait Api: Clone + Send + Sync + 'static {
     /// What the namespace says for its workloads; read live.
     fn namespace(&self, namespace: &str) -> impl Future<Output = Result<NamespaceFacts, ApiError>> + Send;
 
-    /// Whether a workload is opted in by its own label. `None`: there is none of that kind and name, or the kind is not
-    /// one of the kinds in force.
+    /// Whether the object with a Rollout's template is opted in by its own label. `None`: there is none of that name, or
+    /// its kind is none that can be opted in and hold such a template.
     fn is_enabled(
         &self,
         namespace: &str,

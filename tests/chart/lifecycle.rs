@@ -1,128 +1,13 @@
 //! Install, upgrade, uninstall: helm on a control plane of its own, with confrev beside it as in development, as there
 //! is no Service network that pods could be reached by.
 
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use confrev_controlplane::{ControlPlane, Output, Program, wait_for};
+use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::helm::{Setting, chart, flags, helm, root};
-
-const LIMIT: Duration = Duration::from_mins(1);
-const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
-/// The kinds of which an object, left behind, would change or refuse what users write.
-const IN_THE_WAY: [&str; 4] = [
-    "mutatingwebhookconfigurations",
-    "validatingwebhookconfigurations",
-    "validatingadmissionpolicies",
-    "validatingadmissionpolicybindings",
-];
-
-/// A cluster in which nothing is installed, for one test at a time: the chart's cluster-wide names are fixed.
-struct Bare {
-    cluster: &'static ControlPlane,
-    _turn: MutexGuard<'static, ()>,
-}
-
-impl Bare {
-    fn new() -> Self {
-        static CLUSTER: OnceLock<ControlPlane> = OnceLock::new();
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let cluster =
-            CLUSTER.get_or_init(|| ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}")));
-        let bare = Self { cluster, _turn: turn };
-        bare.clear();
-        bare
-    }
-
-    /// The release, and confrev beside it, which serves it.
-    fn running(&self) -> (Program, Vec<Setting<'static>>) {
-        self.install(&[]);
-        let mut program = Program::new(self.cluster, Path::new(env!("CARGO_BIN_EXE_confrev")));
-        let outside = vec![("webhookUrl", json!(program.webhook_url())), ("replicas", json!(0))];
-        self.release("upgrade", &outside).ok();
-        program.start();
-        (program, outside)
-    }
-
-    /// The namespace, held to the strictest Pod Security level, and the release in it.
-    fn install(&self, settings: &[Setting<'_>]) {
-        self.cluster.kubectl(&["create", "namespace", "confrev"]).run().ok();
-        let level = "pod-security.kubernetes.io/enforce=restricted";
-        self.cluster.kubectl(&["label", "namespace", "confrev", level]).run().ok();
-        self.release("install", settings).ok();
-    }
-
-    fn release(&self, verb: &str, settings: &[Setting<'_>]) -> Output {
-        let (chart, flags) = (chart(), flags(settings));
-        let mut arguments =
-            vec![verb, "config", &chart, "--namespace", "confrev", "--wait", "--timeout", "60s"];
-        arguments.extend(flags.iter().map(String::as_str));
-        helm(&arguments, Some(self.cluster.kubeconfig()))
-    }
-
-    fn uninstall(&self) -> Output {
-        let arguments = ["uninstall", "config", "--namespace", "confrev", "--wait", "--timeout", "60s"];
-        helm(&arguments, Some(self.cluster.kubeconfig()))
-    }
-
-    /// Whatever a failed test has left.
-    fn clear(&self) {
-        let namespace = self.cluster.kubectl(&["get", "namespace", "confrev"]).run();
-        if namespace.status.success() {
-            let _ = self.uninstall();
-            self.cluster.kubectl(&["delete", "namespace", "confrev"]).run().ok();
-        }
-    }
-
-    /// Objects of confrev's that are in everybody's way.
-    fn in_the_way(&self) -> Vec<String> {
-        let kinds = IN_THE_WAY.join(",");
-        let found = self.cluster.kubectl(&["get", &kinds, "--output=name"]).run().ok();
-        found.lines().filter(|name| name.contains("confrev")).map(str::to_owned).collect()
-    }
-
-    fn webhooks(&self) -> Vec<Value> {
-        let get = ["get", "mutatingwebhookconfigurations", "confrev", "--output=json"];
-        let object: Value = serde_json::from_str(&self.cluster.kubectl(&get).run().ok()).unwrap();
-        object["webhooks"].as_array().unwrap().clone()
-    }
-}
-
-/// An opted-in Deployment and its ConfigMap.
-fn web(image: &str, text: &str) -> Value {
-    let labels = json!({"app": "web"});
-    json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo"}, "data": {"text": text}},
-        {
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "web", "labels": {"confrev.dev/enabled": "true"}},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": {"containers": [{
-                    "name": "app", "image": image, "envFrom": [{"configMapRef": {"name": "demo"}}],
-                }]}},
-            },
-        },
-    ]})
-}
-
-fn apply(bare: &Bare, namespace: &str, object: &Value) -> Output {
-    bare.cluster.kubectl(&["apply", "--namespace", namespace, "--filename", "-"]).stdin(object).run()
-}
-
-/// The name of the ConfigMap that the Deployment reads.
-fn reads(bare: &Bare, namespace: &str) -> String {
-    let web = bare.cluster.get("deployment", namespace, "web").expect("there is the Deployment");
-    let name = &web["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
-    name.as_str().unwrap_or_default().to_owned()
-}
+use crate::bare::{Bare, LIMIT, SNAPSHOTS, apply, reads, web};
+use crate::helm::root;
 
 #[test]
 fn after_uninstall_workloads_go_on_with_their_snapshots_and_nothing_is_blocked() {
@@ -153,34 +38,52 @@ fn after_uninstall_workloads_go_on_with_their_snapshots_and_nothing_is_blocked()
     bare.cluster.kubectl(&["delete", "namespace", "confrev", "--timeout=60s"]).run().ok();
 }
 
-/// In a hurry, without helm: the cluster-wide objects stay. Helm takes them over when it installs again.
+/// In a hurry, without helm: the cluster-wide objects stay, and step aside. Helm takes them over when it installs again.
 #[test]
-fn deleting_the_namespace_alone_blocks_nothing_that_is_not_opted_in_and_helm_installs_again() {
+fn deleting_the_namespace_alone_blocks_nothing_and_helm_installs_again() {
     let bare = Bare::new();
-    let namespace = bare.cluster.namespace("alone");
-    bare.install(&[]);
+    let by_label = bare.cluster.namespace("alone");
+    let by_namespace = bare.cluster.namespace_labelled("alone", &[("confrev.dev/enabled", "true")]);
+    let both = [by_label.name(), by_namespace.name()];
+    let (mut program, outside) = bare.running();
+    for namespace in both {
+        apply(&bare, namespace, &web("app:1", "A")).ok();
+    }
+    let snapshots = both.map(|namespace| reads(&bare, namespace));
+    assert!(snapshots.iter().all(|snapshot| snapshot.starts_with("demo-")), "{snapshots:?}");
+    for (namespace, snapshot) in both.iter().zip(&snapshots) {
+        wait_for("the snapshot to be bound", LIMIT, || {
+            let snapshot = bare.cluster.get("configmap", namespace, snapshot)?;
+            snapshot["metadata"]["ownerReferences"].as_array().map(Vec::len)
+        });
+    }
+    program.kill();
+    for (namespace, snapshot) in both.iter().zip(&snapshots) {
+        let refused = apply(&bare, namespace, &web("app:2", "B")).refused();
+        assert!(
+            refused.contains("failed calling webhook"),
+            "confrev is down, and still installed: {refused}"
+        );
+        let refused =
+            bare.cluster.kubectl(&["delete", "configmap", snapshot, "-n", namespace]).run().refused();
+        assert!(refused.contains("in use by"), "{refused}");
+    }
+
     bare.cluster.kubectl(&["delete", "namespace", "confrev", "--timeout=60s"]).run().ok();
-    let mut plain = web("app:1", "A");
-    plain["items"][1]["metadata"]["labels"] = json!({});
-    apply(&bare, namespace.name(), &plain).ok();
-    bare.install(&[]);
+    assert_eq!(bare.in_the_way().len(), 3, "they are left behind");
+    for (namespace, snapshot) in both.iter().zip(&snapshots) {
+        // The API server learns by a watch of its own that the right is gone.
+        wait_for("a template to change", LIMIT, || {
+            let applied = apply(&bare, namespace, &web("app:2", "B"));
+            if applied.status.success() { Ok(()) } else { Err(applied.stderr) }
+        });
+        assert_eq!(reads(&bare, namespace), "demo", "as it was written");
+        bare.cluster.kubectl(&["delete", "configmap", snapshot, "-n", namespace]).run().ok();
+    }
+    // As it ran outside the cluster: the webhooks still hold its URL.
+    bare.install(&outside);
     bare.uninstall().ok();
     assert_eq!(bare.in_the_way(), [""; 0], "left behind");
-}
-
-#[test]
-fn pods_are_admitted_under_the_restricted_pod_security_level() {
-    let bare = Bare::new();
-    bare.install(&[("podLabels", json!({"team": "a"}))]);
-    wait_for("both pods", LIMIT, || {
-        let pods = bare.cluster.ready_pods("confrev", "app.kubernetes.io/name=confrev,team=a").len();
-        (pods == 2).then_some(())
-    });
-    // The namespace would have refused it otherwise.
-    let privileged = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "p", "image": "p", "securityContext": {"privileged": true}}]}});
-    assert!(apply(&bare, "confrev", &privileged).refused().contains("restricted"));
-    bare.uninstall().ok();
 }
 
 #[test]

@@ -7,9 +7,12 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod bare;
 mod helm;
 mod lifecycle;
 mod manifests;
+mod pods;
+mod rights;
 mod table;
 mod values;
 mod wrong;

@@ -66,6 +66,8 @@ fn in_another_namespace_the_same_is_rendered_with_that_namespace_in_every_place(
         let expected = here
             .replace("\"namespace\":\"confrev\"", "\"namespace\":\"elsewhere\"")
             .replace("serviceaccount:confrev:", "serviceaccount:elsewhere:")
+            .replace(r#"serviceAccount(\"confrev\""#, r#"serviceAccount(\"elsewhere\""#)
+            .replace(r#".namespace(\"confrev\")"#, r#".namespace(\"elsewhere\")"#)
             .replace("--namespace=confrev", "--namespace=elsewhere")
             .replace("\"kube-node-lease\",\"confrev\"", "\"kube-node-lease\",\"elsewhere\"")
             .replace("\"confrev/confrev-tls\"", "\"elsewhere/confrev-tls\"")

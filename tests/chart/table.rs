@@ -148,8 +148,8 @@ fn program() -> Vec<Row> {
         extra(DEPLOYMENT, ARGUMENT, json!("--kind=apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template")),
         extra(
             ROLE,
-            "/rules/5",
-            json!({"apiGroups": ["apps.kruise.io"], "resources": ["clonesets"], "verbs": ["get", "list", "watch", "patch"]}),
+            "/rules/7",
+            json!({"apiGroups": ["apps.kruise.io"], "resources": ["clonesets"], "verbs": ["list", "watch", "patch"]}),
         ),
         // With a template elsewhere, for the API server to compile the condition.
         row("extraKinds", elsewhere, WEBHOOKS, "/webhooks/0/rules/3/resources/0", json!("cs")),
@@ -183,7 +183,7 @@ fn trust() -> Vec<Row> {
             "/spec/template/spec/volumes/0/secret/secretName",
             json!("confrev-tls"),
         ),
-        mode("cert-manager", ROLE, "/rules/7/verbs", json!(["get", "list", "watch"])),
+        mode("cert-manager", ROLE, "/rules/9/verbs", json!(["get", "list", "watch"])),
         mode("cert-manager", "Role/confrev", "/rules/2", Value::Null),
         mode(
             "cert-manager",

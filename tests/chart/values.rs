@@ -61,7 +61,12 @@ fn a_kind_with_its_template_elsewhere_and_no_other_is_sent_for_that_path() {
     let conditions = |settings: &[Setting<'_>]| {
         let rendered = render("confrev", settings);
         let webhooks = find(&rendered, WEBHOOKS).unwrap()["webhooks"].clone();
-        [0, 1].map(|index| webhooks[index]["matchConditions"][2]["expression"].as_str().unwrap().to_owned())
+        [0, 1].map(|index| {
+            let conditions = webhooks[index]["matchConditions"].as_array().unwrap();
+            let changed =
+                conditions.iter().find(|condition| condition["name"] == "template-or-settings-changed");
+            changed.unwrap()["expression"].as_str().unwrap().to_owned()
+        })
     };
     let term = r#" || (request.kind.kind == "C" && object[?"spec"][?"function"][?"pod"] "#.to_owned()
         + r#"!= oldObject[?"spec"][?"function"][?"pod"]) || "#;

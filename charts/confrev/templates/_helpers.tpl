@@ -8,6 +8,13 @@ app.kubernetes.io/name: confrev
 {{- concat (list "kube-system" "kube-public" "kube-node-lease" .Release.Namespace) .Values.excludedNamespaces | uniq | join ", " -}}
 {{- end }}
 
+{{/* As a CEL expression: whether confrev is installed, seen by a right that it has in its own namespace and that goes with
+that namespace. Nothing that was left behind in the cluster can then be in anybody's way. */}}
+{{- define "confrev.installed" -}}
+authorizer.serviceAccount({{ .Release.Namespace | quote }}, "confrev").group("coordination.k8s.io")
+.resource("leases").namespace({{ .Release.Namespace | quote }}).name("confrev").check("update").allowed()
+{{- end }}
+
 {{- define "confrev.image" -}}
 {{- .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}

@@ -11,6 +11,7 @@ use ureq::http::Method;
 
 use crate::Result;
 use crate::api::Api;
+use crate::audit;
 use crate::binaries::Binaries;
 use crate::kubeconfig::Connection;
 use crate::ports;
@@ -176,6 +177,8 @@ impl Launch {
     }
 
     fn spawn_api_server(&mut self) -> Result<()> {
+        let policy = self.in_state(audit::POLICY);
+        fs::write(&policy, audit::policy().to_string()).map_err(|e| format!("cannot write {policy}: {e}"))?;
         let mut flags = self.serving(self.ports.api);
         flags.extend([
             ("etcd-servers", loopback("http", self.ports.etcd)),
@@ -190,6 +193,8 @@ impl Launch {
             ("api-audiences", "https://kubernetes.default.svc".into()),
             ("service-account-key-file", self.in_state("service-accounts.pub")),
             ("service-account-signing-key-file", self.in_state("service-accounts.key")),
+            ("audit-policy-file", policy),
+            ("audit-log-path", self.in_state(audit::LOG)),
             ("max-requests-inflight", "2000".into()),
             ("max-mutating-requests-inflight", "1000".into()),
         ]);

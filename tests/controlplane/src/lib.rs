@@ -20,6 +20,7 @@
 )]
 
 mod api;
+mod audit;
 pub mod binaries;
 mod certs;
 mod cluster;
@@ -41,6 +42,7 @@ mod users;
 mod wait;
 
 pub use api::Api;
+pub use audit::Request;
 pub use cluster::ControlPlane;
 pub use kubectl::{Kubectl, Output};
 pub use namespace::Namespace;

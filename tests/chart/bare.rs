@@ -1,0 +1,133 @@
+//! A control plane on which nothing is installed, and what is done there.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use confrev_controlplane::{ControlPlane, Output, Program};
+use serde_json::{Value, json};
+
+use crate::helm::{Setting, chart, flags, helm};
+
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+pub(crate) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
+/// The kinds of which an object, left behind, would change or refuse what users write.
+const IN_THE_WAY: [&str; 4] = [
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+];
+
+/// A cluster in which nothing is installed, for one test at a time: the chart's cluster-wide names are fixed.
+pub(crate) struct Bare {
+    pub(crate) cluster: &'static ControlPlane,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Bare {
+    pub(crate) fn new() -> Self {
+        static CLUSTER: OnceLock<ControlPlane> = OnceLock::new();
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let cluster =
+            CLUSTER.get_or_init(|| ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}")));
+        let bare = Self { cluster, _turn: turn };
+        bare.clear();
+        bare
+    }
+
+    /// The release, and confrev beside it, which serves it.
+    pub(crate) fn running(&self) -> (Program, Vec<Setting<'static>>) {
+        self.running_with(&[], &[])
+    }
+
+    /// The same with more settings of the chart, and the options that these give a pod.
+    pub(crate) fn running_with(
+        &self,
+        settings: &[Setting<'static>],
+        options: &[&str],
+    ) -> (Program, Vec<Setting<'static>>) {
+        self.install(settings);
+        let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
+        let mut program = Program::new(self.cluster, binary).options(options);
+        let mut outside = settings.to_vec();
+        outside.extend([("webhookUrl", json!(program.webhook_url())), ("replicas", json!(0))]);
+        self.release("upgrade", &outside).ok();
+        program.start();
+        (program, outside)
+    }
+
+    /// The namespace, held to the strictest Pod Security level, and the release in it.
+    pub(crate) fn install(&self, settings: &[Setting<'_>]) {
+        self.cluster.kubectl(&["create", "namespace", "confrev"]).run().ok();
+        let level = "pod-security.kubernetes.io/enforce=restricted";
+        self.cluster.kubectl(&["label", "namespace", "confrev", level]).run().ok();
+        self.release("install", settings).ok();
+    }
+
+    pub(crate) fn release(&self, verb: &str, settings: &[Setting<'_>]) -> Output {
+        let (chart, flags) = (chart(), flags(settings));
+        let mut arguments =
+            vec![verb, "config", &chart, "--namespace", "confrev", "--wait", "--timeout", "60s"];
+        arguments.extend(flags.iter().map(String::as_str));
+        helm(&arguments, Some(self.cluster.kubeconfig()))
+    }
+
+    pub(crate) fn uninstall(&self) -> Output {
+        let arguments = ["uninstall", "config", "--namespace", "confrev", "--wait", "--timeout", "60s"];
+        helm(&arguments, Some(self.cluster.kubeconfig()))
+    }
+
+    /// Whatever a failed test has left.
+    fn clear(&self) {
+        let namespace = self.cluster.kubectl(&["get", "namespace", "confrev"]).run();
+        if namespace.status.success() {
+            let _ = self.uninstall();
+            self.cluster.kubectl(&["delete", "namespace", "confrev"]).run().ok();
+        }
+    }
+
+    /// Objects of confrev's that are in everybody's way.
+    pub(crate) fn in_the_way(&self) -> Vec<String> {
+        let kinds = IN_THE_WAY.join(",");
+        let found = self.cluster.kubectl(&["get", &kinds, "--output=name"]).run().ok();
+        found.lines().filter(|name| name.contains("confrev")).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn webhooks(&self) -> Vec<Value> {
+        let get = ["get", "mutatingwebhookconfigurations", "confrev", "--output=json"];
+        let object: Value = serde_json::from_str(&self.cluster.kubectl(&get).run().ok()).unwrap();
+        object["webhooks"].as_array().unwrap().clone()
+    }
+}
+
+/// An opted-in Deployment and its ConfigMap.
+pub(crate) fn web(image: &str, text: &str) -> Value {
+    let labels = json!({"app": "web"});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo"}, "data": {"text": text}},
+        {
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "labels": {"confrev.dev/enabled": "true"}},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [{
+                    "name": "app", "image": image, "envFrom": [{"configMapRef": {"name": "demo"}}],
+                }]}},
+            },
+        },
+    ]})
+}
+
+pub(crate) fn apply(bare: &Bare, namespace: &str, object: &Value) -> Output {
+    bare.cluster.kubectl(&["apply", "--namespace", namespace, "--filename", "-"]).stdin(object).run()
+}
+
+/// The name of the ConfigMap that the Deployment reads.
+pub(crate) fn reads(bare: &Bare, namespace: &str) -> String {
+    let web = bare.cluster.get("deployment", namespace, "web").expect("there is the Deployment");
+    let name = &web["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
+    name.as_str().unwrap_or_default().to_owned()
+}

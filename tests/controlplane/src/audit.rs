@@ -1,0 +1,71 @@
+//! What a program asked of the API server, from the API server's own audit log.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::cluster::ControlPlane;
+
+/// The audit log and its policy, in the state folder.
+pub(crate) const LOG: &str = "audit.log";
+pub(crate) const POLICY: &str = "audit-policy.json";
+
+/// Only confrev's own requests, and of those no bodies: there are Secrets among them.
+pub(crate) fn policy() -> Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts:confrev"]},
+            {"level": "None"},
+        ],
+    })
+}
+
+/// One request of a ServiceAccount in the namespace `confrev`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Such as `patch`.
+    pub verb: String,
+    /// The API group; empty for the core one.
+    pub group: String,
+    /// Such as `configmaps`.
+    pub resource: String,
+    /// Empty where the request names no namespace.
+    pub namespace: String,
+    /// Empty where the request names no object.
+    pub name: String,
+    /// The path and query.
+    pub uri: String,
+    /// Whether the API server's authorizer let it pass.
+    pub allowed: bool,
+}
+
+impl ControlPlane {
+    /// What ServiceAccounts of the namespace `confrev` have asked for resources until now, oldest first. A watch is
+    /// entered when it begins, and once more at its end.
+    ///
+    /// # Panics
+    /// On a cluster of the user's own, whose audit log is not at hand.
+    pub fn requests_of_confrev(&self) -> Vec<Request> {
+        let log = self.state_dir().join(LOG);
+        let text = fs::read_to_string(&log).unwrap_or_else(|e| panic!("no audit log {}: {e}", log.display()));
+        // The last line may be half written.
+        text.lines().filter_map(|line| read(&serde_json::from_str(line).ok()?)).collect()
+    }
+}
+
+fn read(event: &Value) -> Option<Request> {
+    let object = &event["objectRef"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Some(Request {
+        verb: text(&event["verb"]),
+        group: text(&object["apiGroup"]),
+        resource: Some(text(&object["resource"])).filter(|resource| !resource.is_empty())?,
+        namespace: text(&object["namespace"]),
+        name: text(&object["name"]),
+        uri: text(&event["requestURI"]),
+        allowed: event["annotations"]["authorization.k8s.io/decision"] == "allow",
+    })
+}
