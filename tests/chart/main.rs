@@ -8,6 +8,7 @@
 )]
 
 mod bare;
+mod guard;
 mod helm;
 mod lifecycle;
 mod manifests;
