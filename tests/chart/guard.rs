@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::bare::{Bare, LIMIT};
 
 /// Who tries, in the order of the table's columns.
-const USERS: [&str; 5] = ["an administrator", "an editor", "confrev", "the collector", "the namespace controller"];
+const USERS: [&str; 5] =
+    ["an administrator", "an editor", "confrev", "the collector", "the namespace controller"];
 
 /// How an attempt ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,4 +26,5 @@ mod revisions;
 mod snapshots;
 mod story;
 mod together;
+mod trust;
 mod undo;

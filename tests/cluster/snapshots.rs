@@ -11,14 +11,20 @@ use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect, snapshot_of};
 
-/// What `confrev digest` says that the snapshot will be called.
-fn wanted_name(manifest: &Value) -> String {
+/// What `confrev digest` says of a ConfigMap: its name, its digest, and what the snapshot will be called.
+pub(crate) fn digest_line(manifest: &Value) -> [String; 3] {
     let mut command = Command::new(env!("CARGO_BIN_EXE_confrev"));
     command.args(["digest", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(manifest.to_string().as_bytes()).unwrap();
     let output = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
-    output.split_whitespace().last().expect("a line for the ConfigMap").to_owned()
+    let words: Vec<_> = output.split_whitespace().map(str::to_owned).collect();
+    words.try_into().expect("three words for the ConfigMap")
+}
+
+fn wanted_name(manifest: &Value) -> String {
+    let [.., name] = digest_line(manifest);
+    name
 }
 
 #[test]

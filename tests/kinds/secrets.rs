@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
@@ -147,4 +148,53 @@ fn secrets_stay_as_written_where_nobody_asks_and_where_their_type_is_never_snaps
 fn volume(world: &World, web: &Load, index: usize) -> String {
     let live = web.live(world);
     text(&live["spec"]["template"]["spec"]["volumes"][index]["secret"]["secretName"])
+}
+
+/// Somebody who may look at everything but Secrets: the role `view`, and RBAC that goes with it.
+#[test]
+fn who_may_not_read_secrets_finds_no_value_of_one_in_anything_that_confrev_writes() {
+    let _confrev = running();
+    let world = World::new("secrets-view");
+    let binding = ["create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer"];
+    world.kubectl(&binding).ok();
+    let kubeconfig = world.cluster.kubeconfig_for_user("viewer", &[]).expect("the tests' own cluster");
+    let viewer = world.cluster.api_as(&kubeconfig);
+    let web = every_form().annotation("secrets", "true").annotation("missing", "warn");
+    roll(&world, &web);
+    wait_for("the rights to count", LIMIT, || {
+        let (code, answer) = viewer.get(&format!("/api/v1/namespaces/{}/configmaps", world.name()));
+        if code == 200 { Ok(()) } else { Err(answer) }
+    });
+
+    let [older, newer] = VALUES.map(|value| base64::prelude::BASE64_STANDARD.encode(value));
+    let [core, apps] = ["/api/v1", "/apis/apps/v1"].map(|root| format!("{root}/namespaces/{}", world.name()));
+    let mut seen = 0;
+    for path in [
+        format!("{core}/configmaps"),
+        format!("{core}/pods"),
+        format!("{core}/events"),
+        format!("{apps}/deployments"),
+        format!("{apps}/replicasets"),
+        format!("{apps}/controllerrevisions"),
+    ] {
+        let (code, list) = viewer.get(&path);
+        assert_eq!(code, 200, "{path}: {list}");
+        let text = list.to_string();
+        seen += usize::from(text.contains("keys-"));
+        for value in VALUES.iter().copied().chain([older.as_str(), newer.as_str()]) {
+            assert!(!text.contains(value), "{path} has a value of a Secret");
+        }
+    }
+    assert!(seen > 1, "the snapshots' names were there to be seen");
+    for name in [String::new(), text(&snapshots(&world)[0]["metadata"]["name"])] {
+        let (code, answer) = viewer.get(&format!("{core}/secrets/{name}"));
+        assert_eq!(code, 403, "{answer}");
+    }
+    // What is missing is told by name only, and only to who changes the workload.
+    let denied = every_form().annotation("secrets", "true").annotation("missing", "deny");
+    world.delete("secret", "release");
+    let told = denied.apply(&world).stderr + &logs();
+    for value in VALUES {
+        assert!(!told.contains(value), "a value of a Secret is in an answer or in the log");
+    }
 }
