@@ -91,8 +91,8 @@ impl Kind {
         format!("/api/v1/namespaces/{namespace}/{plural}")
     }
 
-    /// With confrev's labels, and content.
-    fn snapshot(self, name: &str) -> Value {
+    /// With confrev's labels, and content that is good for either kind.
+    fn snapshot(name: &str) -> Value {
         json!({
             "metadata": {
                 "name": name,
@@ -137,7 +137,7 @@ impl Trial {
         // The API server takes up a policy a moment after it is stored.
         let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(&namespace));
         wait_for("the guard to be in force", LIMIT, || {
-            let (code, answer) = users[1].post(&collection, &Kind::ConfigMap.snapshot("trial"));
+            let (code, answer) = users[1].post(&collection, &Kind::snapshot("trial"));
             if is_guard(code, &answer) { Ok(()) } else { Err(answer) }
         });
         Self { bare, namespace, users }
@@ -210,13 +210,13 @@ fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field()
         };
         // An owner that is there, or the collector would come.
         let owner = create(&json!({"metadata": {"name": "user"}}));
-        let mut bound = kind.snapshot("demo-bound");
+        let mut bound = Kind::snapshot("demo-bound");
         let kind_name = format!("{kind:?}");
         bound["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "v1", "kind": kind_name, "name": "user", "uid": owner["metadata"]["uid"],
         }]);
         let bound = create(&bound);
-        create(&kind.snapshot("demo-free"));
+        create(&Kind::snapshot("demo-free"));
 
         let [one, other] = ["demo-bound", "demo-free"].map(|name| format!("{path}/{name}?dryRun=All"));
         for Row { change, ends } in changes(kind) {
@@ -255,7 +255,7 @@ fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_bec
     for kind in [Kind::ConfigMap, Kind::Secret] {
         let path = kind.path(&trial.namespace);
         let collection = format!("{path}?dryRun=All");
-        let snapshot = kind.snapshot("demo-4a");
+        let snapshot = Kind::snapshot("demo-4a");
         trial.tried("create", "ygyrr", |api| api.post(&collection, &snapshot));
         let mut mutable = snapshot.clone();
         mutable["immutable"] = json!(false);
@@ -285,7 +285,7 @@ fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_bec
     kubectl(&["create", "rolebinding", "restore", "--role=restore", "--user=ed", "-n", &trial.namespace]);
     let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(&trial.namespace));
     wait_for("the leave to count", LIMIT, || {
-        let (code, answer) = trial.users[1].post(&collection, &Kind::ConfigMap.snapshot("demo-4a"));
+        let (code, answer) = trial.users[1].post(&collection, &Kind::snapshot("demo-4a"));
         if code == 201 { Ok(()) } else { Err(answer) }
     });
     trial.done();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use confrev_controlplane::{Api, holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::manifests::{Kind, Workload, config_map};
+use crate::manifests::{Workload, config_map};
 use crate::shared::running;
 use crate::snapshots::digest_line;
 use crate::world::{LIMIT, World, each_kind, expect};
