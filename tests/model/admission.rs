@@ -1,0 +1,197 @@
+//! A write as the API server does it: what the webhooks select goes through the real admission, then it is stored.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use confrev::{
+    admission::{Context, router},
+    names::{self, WORKLOAD_ANNOTATIONS},
+};
+use futures::FutureExt as _;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::{
+    api::Memory,
+    ghost::Pins,
+    manifest::stated,
+    model::{Effect, Intent, Model, Refusal},
+    store::{Key, Kind, annotation, drop_empty_maps, is_snapshot, label},
+};
+
+/// How a writer makes the object that it wants of the one that is there.
+pub(crate) type Edit<'e> = &'e dyn Fn(Option<&Value>) -> Result<Value, Refusal>;
+
+/// How often the API server does a patch over, where the object changed meanwhile.
+const TRIES: usize = 5;
+
+impl Model {
+    /// A write by whomever.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        key: &Key,
+        intent: Intent,
+        edit: Edit<'_>,
+    ) -> Result<Arc<Value>, Refusal> {
+        for _ in 0..TRIES {
+            let old = self.get(key);
+            let wanted = edit(old.as_deref())?;
+            if let Some(old) = &old
+                && **old == wanted
+            {
+                return Ok(Arc::clone(old));
+            }
+            let mut pins = None;
+            let mut admitted = match key.kind {
+                Kind::Deployment | Kind::Rollout => {
+                    let (admitted, admission) = self.admit_workload(key, &wanted, old.as_deref(), intent)?;
+                    pins = admission;
+                    admitted
+                }
+                Kind::ConfigMap if !is_snapshot(&wanted) => {
+                    self.admit_source(key, &wanted, old.as_deref(), intent);
+                    wanted
+                }
+                _ => wanted,
+            };
+            drop_empty_maps(&mut admitted);
+            if intent.effect == Effect::Dry {
+                return Ok(Arc::new(admitted));
+            }
+            if self.is_still(key, old.clone()) {
+                let stored = self.commit(key, admitted);
+                if let Some(pins) = pins {
+                    self.admission_was_stored(key, &stored, old.as_deref(), intent, pins);
+                }
+                return Ok(stored);
+            }
+        }
+        Err(Refusal::Conflict)
+    }
+
+    /// Whether the object is still that version.
+    fn is_still(&self, key: &Key, version: Option<Arc<Value>>) -> bool {
+        match (self.get(key), version) {
+            (Some(live), Some(version)) => Arc::ptr_eq(&live, &version),
+            (live, version) => live.is_none() && version.is_none(),
+        }
+    }
+
+    fn admit_workload(
+        self: &Arc<Self>,
+        key: &Key,
+        wanted: &Value,
+        old: Option<&Value>,
+        intent: Intent,
+    ) -> Result<(Value, Option<Pins>), Refusal> {
+        if !selects(self.store().namespace_enabled(&key.namespace), wanted, old) {
+            if old.is_none_or(|old| stated(&old["spec"]["template"]) != stated(&wanted["spec"]["template"])) {
+                self.ghost().unseen.insert(key.clone());
+            }
+            return Ok((wanted.clone(), None));
+        }
+        if !self.settings().webhook {
+            return Err(Refusal::Denied(500, "failed calling webhook".to_owned()));
+        }
+        let old_version = self.get(key);
+        let mark = self.ghost().mark();
+        let answer = self.review("/mutate/workloads", key, wanted, old, intent.effect == Effect::Dry);
+        if answer["allowed"] != true {
+            let code = u16::try_from(answer["status"]["code"].as_u64().unwrap()).unwrap();
+            let message = answer["status"]["message"].as_str().unwrap().to_owned();
+            if !self.settings().disturbed {
+                self.broken("contained", format!("{key} was refused: {message}"));
+            }
+            return Err(Refusal::Denied(code, message));
+        }
+        let mut admitted = wanted.clone();
+        if let Some(patch) = answer["patch"].as_str() {
+            let patch = BASE64_STANDARD.decode(patch).unwrap();
+            let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+            json_patch::patch(&mut admitted, &patch).unwrap();
+        }
+        // What changed under its admission is admitted once more before it is stored.
+        let judged = intent.effect != Effect::Dry && self.is_still(key, old_version);
+        let pins = judged.then(|| self.check_admitted(key, wanted, &admitted, old, (intent, &mark)));
+        Ok((admitted, pins))
+    }
+
+    fn admit_source(self: &Arc<Self>, key: &Key, wanted: &Value, old: Option<&Value>, intent: Intent) {
+        let changed = old.is_none_or(|old| {
+            wanted["data"] != old["data"]
+                || label(wanted, names::ENABLED) != label(old, names::ENABLED)
+                || annotation(wanted, names::KEEP) != annotation(old, names::KEEP)
+        });
+        if changed && self.settings().webhook {
+            // It is let through whatever the answer.
+            let answer = self.review("/mutate/configmaps", key, wanted, old, intent.effect == Effect::Dry);
+            if answer["allowed"] != true || !answer["patch"].is_null() {
+                self.broken("contained", format!("{key} was refused or changed: {answer}"));
+            }
+        }
+    }
+
+    /// Asks confrev, by way of its HTTP routes.
+    fn review(
+        self: &Arc<Self>,
+        path: &str,
+        key: &Key,
+        wanted: &Value,
+        old: Option<&Value>,
+        dry: bool,
+    ) -> Value {
+        let resource = match key.kind {
+            Kind::Rollout => json!({"group": "argoproj.io", "version": "v1alpha1", "resource": "rollouts"}),
+            Kind::Deployment => json!({"group": "apps", "version": "v1", "resource": "deployments"}),
+            _ => json!({"group": "", "version": "v1", "resource": "configmaps"}),
+        };
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u",
+                "resource": resource,
+                "name": key.name,
+                "namespace": key.namespace,
+                "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
+                "object": wanted,
+                "oldObject": old,
+                "dryRun": dry,
+            },
+        });
+        let context = Context {
+            api: Memory(Arc::clone(self)),
+            kinds: Arc::clone(&self.kinds),
+            secrets: false,
+            shared: self.serving(),
+            metrics: self.metrics.clone(),
+        };
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(Body::from(review.to_string()))
+            .unwrap();
+        let answer = async {
+            let response = router(context).oneshot(request).await.unwrap();
+            response.into_body().collect().await.unwrap().to_bytes()
+        };
+        let body = answer.now_or_never().expect("a review is answered at once");
+        serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
+    }
+}
+
+/// What the manifests' selectors and match conditions send.
+fn selects(namespace_enabled: bool, wanted: &Value, old: Option<&Value>) -> bool {
+    let either = |matches: &dyn Fn(&Value) -> bool| matches(wanted) || old.is_some_and(matches);
+    let selected = either(&|object| match label(object, names::ENABLED) {
+        None => namespace_enabled,
+        Some(value) => value != "false",
+    });
+    let changed = old.is_none_or(|old| {
+        wanted["spec"]["template"] != old["spec"]["template"]
+            || label(wanted, names::ENABLED) != label(old, names::ENABLED)
+            || WORKLOAD_ANNOTATIONS.iter().any(|key| annotation(wanted, key) != annotation(old, key))
+    });
+    selected && changed
+}

@@ -1,0 +1,225 @@
+//! What happens in a sequence.
+
+use proptest::prelude::*;
+
+use crate::{
+    api::Fault,
+    manifest::{CONTENTS, FORMS, SOURCES, WORKLOADS},
+};
+
+/// How a manifest is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    ClientSide,
+    ServerSide,
+    Replace,
+}
+
+/// What changed in a manifest before it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edit {
+    Nothing,
+    Image(u8),
+    Form(u8),
+    Enabled(Option<bool>),
+    Track(Option<bool>),
+    Exclude(bool),
+}
+
+/// One event. Indices are taken modulo what there is, so that every sequence makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A source is created, or its content changed.
+    Content {
+        source: usize,
+        content: u8,
+    },
+    SourceEnabled {
+        source: usize,
+        enabled: Option<bool>,
+    },
+    Keep {
+        source: usize,
+        keep: Option<u8>,
+    },
+    DeleteSource {
+        source: usize,
+    },
+    Apply {
+        workload: usize,
+        how: How,
+        edit: Edit,
+    },
+    /// Back to an older ReplicaSet's template.
+    Undo {
+        workload: usize,
+        nth: usize,
+    },
+    SetImage {
+        workload: usize,
+        image: u8,
+    },
+    /// The references to a source are edited to name one of its snapshots.
+    Pin {
+        workload: usize,
+        source: usize,
+        nth: usize,
+    },
+    /// A person writes `roll`.
+    Roll {
+        workload: usize,
+        value: u8,
+    },
+    /// `kubectl label`.
+    Enable {
+        workload: usize,
+        enabled: Option<bool>,
+    },
+    /// `kubectl annotate`.
+    Track {
+        workload: usize,
+        track: Option<bool>,
+    },
+    Scale {
+        workload: usize,
+        replicas: u8,
+    },
+    DeleteWorkload {
+        workload: usize,
+    },
+    Namespace {
+        namespace: usize,
+        enabled: bool,
+    },
+    /// The namespace goes with all that is in it, and comes back empty.
+    RecreateNamespace {
+        namespace: usize,
+    },
+    /// Somebody else's object takes the name that a snapshot would get.
+    Squat {
+        source: usize,
+        content: u8,
+    },
+    /// A snapshot without owners is deleted by hand.
+    DeleteSnapshot {
+        nth: usize,
+    },
+    /// The controllers of workloads make and prune ReplicaSets.
+    Controllers,
+    /// The garbage collector makes a round.
+    Collect,
+    Deliver {
+        replica: usize,
+        watch: usize,
+        most: usize,
+    },
+    Relist {
+        replica: usize,
+        watch: usize,
+    },
+    /// The leader does what is due.
+    Work {
+        most: usize,
+    },
+    Pass {
+        millis: u32,
+    },
+    /// Everything goes its way for a while.
+    Settle,
+    /// confrev's clocks are set.
+    Step {
+        seconds: i32,
+    },
+    Restart {
+        replica: usize,
+    },
+    Leader {
+        replica: usize,
+    },
+    Webhook {
+        works: bool,
+    },
+    /// A call goes wrong, after so many.
+    Fail {
+        after: u8,
+        fault: Fault,
+    },
+    /// Something happens between two calls, after so many.
+    Meanwhile {
+        after: u8,
+        event: Box<Event>,
+    },
+}
+
+fn some_bool() -> impl Strategy<Value = Option<bool>> {
+    prop_oneof![Just(None), Just(Some(true)), Just(Some(false))]
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        3 => Just(Edit::Nothing),
+        2 => (0..3_u8).prop_map(Edit::Image),
+        2 => (0..FORMS).prop_map(Edit::Form),
+        1 => some_bool().prop_map(Edit::Enabled),
+        1 => some_bool().prop_map(Edit::Track),
+        1 => any::<bool>().prop_map(Edit::Exclude),
+    ]
+}
+
+fn how() -> impl Strategy<Value = How> {
+    prop_oneof![Just(How::ClientSide), Just(How::ServerSide), Just(How::Replace)]
+}
+
+/// What users and the cluster do.
+fn outside() -> impl Strategy<Value = Event> {
+    let source = || prop_oneof![4 => Just(0), 2 => Just(1), 1 => 2..SOURCES.len()];
+    let workload =
+        || prop_oneof![4 => Just(0_usize), 3 => Just(1), 2 => Just(2), 1 => Just(WORKLOADS.len() - 1)];
+    prop_oneof![
+        10 => (source(), 0..CONTENTS).prop_map(|(source, content)| Event::Content { source, content }),
+        1 => (source(), some_bool()).prop_map(|(source, enabled)| Event::SourceEnabled { source, enabled }),
+        1 => (source(), prop::option::of(0..4_u8)).prop_map(|(source, keep)| Event::Keep { source, keep }),
+        1 => source().prop_map(|source| Event::DeleteSource { source }),
+        7 => (workload(), how(), edit()).prop_map(|(workload, how, edit)| Event::Apply { workload, how, edit }),
+        5 => (workload(), 0..3_usize).prop_map(|(workload, nth)| Event::Undo { workload, nth }),
+        3 => (workload(), 0..3_u8).prop_map(|(workload, image)| Event::SetImage { workload, image }),
+        3 => (workload(), source(), 0..4_usize)
+            .prop_map(|(workload, source, nth)| Event::Pin { workload, source, nth }),
+        2 => (workload(), 0..3_u8).prop_map(|(workload, value)| Event::Roll { workload, value }),
+        2 => (workload(), some_bool()).prop_map(|(workload, enabled)| Event::Enable { workload, enabled }),
+        2 => (workload(), some_bool()).prop_map(|(workload, track)| Event::Track { workload, track }),
+        1 => (workload(), 0..3_u8).prop_map(|(workload, replicas)| Event::Scale { workload, replicas }),
+        1 => workload().prop_map(|workload| Event::DeleteWorkload { workload }),
+        2 => (0..2_usize, any::<bool>()).prop_map(|(namespace, enabled)| Event::Namespace { namespace, enabled }),
+        1 => (0..2_usize).prop_map(|namespace| Event::RecreateNamespace { namespace }),
+        1 => (source(), 0..CONTENTS).prop_map(|(source, content)| Event::Squat { source, content }),
+        1 => (0..6_usize).prop_map(|nth| Event::DeleteSnapshot { nth }),
+        4 => Just(Event::Controllers),
+        3 => Just(Event::Collect),
+    ]
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![Just(Fault::Conflict), Just(Fault::Refused), Just(Fault::Lost), Just(Fault::Unanswered)]
+}
+
+/// Any event.
+pub(crate) fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        50 => outside(),
+        14 => Just(Event::Settle),
+        8 => (0..2_usize, 0..9_usize, 1..4_usize)
+            .prop_map(|(replica, watch, most)| Event::Deliver { replica, watch, most }),
+        1 => (0..2_usize, 0..9_usize).prop_map(|(replica, watch)| Event::Relist { replica, watch }),
+        8 => (1..6_usize).prop_map(|most| Event::Work { most }),
+        6 => prop_oneof![0..2000_u32, Just(3_000), Just(11_000), Just(700_000)]
+            .prop_map(|millis| Event::Pass { millis }),
+        1 => prop_oneof![Just(-3600), Just(-20), Just(20), Just(3600)].prop_map(|seconds| Event::Step { seconds }),
+        1 => (0..2_usize).prop_map(|replica| Event::Restart { replica }),
+        1 => (0..2_usize).prop_map(|replica| Event::Leader { replica }),
+        1 => any::<bool>().prop_map(|works| Event::Webhook { works }),
+        3 => (0..6_u8, fault()).prop_map(|(after, fault)| Event::Fail { after, fault }),
+        4 => (0..6_u8, outside())
+            .prop_map(|(after, event)| Event::Meanwhile { after, event: Box::new(event) }),
+    ]
+}

@@ -1,0 +1,242 @@
+//! What an observer who misses nothing remembers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use confrev::names;
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use crate::{
+    manifest::{Manifest, SOURCES, WORKLOADS, source_key},
+    store::{Key, Kind, annotation, label},
+};
+
+/// A known defect: a snapshot is bound a moment after it is resolved to. Where its source goes, or drops it, in that
+/// moment, and the collector acts, its content may be lost.
+const LOSES_WHAT_IS_NOT_BOUND_YET: bool = false;
+/// A known defect: a pin that was made while its source was gone is not rolled where the source comes back as it was seen
+/// before the pin.
+const FORGETS_PINS_OF_MISSING_SOURCES: bool = true;
+
+/// A source at some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SourceState {
+    /// `None`: it does not exist.
+    pub content: Option<Value>,
+    /// It is labelled to be left alone.
+    pub exempt: bool,
+}
+
+/// A reference that a person, or the word `track: "false"`, holds at a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct Pin {
+    /// Whether it is certain which content of the source the admission took into account.
+    pub sure: bool,
+    /// The source was gone then, and which of its contents was seen last is not known here.
+    missing: bool,
+    /// How often the source had changed by then.
+    changes: usize,
+    /// What it held then, or may have.
+    pub contents: Vec<Value>,
+}
+
+/// The pins of a workload, by workload and snapshot.
+pub(crate) type Pins = BTreeMap<(Key, String), Pin>;
+/// How far each source's history had come.
+pub(crate) type Mark = BTreeMap<Key, usize>;
+
+pub(crate) struct Ghost {
+    /// The first promise that was broken.
+    pub broken: Option<String>,
+    pub manifests: Vec<Manifest>,
+    /// What was applied last server-side.
+    pub server_side: Vec<Value>,
+    /// Snapshots that someone deleted by hand.
+    pub lost: BTreeSet<Key>,
+    /// Snapshots that an admission could not bind, or had no reason to: that of a creation, which has no uid yet, and that
+    /// of a source which was deleted before the controller bound them. A known limit: the collector may be faster.
+    pub unguarded: BTreeSet<Key>,
+    /// Workloads that took a template with snapshots where no webhook selected them.
+    pub unseen: BTreeSet<Key>,
+    history: BTreeMap<Key, Vec<SourceState>>,
+    pins: Pins,
+    /// What each snapshot of a template held when that was admitted.
+    frozen: BTreeMap<(String, String), BTreeMap<String, Value>>,
+    /// Changes since which a workload may be rolled once each.
+    causes: BTreeMap<Key, usize>,
+    rolled: BTreeMap<Key, SignedDuration>,
+}
+
+impl Default for Ghost {
+    fn default() -> Self {
+        Self {
+            broken: None,
+            manifests: (0..WORKLOADS.len()).map(Manifest::first).collect(),
+            server_side: vec![Value::Null; WORKLOADS.len()],
+            lost: BTreeSet::new(),
+            unguarded: BTreeSet::new(),
+            unseen: BTreeSet::new(),
+            history: (0..SOURCES.len())
+                .map(|index| (source_key(index), vec![SourceState::default()]))
+                .collect(),
+            pins: BTreeMap::new(),
+            frozen: BTreeMap::new(),
+            causes: BTreeMap::new(),
+            rolled: BTreeMap::new(),
+        }
+    }
+}
+
+impl Ghost {
+    /// An object was stored.
+    pub(crate) fn stored(&mut self, key: &Key, object: &Value) {
+        if key.kind == Kind::Namespace {
+            return self.cause(&key.name);
+        }
+        if key.kind == Kind::ConfigMap {
+            self.lost.remove(key);
+            let exempt = label(object, names::ENABLED) == Some("false");
+            self.push(key, SourceState { content: Some(object["data"].clone()), exempt });
+        }
+    }
+
+    pub(crate) fn deleted(&mut self, key: &Key) {
+        self.push(key, SourceState { content: None, exempt: false });
+        self.pins.retain(|(workload, _), _| workload != key);
+        self.unseen.remove(key);
+    }
+
+    /// The collector took an object.
+    pub(crate) fn collected(&mut self, key: &Key) {
+        if LOSES_WHAT_IS_NOT_BOUND_YET && self.unguarded.contains(key) {
+            self.lost.insert(key.clone());
+        }
+    }
+
+    fn push(&mut self, key: &Key, state: SourceState) {
+        let is_source = SOURCES.contains(&(&key.namespace, &key.name));
+        if key.kind != Kind::ConfigMap || !is_source || self.state(key).as_ref() == Some(&state) {
+            return;
+        }
+        self.history.entry(key.clone()).or_default().push(state);
+        self.cause(&key.namespace.clone());
+    }
+
+    /// Something happened for which the workloads of a namespace may roll.
+    fn cause(&mut self, namespace: &str) {
+        for (own, kind, name) in WORKLOADS {
+            if own == namespace {
+                *self.causes.entry(Key::new(kind, own, name)).or_default() += 1;
+            }
+        }
+    }
+
+    /// Another clock may now say when a workload rolled last.
+    pub(crate) fn clock_was_set(&mut self) {
+        self.rolled.clear();
+    }
+
+    /// A source as it is now.
+    pub(crate) fn state(&self, source: &Key) -> Option<SourceState> {
+        self.history.get(source)?.last().cloned()
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.history.iter().map(|(key, states)| (key.clone(), states.len())).collect()
+    }
+
+    /// What a source was since the mark, at its time included.
+    pub(crate) fn since(&self, mark: &Mark, source: &Key) -> Vec<SourceState> {
+        let from = mark.get(source).map_or(0, |length| length - 1);
+        self.history.get(source).map_or_else(Vec::new, |states| states[from..].to_vec())
+    }
+
+    /// How often a source changed, its label included.
+    fn changes(&self, source: &Key) -> usize {
+        let states = self.history.get(source).map_or(&[][..], Vec::as_slice);
+        states.windows(2).filter(|pair| pair[0] != pair[1]).count()
+    }
+
+    /// A pin from now on.
+    pub(crate) fn pin(&self, source: &Key) -> Pin {
+        // Of a source that is gone, what it held last stays accounted for.
+        let states = self.history.get(source).map_or(&[][..], Vec::as_slice);
+        let contents = states.iter().rev().find_map(|state| state.content.clone()).into_iter().collect();
+        let sure = states.last().is_some_and(|state| state.content.is_some());
+        Pin { sure, missing: !sure, changes: self.changes(source), contents }
+    }
+
+    /// A pin that is made while its source is gone: whatever comes back is new to it.
+    pub(crate) fn pin_of_missing(&self, source: &Key) -> Pin {
+        if FORGETS_PINS_OF_MISSING_SOURCES {
+            return self.pin(source);
+        }
+        Pin { sure: true, missing: false, changes: self.changes(source), contents: Vec::new() }
+    }
+
+    /// Whether the reference is held: `Some(true)` for certain, `Some(false)` where the source has been another
+    /// meanwhile and is again what it was.
+    pub(crate) fn held(&self, workload: &Key, snapshot: &str, source: &Key) -> Option<bool> {
+        let pin = self.pins.get(&(workload.clone(), snapshot.to_owned()))?;
+        if pin.changes == self.changes(source) {
+            return Some(pin.sure);
+        }
+        // What it is held against came back: whether as it was seen or not, is not known here.
+        if pin.missing && self.changes(source) == pin.changes + 1 {
+            return Some(false);
+        }
+        let present = self.state(source).and_then(|state| state.content);
+        present.is_none_or(|present| pin.contents.contains(&present)).then_some(false)
+    }
+
+    /// Whether a person turned the workload to this snapshot.
+    pub(crate) fn is_pinned(&self, workload: &Key, snapshot: &str) -> bool {
+        self.pins.contains_key(&(workload.clone(), snapshot.to_owned()))
+    }
+
+    /// What a snapshot that a template names held when that was admitted.
+    pub(crate) fn frozen(&self, namespace: &str, template: &Value, snapshot: &str) -> Option<&Value> {
+        self.frozen.get(&frozen_key(namespace, template))?.get(snapshot)
+    }
+
+    /// A template was admitted, and its snapshots hold this.
+    pub(crate) fn freeze(&mut self, namespace: &str, template: &Value, contents: BTreeMap<String, Value>) {
+        let entry = self.frozen.entry(frozen_key(namespace, template)).or_default();
+        for (snapshot, content) in contents {
+            entry.entry(snapshot).or_insert(content);
+        }
+    }
+
+    /// A workload was admitted, and is held by these pins from now on.
+    pub(crate) fn admitted(&mut self, key: &Key, pins: Pins) {
+        self.unseen.remove(key);
+        self.pins.retain(|(workload, _), _| workload != key);
+        self.pins.extend(pins);
+    }
+
+    /// Someone else than confrev wrote the workload: confrev's next roll of it may follow at once.
+    pub(crate) fn written(&mut self, key: &Key) {
+        self.rolled.remove(key);
+    }
+
+    /// A poke changed a template: there was a reason, and not twice for the same one.
+    pub(crate) fn rolled(&mut self, key: &Key, elapsed: SignedDuration) -> Result<(), String> {
+        let causes = self.causes.entry(key.clone()).or_default();
+        if *causes == 0 {
+            return Err(format!("{key} was rolled though nothing had changed"));
+        }
+        *causes -= 1;
+        let last = self.rolled.insert(key.clone(), elapsed);
+        match last {
+            Some(last) if elapsed - last < SignedDuration::from_secs(10) => {
+                Err(format!("{key} was rolled twice within {:?}", elapsed - last))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Templates of one namespace with equal `sources` have equal snapshots.
+fn frozen_key(namespace: &str, template: &Value) -> (String, String) {
+    (namespace.to_owned(), annotation(template, names::SOURCES).unwrap_or_default().to_owned())
+}

@@ -1,0 +1,273 @@
+//! One admission, held to `fresh`, `sticks` and `rolls`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use confrev::names;
+use serde_json::Value;
+
+use crate::{
+    ghost::{Mark, Pin, Pins, SourceState},
+    manifest::{Reference, SOURCES, keys_read, references, same, stated},
+    model::{Intent, Model},
+    store::{Key, annotation, is_snapshot, label},
+};
+
+/// One admission, as it is judged.
+struct Case<'c> {
+    model: &'c Model,
+    key: &'c Key,
+    mark: &'c Mark,
+    intent: Intent,
+    track: bool,
+    /// Something came between: only what holds whatever the order is judged.
+    disturbed: bool,
+    excluded: BTreeSet<String>,
+    old: Vec<Reference>,
+    new: Vec<Reference>,
+    entered: Vec<(String, String)>,
+    is_creation: bool,
+}
+
+impl Model {
+    /// Holds an admission to `fresh`, `sticks` and `rolls`. `mark` was taken when it began.
+    pub(crate) fn check_admitted(
+        self: &Arc<Self>,
+        key: &Key,
+        wanted: &Value,
+        admitted: &Value,
+        old: Option<&Value>,
+        (intent, mark): (Intent, &Mark),
+    ) -> Pins {
+        if label(admitted, names::ENABLED) != Some("true") {
+            return Pins::new();
+        }
+        let template = |object: &Value| object["spec"]["template"].clone();
+        let exclude = annotation(wanted, names::EXCLUDE).unwrap_or_default();
+        let mut entered = old.map(|old| stated(&template(old))).unwrap_or_default();
+        entered.extend(stated(&template(wanted)));
+        let case = Case {
+            model: self,
+            key,
+            mark,
+            intent,
+            track: annotation(wanted, names::TRACK) != Some("false"),
+            disturbed: self.settings().disturbed,
+            excluded: exclude.split(',').map(str::to_owned).collect(),
+            old: old.map(|old| references(&template(old))).unwrap_or_default(),
+            new: references(&template(admitted)),
+            entered,
+            is_creation: old.is_none(),
+        };
+        let mut pins = Pins::new();
+        for (before, after) in references(&template(wanted)).iter().zip(&case.new) {
+            match case.judge(before, after) {
+                Ok(Some(pin)) => drop(pins.insert((key.clone(), after.name.clone()), pin)),
+                Ok(None) => {}
+                Err((promise, reason)) => {
+                    let reason = format!("{key}: {} became {}: {reason}", before.name, after.name);
+                    self.broken(promise, reason);
+                }
+            }
+        }
+        pins
+    }
+
+    /// What was admitted was also stored.
+    pub(crate) fn admission_was_stored(
+        &self,
+        key: &Key,
+        stored: &Value,
+        old: Option<&Value>,
+        intent: Intent,
+        pins: Pins,
+    ) {
+        let changed = old.is_some_and(|old| old["spec"]["template"] != stored["spec"]["template"]);
+        let both = [Some(stored), old].map(|object| object.and_then(|object| label(object, names::ENABLED)));
+        let elapsed = self.settings().elapsed;
+        self.ghost().admitted(key, pins);
+        if !intent.poke {
+            self.ghost().written(key);
+        } else if changed && both == [Some("true"); 2] {
+            let rolled = self.ghost().rolled(key, elapsed);
+            if let Err(reason) = rolled {
+                self.broken("rolls", reason);
+            }
+        }
+        if old.is_none() {
+            let snapshots = stated(&stored["spec"]["template"]).into_iter();
+            let keys = snapshots.map(|(_, snapshot)| Key::configmap(&key.namespace, &snapshot));
+            self.ghost().unguarded.extend(keys);
+        }
+        if both[0] == Some("true") {
+            self.freeze(key, &stored["spec"]["template"]);
+        }
+    }
+
+    /// Remembers what the snapshots of a template hold.
+    fn freeze(&self, key: &Key, template: &Value) {
+        let mut contents = BTreeMap::new();
+        for (_, snapshot) in stated(template) {
+            if let Some(object) = self.get(&Key::configmap(&key.namespace, &snapshot)) {
+                contents.insert(snapshot, object["data"].clone());
+            }
+        }
+        self.ghost().freeze(&key.namespace, template, contents);
+    }
+}
+
+type Judgement = Result<Option<Pin>, (&'static str, String)>;
+
+impl Case<'_> {
+    /// A pin from now on; an unsure one, where the source changed under the admission.
+    fn pin(&self, source: &Key) -> Pin {
+        let ghost = self.model.ghost();
+        let states = ghost.since(self.mark, source);
+        let sure = states.windows(2).all(|pair| pair[0].content == pair[1].content);
+        let mut pin = ghost.pin(source);
+        pin.sure &= sure;
+        pin.contents.extend(states.into_iter().filter_map(|state| state.content));
+        pin
+    }
+
+    /// Whether this request turns to what the reference names.
+    fn is_turn(&self, reference: &Reference) -> bool {
+        !self.old.iter().any(|old| old.name == reference.name)
+    }
+
+    fn is_source(&self, name: &str) -> bool {
+        SOURCES.contains(&(&self.key.namespace, name))
+    }
+
+    /// The source of a snapshot's name.
+    fn source_of(&self, name: &str) -> Option<String> {
+        let live = self.model.get(&Key::configmap(&self.key.namespace, name));
+        let live = live.filter(|object| is_snapshot(object));
+        let told = live.and_then(|object| annotation(&object, names::SOURCE_NAME).map(str::to_owned));
+        let entry = || self.entered.iter().find(|(source, snapshot)| snapshot == name && source != name);
+        told.or_else(|| entry().map(|(source, _)| source.clone()))
+    }
+
+    /// Judges one reference, as it was asked for and as it was admitted. Answers with the pin that it is from now on.
+    fn judge(&self, before: &Reference, after: &Reference) -> Judgement {
+        let by_name = self.is_source(&before.name);
+        let Some(source) = by_name.then(|| before.name.clone()).or_else(|| self.source_of(&before.name))
+        else {
+            return Ok(None);
+        };
+        let source_key = Key::configmap(&self.key.namespace, &source);
+        let states = self.model.ghost().since(self.mark, &source_key);
+        let left_alone = self.excluded.contains(&source);
+        if left_alone || states.iter().any(|state| state.exempt) {
+            return self.judge_left_alone(
+                before,
+                after,
+                &source_key,
+                left_alone || states.iter().all(|state| state.exempt),
+            );
+        }
+        if states.iter().any(|state| state.content.is_none()) {
+            // What is held stays held; what was not is at what the source held last.
+            if by_name || before.name != after.name {
+                return Ok(None);
+            }
+            let is_gone = states.iter().all(|state| state.content.is_none());
+            let pin = if is_gone && self.is_turn(before) {
+                self.model.ghost().pin_of_missing(&source_key)
+            } else {
+                self.pin(&source_key)
+            };
+            return Ok(Some(pin));
+        }
+        if by_name {
+            return self.judge_fresh(after, &source, &states).map(|()| None);
+        }
+        self.judge_snapshot(before, after, &source_key, &states)
+    }
+
+    /// A reference to a source that is to be left alone stays as it is asked for.
+    fn judge_left_alone(
+        &self,
+        before: &Reference,
+        after: &Reference,
+        source: &Key,
+        certain: bool,
+    ) -> Judgement {
+        let is_turn = self.is_turn(before);
+        let by_name = self.is_source(&before.name);
+        if certain && (by_name || is_turn) && after.name != before.name && !self.disturbed {
+            return Err(("contained", "it is to stay as written".to_owned()));
+        }
+        // What was named by hand before the workload opted in is a pin, too.
+        let is_own = !self.entered.iter().any(|(_, snapshot)| *snapshot == before.name);
+        let held = !by_name && (is_turn || is_own || self.model.ghost().is_pinned(self.key, &before.name));
+        Ok((held && after.name == before.name).then(|| self.pin(source)))
+    }
+
+    fn judge_snapshot(
+        &self,
+        before: &Reference,
+        after: &Reference,
+        source: &Key,
+        states: &[SourceState],
+    ) -> Judgement {
+        let exists = self.model.get(&Key::configmap(&self.key.namespace, &before.name)).is_some();
+        let stays = || {
+            if before.name == after.name || self.disturbed || !exists {
+                return Ok(Some(self.pin(source)));
+            }
+            Err(("sticks", "an undo, a pin or an untracked reference is to stay".to_owned()))
+        };
+        if self.is_turn(before) {
+            return if self.is_creation && !exists { Ok(None) } else { stays() };
+        }
+        if self.intent.roll {
+            return self.judge_fresh(after, &source.name, states).map(|()| None);
+        }
+        if !self.track {
+            return stays();
+        }
+        let held = self.model.ghost().held(self.key, &before.name, source);
+        match held {
+            Some(true) => stays(),
+            // An undo may turn to a template that reads other keys of the same snapshot: that is a turn, too.
+            None if before.name == after.name && self.reads_other_keys(&before.name, &source.name) => {
+                Ok(Some(self.pin(source)))
+            }
+            Some(false) if before.name == after.name => Ok(Some(self.pin(source))),
+            _ => self.judge_fresh(after, &source.name, states).map(|()| None),
+        }
+    }
+
+    fn reads_other_keys(&self, snapshot: &str, source: &str) -> bool {
+        keys_read(&self.old, &[snapshot, source]) != keys_read(&self.new, &[snapshot, source])
+    }
+
+    /// The reference must read what the source held at some time since the admission began.
+    fn judge_fresh(
+        &self,
+        after: &Reference,
+        source: &str,
+        states: &[SourceState],
+    ) -> Result<(), (&'static str, String)> {
+        if self.is_source(&after.name) {
+            return Err(("fresh", "it was not resolved".to_owned()));
+        }
+        let snapshot = Key::configmap(&self.key.namespace, &after.name);
+        let Some(object) = self.model.get(&snapshot) else {
+            let excused = self.disturbed || self.model.ghost().lost.contains(&snapshot);
+            return if excused { Ok(()) } else { Err(("kept", "there is no such snapshot".to_owned())) };
+        };
+        let keys = keys_read(&self.new, &[source, &after.name]);
+        let fits = states
+            .iter()
+            .flat_map(|state| &state.content)
+            .any(|content| same(content, &object["data"], keys.as_ref()));
+        if fits {
+            return Ok(());
+        }
+        Err(("fresh", format!("it holds {}, the source {states:?}", object["data"])))
+    }
+}

@@ -1,0 +1,25 @@
+//! The promises as an executable model: random sequences of events over an API server in memory, with the real
+//! admission, decision and controller.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "a test ends where something is not as it must be"
+)]
+
+mod admission;
+mod api;
+mod cluster;
+mod event;
+mod ghost;
+mod judge;
+mod manifest;
+mod model;
+mod promises;
+mod replica;
+mod rest;
+mod sequence;
+mod store;
+mod users;

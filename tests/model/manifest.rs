@@ -1,0 +1,196 @@
+//! What users keep in their repository: manifests of workloads and contents of sources, few enough that they recur.
+
+use std::collections::BTreeSet;
+
+use confrev::names;
+use serde_json::{Value, json};
+
+use crate::store::{Key, Kind, annotation, set_meta};
+
+/// A source of the model, by namespace and name.
+pub(crate) const SOURCES: [(&str, &str); 4] = [("a", "s"), ("a", "t"), ("b", "s"), ("b", "t")];
+/// How many of them there are at first; the others are missing until someone creates them.
+pub(crate) const PRESENT: usize = 3;
+/// A workload of the model.
+pub(crate) const WORKLOADS: [(&str, Kind, &str); 4] = [
+    ("a", Kind::Deployment, "d"),
+    ("a", Kind::Rollout, "r"),
+    ("a", Kind::Deployment, "e"),
+    ("b", Kind::Deployment, "d"),
+];
+pub(crate) const NAMESPACES: [&str; 2] = ["a", "b"];
+/// How many forms [`template`] knows.
+pub(crate) const FORMS: u8 = 7;
+/// How many contents [`content`] knows.
+pub(crate) const CONTENTS: u8 = 4;
+/// Where client-side apply notes the manifest that it applied.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+pub(crate) fn source_key(index: usize) -> Key {
+    let (namespace, name) = SOURCES[index];
+    Key::configmap(namespace, name)
+}
+
+pub(crate) fn workload_key(index: usize) -> Key {
+    let (namespace, kind, name) = WORKLOADS[index];
+    Key::new(kind, namespace, name)
+}
+
+/// A source's content. Two keys, so that some contents differ only in what a workload does not read.
+pub(crate) fn content(number: u8) -> Value {
+    json!({"k1": format!("{}", number % 2), "k2": format!("{}", number / 2)})
+}
+
+/// What a user's file says of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub form: u8,
+    pub image: u8,
+    pub enabled: Option<bool>,
+    pub track: Option<bool>,
+    pub exclude: bool,
+}
+
+impl Manifest {
+    /// The first manifest of each workload: three are opted in by their own label.
+    pub(crate) fn first(index: usize) -> Self {
+        let form = [0, 3, 0, 1][index];
+        Self { form, enabled: (index != 2).then_some(true), ..Self::default() }
+    }
+
+    pub(crate) fn to_json(&self, key: &Key) -> Value {
+        let mut object = json!({
+            "apiVersion": key.kind.api_version(),
+            "kind": key.kind.as_str(),
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "spec": {"template": template(self.form, self.image)},
+        });
+        if let Some(enabled) = self.enabled {
+            set_meta(&mut object, "labels", names::ENABLED, Some(bool_text(enabled)));
+        }
+        if let Some(track) = self.track {
+            set_meta(&mut object, "annotations", names::TRACK, Some(bool_text(track)));
+        }
+        if self.exclude {
+            set_meta(&mut object, "annotations", names::EXCLUDE, Some("t"));
+        }
+        object
+    }
+}
+
+pub(crate) fn bool_text(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}
+
+/// A pod template in one of a few forms, which between them have whole and partial uses and two sources.
+fn template(form: u8, image: u8) -> Value {
+    let volume = |name: &str| json!({"name": name, "configMap": {"name": name}});
+    let items = |name: &str, key: &str| json!({"name": name, "configMap": {"name": name, "items": [{"key": key, "path": key}]}});
+    let env = |name: &str, key: &str| json!([{"name": "E", "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}]);
+    let (volumes, env, env_from) = match form {
+        0 => (json!([volume("s")]), json!([]), json!([])),
+        1 => (json!([items("s", "k1")]), json!([]), json!([])),
+        2 => (json!([volume("s")]), json!([]), json!([{"configMapRef": {"name": "t"}}])),
+        3 => (json!([items("s", "k2")]), env("t", "k1"), json!([])),
+        4 => {
+            let sources =
+                json!([{"configMap": {"name": "s"}}, {"configMap": {"name": "t", "optional": true}}]);
+            (json!([{"name": "p", "projected": {"sources": sources}}]), json!([]), json!([]))
+        }
+        5 => (json!([volume("t")]), env("s", "k1"), json!([{"configMapRef": {"name": "s"}}])),
+        _ => (json!([]), json!([]), json!([])),
+    };
+    json!({
+        "metadata": {"labels": {"app": "w"}},
+        "spec": {
+            "containers": [{"name": "c", "image": format!("i:{image}"), "env": env, "envFrom": env_from}],
+            "volumes": volumes,
+        },
+    })
+}
+
+/// A reference of a template, found by a walk of the model's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    /// JSON pointer of the name, from the template.
+    pub at: String,
+    pub name: String,
+    /// `None`: the whole.
+    pub keys: Option<BTreeSet<String>>,
+}
+
+/// Every reference to a ConfigMap: any object that is one by the field it stands in.
+pub(crate) fn references(template: &Value) -> Vec<Reference> {
+    let mut found = Vec::new();
+    walk(template, String::new(), &mut found);
+    found
+}
+
+fn walk(value: &Value, at: String, found: &mut Vec<Reference>) {
+    match value {
+        Value::Object(map) => {
+            for (field, inner) in map {
+                let at = format!("{at}/{field}");
+                if ["configMap", "configMapKeyRef", "configMapRef"].contains(&field.as_str()) {
+                    let name = inner["name"].as_str().unwrap().to_owned();
+                    found.push(Reference { at: at.clone() + "/name", name, keys: keys(inner) });
+                }
+                walk(inner, at, found);
+            }
+        }
+        Value::Array(list) => {
+            for (index, inner) in list.iter().enumerate() {
+                walk(inner, format!("{at}/{index}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn keys(reference: &Value) -> Option<BTreeSet<String>> {
+    if let Some(key) = reference["key"].as_str() {
+        return Some(BTreeSet::from([key.to_owned()]));
+    }
+    let items = reference["items"].as_array()?;
+    Some(items.iter().map(|item| item["key"].as_str().unwrap().to_owned()).collect())
+}
+
+/// The keys that a template reads by any of these names; `None` where it takes the whole.
+pub(crate) fn keys_read(references: &[Reference], of: &[&str]) -> Option<BTreeSet<String>> {
+    let mut all = BTreeSet::new();
+    for reference in references.iter().filter(|reference| of.contains(&reference.name.as_str())) {
+        all.extend(reference.keys.clone()?);
+    }
+    Some(all)
+}
+
+/// Whether two contents read the same, for these keys.
+pub(crate) fn same(left: &Value, right: &Value, keys: Option<&BTreeSet<String>>) -> bool {
+    keys.map_or_else(|| left == right, |keys| keys.iter().all(|key| left[key] == right[key]))
+}
+
+/// The snapshots that a template says it uses, with their sources.
+pub(crate) fn stated(template: &Value) -> Vec<(String, String)> {
+    let Some(text) = annotation(template, names::SOURCES) else { return Vec::new() };
+    let stated: Value = serde_json::from_str(text).unwrap();
+    let entries = stated["configmaps"].as_object().into_iter().flatten();
+    entries.map(|(source, snapshot)| (source.clone(), snapshot.as_str().unwrap().to_owned())).collect()
+}
+
+/// What `kubectl apply` makes of a live object: `base` is what was applied last, `wanted` what is applied now.
+pub(crate) fn merge(base: &Value, wanted: &Value, live: &Value) -> Value {
+    let (Some(wanted_map), Some(live_map)) = (wanted.as_object(), live.as_object()) else {
+        return wanted.clone();
+    };
+    let mut merged = live_map.clone();
+    for field in base.as_object().into_iter().flatten().map(|(field, _)| field) {
+        if !wanted_map.contains_key(field) {
+            merged.remove(field);
+        }
+    }
+    for (field, value) in wanted_map {
+        let live = live_map.get(field).unwrap_or(&Value::Null);
+        merged.insert(field.clone(), merge(&base[field], value, live));
+    }
+    Value::Object(merged)
+}

@@ -1,0 +1,276 @@
+//! The world of one sequence: the store, two replicas of confrev, a clock, and what is to go wrong.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use confrev::{controller::execute, kinds::Kinds, telemetry::Metrics};
+use futures::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Fault, Memory},
+    event::{Event, How},
+    ghost::Ghost,
+    manifest::{Manifest, NAMESPACES, PRESENT, WORKLOADS, content, source_key},
+    replica::Replica,
+    store::{Key, Kind, Store, is_snapshot},
+};
+
+/// Why the API server did not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    NotFound,
+    Conflict,
+    Denied(u16, String),
+}
+
+/// What a request is for, beyond the object that it wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Intent {
+    /// A person asks for the newest content.
+    pub roll: bool,
+    /// confrev's own controller asks.
+    pub poke: bool,
+    pub effect: Effect,
+}
+
+/// Whether a request is to take effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Effect {
+    #[default]
+    Taken,
+    /// It is, and is tried as a dry-run first.
+    Rehearsed,
+    /// Nothing may be written.
+    Dry,
+}
+
+/// What is set from outside, and what time it is.
+pub(crate) struct Settings {
+    /// Time as it passes.
+    pub elapsed: SignedDuration,
+    /// How far the wall clock is from it, by which a replica starts.
+    pub skew: SignedDuration,
+    pub leader: usize,
+    pub webhook: bool,
+    /// Goes wrong after so many calls.
+    pub fault: Option<(u8, Fault)>,
+    /// Happens before a call, after so many.
+    pub meanwhile: Option<(u8, Box<Event>)>,
+    /// Something went wrong or came between since this was last taken.
+    pub disturbed: bool,
+}
+
+/// One world.
+pub(crate) struct Model {
+    store: Mutex<Store>,
+    ghost: Mutex<Ghost>,
+    replicas: Mutex<Vec<Replica>>,
+    settings: Mutex<Settings>,
+    /// The writes that confrev sent.
+    pub writes: AtomicUsize,
+    served: AtomicUsize,
+    /// How far the log was when the cluster's own controllers last found nothing to do.
+    pub idle_at: [AtomicUsize; 2],
+    pub kinds: Arc<Kinds>,
+    pub metrics: Metrics,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Model {
+    /// Two namespaces with sources, and the workloads as their first manifests say.
+    pub(crate) fn start() -> Arc<Self> {
+        let settings = Settings {
+            elapsed: SignedDuration::ZERO,
+            skew: SignedDuration::ZERO,
+            leader: 0,
+            webhook: true,
+            fault: None,
+            meanwhile: None,
+            disturbed: false,
+        };
+        let model = Arc::new(Self {
+            store: Mutex::default(),
+            ghost: Mutex::default(),
+            replicas: Mutex::default(),
+            settings: Mutex::new(settings),
+            writes: AtomicUsize::new(0),
+            served: AtomicUsize::new(0),
+            idle_at: [const { AtomicUsize::new(0) }; 2],
+            kinds: Arc::default(),
+            metrics: Metrics::new(),
+        });
+        for namespace in NAMESPACES {
+            model.commit(&Key::new(Kind::Namespace, "", namespace), json!({"metadata": {}}));
+        }
+        for index in 0..PRESENT {
+            model.commit(&source_key(index), json!({"metadata": {}, "data": content(0)}));
+        }
+        for _ in 0..2 {
+            let replica = Replica::start(&model.kinds, &model.store(), SignedDuration::ZERO);
+            lock(&model.replicas).push(replica);
+        }
+        for index in 0..WORKLOADS.len() {
+            model.apply_manifest(index, How::ClientSide, Manifest::first(index), Intent::default());
+        }
+        model
+    }
+
+    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+        lock(&self.store)
+    }
+
+    pub(crate) fn ghost(&self) -> MutexGuard<'_, Ghost> {
+        lock(&self.ghost)
+    }
+
+    pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
+        lock(&self.settings)
+    }
+
+    pub(crate) fn replicas(&self) -> MutexGuard<'_, Vec<Replica>> {
+        lock(&self.replicas)
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Value>> {
+        self.store().get(key)
+    }
+
+    /// What time the cluster has.
+    pub(crate) fn cluster_time(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1000) + self.settings().elapsed
+    }
+
+    /// What time a replica has.
+    pub(crate) fn now(&self, replica: usize) -> Timestamp {
+        self.cluster_time() + self.replicas()[replica].skew
+    }
+
+    /// Stores an object, whoever wrote it.
+    pub(crate) fn commit(&self, key: &Key, object: Value) -> Arc<Value> {
+        let now = self.cluster_time();
+        let stored = self.store().put(key, object, now);
+        self.ghost().stored(key, &stored);
+        stored
+    }
+
+    pub(crate) fn delete(&self, key: &Key) {
+        self.store().delete(key);
+        self.ghost().deleted(key);
+    }
+
+    /// confrev deletes an object.
+    pub(crate) fn confrev_deletes(&self, key: &Key, object: &Value) {
+        if !is_snapshot(object) {
+            self.broken("no-leak", format!("confrev deleted {key}, which is no snapshot"));
+        }
+        self.delete(key);
+    }
+
+    /// Notes that a promise is broken; the first one counts.
+    pub(crate) fn broken(&self, promise: &str, what: impl Into<String>) {
+        self.ghost().broken.get_or_insert_with(|| format!("{promise}: {}", what.into()));
+    }
+
+    /// Before a call of confrev: what comes between, and what goes wrong.
+    pub(crate) fn before_call(self: &Arc<Self>, what: &str, writes: bool) -> Option<Fault> {
+        if writes {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        let between = {
+            let mut settings = self.settings();
+            match settings.meanwhile.take() {
+                Some((0, event)) => {
+                    settings.disturbed = true;
+                    Some(event)
+                }
+                later => {
+                    settings.meanwhile = later.map(|(after, event)| (after - 1, event));
+                    None
+                }
+            }
+        };
+        if let Some(event) = between {
+            crate::trace!("  before {what}:");
+            self.perform(&event);
+        }
+        let mut settings = self.settings();
+        let fault = match settings.fault.take() {
+            Some((0, fault)) => {
+                settings.disturbed = true;
+                Some(fault)
+            }
+            later => {
+                settings.fault = later.map(|(after, fault)| (after - 1, fault));
+                None
+            }
+        };
+        crate::trace!("  {what}{}", fault.map_or(String::new(), |fault| format!(": {fault:?}")));
+        fault
+    }
+
+    /// Does `act` unless nothing has happened since it last had no effect. Answers whether it had one.
+    pub(crate) fn unless_idle(&self, of: usize, act: impl FnOnce()) -> bool {
+        let before = self.store().log.len();
+        if self.idle_at[of].load(Ordering::Relaxed) == before {
+            return false;
+        }
+        act();
+        let after = self.store().log.len();
+        if before == after {
+            self.idle_at[of].store(after, Ordering::Relaxed);
+        }
+        before != after
+    }
+
+    /// Lets the leader do up to `most` actions that are due. Answers whether there was any.
+    pub(crate) fn work(self: &Arc<Self>, most: usize) -> bool {
+        let mut any = false;
+        for _ in 0..most {
+            let leader = self.settings().leader;
+            let now = self.now(leader);
+            let shared = self.replicas()[leader].shared.clone();
+            let next = shared.lock().next_action(now);
+            let Some((task, action)) = next else { break };
+            any = true;
+            let outcome = execute(&Memory(Arc::clone(self)), action, now).now_or_never();
+            let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
+            shared.lock().finish(&task, outcome, self.now(leader));
+        }
+        any
+    }
+
+    /// The replica that the next review goes to: they take turns.
+    pub(crate) fn serving(&self) -> confrev::controller::Shared {
+        let replicas = self.replicas();
+        let turn = self.served.fetch_add(1, Ordering::Relaxed);
+        replicas[turn % replicas.len()].shared.clone()
+    }
+
+    pub(crate) fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells what happens, where `CONFREV_MODEL_TRACE` is set.
+#[macro_export]
+macro_rules! trace {
+    ($($text:tt)*) => {
+        if $crate::model::traces() {
+            eprintln!($($text)*);
+        }
+    };
+}
+
+/// Whether `CONFREV_MODEL_TRACE` is set.
+pub(crate) fn traces() -> bool {
+    static TRACES: std::sync::LazyLock<bool> =
+        std::sync::LazyLock::new(|| std::env::var_os("CONFREV_MODEL_TRACE").is_some());
+    *TRACES
+}

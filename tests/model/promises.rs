@@ -1,0 +1,250 @@
+//! What holds once nothing is left to do.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use confrev::names;
+use serde_json::Value;
+
+use crate::{
+    event::How,
+    manifest::{SOURCES, WORKLOADS, keys_read, references, same, stated, workload_key},
+    model::{Intent, Model},
+    store::{Key, Kind, annotation, is_snapshot, label, owners},
+};
+
+impl Model {
+    /// Checks every promise at rest.
+    pub(crate) fn check_at_rest(self: &Arc<Self>) {
+        self.check_always();
+        for index in 0..WORKLOADS.len() {
+            let key = workload_key(index);
+            if let Some(live) = self.get(&key) {
+                self.check_workload(&key, &live);
+            }
+        }
+        self.check_owners();
+    }
+
+    /// `frozen` and `kept`: what each revision refers to is there, and holds what it held.
+    pub(crate) fn check_always(&self) {
+        let users: Vec<_> = self.users();
+        for (user, template) in users {
+            let named = stated(&template);
+            for reference in references(&template) {
+                let key = Key::configmap(&user.namespace, &reference.name);
+                if SOURCES.contains(&(&user.namespace, &reference.name)) {
+                    continue;
+                }
+                let entered = named.iter().any(|(_, snapshot)| *snapshot == reference.name);
+                // What was not there at admission, or never admitted, is not confrev's word.
+                if !entered && !self.ghost().is_pinned(&user, &reference.name) {
+                    continue;
+                }
+                match self.get(&key) {
+                    None if self.ghost().lost.contains(&key) => {}
+                    None => self.broken(
+                        "kept",
+                        format!("{user} refers to {key}, which is gone (entered: {entered})"),
+                    ),
+                    Some(object) => {
+                        let frozen =
+                            self.ghost().frozen(&user.namespace, &template, &reference.name).cloned();
+                        if frozen.is_some_and(|frozen| frozen != object["data"]) {
+                            self.broken(
+                                "frozen",
+                                format!("{user} reads another {key} than it was born with"),
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opted-in workloads and all revisions, with their templates.
+    fn users(&self) -> Vec<(Key, Value)> {
+        let store = self.store();
+        let users = store.iter().filter(|(key, object)| match key.kind {
+            Kind::Deployment | Kind::Rollout => label(object, names::ENABLED) == Some("true"),
+            Kind::ReplicaSet => label(object, names::REVISION).is_some(),
+            _ => false,
+        });
+        users.map(|(key, object)| (key.clone(), object["spec"]["template"].clone())).collect()
+    }
+
+    fn check_workload(&self, key: &Key, live: &Value) {
+        let by_namespace = self.store().namespace_enabled(&key.namespace);
+        let given =
+            annotation(live, names::ENABLED_BY).is_some() && live["metadata"]["managedFields"].is_null();
+        let wanted = match label(live, names::ENABLED) {
+            Some("true") if !given => true,
+            Some("true") | None => by_namespace,
+            _ => false,
+        };
+        if wanted != (label(live, names::ENABLED) == Some("true")) {
+            return self.broken(
+                "contained",
+                format!("{key} is {} opted in at rest", if wanted { "not" } else { "still" }),
+            );
+        }
+        let template = &live["spec"]["template"];
+        if wanted {
+            return self.check_rolled(key, live, template);
+        }
+        let marked = annotation(live, names::SEEN).is_some()
+            || annotation(live, names::ENABLED_BY).is_some()
+            || !stated(template).is_empty()
+            || template["metadata"]["labels"].get(names::REVISION).is_some();
+        if marked && !self.ghost().unseen.contains(key) {
+            self.broken("contained", format!("{key} is not opted in, and marks are left on it"));
+        }
+    }
+
+    /// `rolls` and `sticks`: every reference reads its source's present content, or is held.
+    fn check_rolled(&self, key: &Key, live: &Value, template: &Value) {
+        let exclude = annotation(live, names::EXCLUDE).unwrap_or_default();
+        let tracks = annotation(live, names::TRACK) != Some("false");
+        let all = references(template);
+        let entered = stated(template);
+        for reference in &all {
+            let own = entered.iter().find(|(_, snapshot)| *snapshot == reference.name);
+            let told = self.get(&Key::configmap(&key.namespace, &reference.name));
+            let told = told.and_then(|object| annotation(&object, names::SOURCE_NAME).map(str::to_owned));
+            let by_name = SOURCES.contains(&(&key.namespace, &reference.name));
+            let Some(source) = by_name
+                .then(|| reference.name.clone())
+                .or(told)
+                .or_else(|| own.map(|(source, _)| source.clone()))
+            else {
+                continue;
+            };
+            let source_key = Key::configmap(&key.namespace, &source);
+            let Some(state) = self.ghost().state(&source_key) else { continue };
+            let Some(content) =
+                state.content.filter(|_| tracks && !exclude.split(',').any(|name| name == source))
+            else {
+                continue;
+            };
+            let held = self.ghost().held(key, &reference.name, &source_key).is_some();
+            if state.exempt {
+                if own.is_some() && !self.ghost().is_pinned(key, &reference.name) {
+                    self.broken(
+                        "rolls",
+                        format!("{key} still uses {}, and {source} is to be left alone", reference.name),
+                    );
+                }
+                continue;
+            }
+            let keys = keys_read(&all, &[&source, &reference.name]);
+            let snapshot = self.get(&Key::configmap(&key.namespace, &reference.name));
+            let fresh =
+                !by_name && snapshot.is_some_and(|object| same(&object["data"], &content, keys.as_ref()));
+            let lost = self.ghost().lost.contains(&Key::configmap(&key.namespace, &reference.name));
+            if !held && !fresh && !lost {
+                let reason = format!("{key} is at {}, and {source} holds {content}", reference.name);
+                self.broken("rolls", reason);
+            }
+        }
+    }
+
+    /// `kept` and `no-leak`: every user of a snapshot owns it, and nothing else but its source does.
+    fn check_owners(&self) {
+        // Who must own a snapshot, and who may: what names one that was missing at admission is not entered.
+        let mut users: BTreeMap<Key, (BTreeSet<String>, BTreeSet<String>)> = BTreeMap::new();
+        for (user, template) in self.users() {
+            let uid = self.get(&user).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+            let entered = stated(&template);
+            for reference in references(&template) {
+                let snapshot = Key::configmap(&user.namespace, &reference.name);
+                let uses = users.entry(snapshot).or_default();
+                uses.1.insert(uid.clone());
+                if entered.iter().any(|(_, snapshot)| *snapshot == reference.name) {
+                    uses.0.insert(uid.clone());
+                }
+            }
+        }
+        let snapshots: Vec<_> = {
+            let store = self.store();
+            let all = store.of_kind(Kind::ConfigMap).filter(|(_, object)| is_snapshot(object));
+            all.map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
+        };
+        let mut idle: BTreeMap<Key, usize> = BTreeMap::new();
+        for (key, object) in snapshots {
+            let source = Key::configmap(&key.namespace, annotation(&object, names::SOURCE_NAME).unwrap());
+            let source_uid =
+                self.get(&source).map(|source| source["metadata"]["uid"].as_str().unwrap().to_owned());
+            let (wanted, allowed) = users.remove(&key).unwrap_or_default();
+            let mut present: BTreeSet<_> = owners(&object).into_iter().collect();
+            if let Some(uid) = source_uid
+                && present.remove(&uid)
+            {
+                *idle.entry(source.clone()).or_default() += 1;
+            } else if allowed.is_empty() {
+                self.broken("no-leak", format!("nothing wants {key}, and it is still there"));
+            }
+            if !(wanted.is_subset(&present) && present.is_subset(&allowed)) {
+                let promise = if wanted.is_subset(&present) { "no-leak" } else { "kept" };
+                self.broken(promise, format!("{key} is owned by {present:?}, and used by {wanted:?}"));
+            }
+        }
+        for (source, count) in idle {
+            let object = self.get(&source).unwrap();
+            let keep = annotation(&object, names::KEEP).map_or(1, |keep| keep.parse().unwrap());
+            if count > keep {
+                self.broken("no-leak", format!("{source} keeps {count} snapshots, not {keep}"));
+            }
+        }
+    }
+
+    /// `quiet`: what is done again changes nothing, and confrev sends no write.
+    pub(crate) fn check_quiet(self: &Arc<Self>) {
+        self.apply_all();
+        self.rest();
+        self.check_at_rest();
+        // What someone deleted by hand is made again when it can be, if need be by the next start.
+        if !self.ghost().lost.is_empty() {
+            return;
+        }
+        let (writes, changes) = (self.writes(), self.store().log.len());
+        self.apply_all();
+        for replica in 0..2 {
+            let mut replicas = self.replicas();
+            for watch in 0..replicas[replica].watches() {
+                replicas[replica].relist(watch, &self.store());
+            }
+        }
+        self.rest();
+        self.restart(0);
+        self.rest();
+        {
+            let mut settings = self.settings();
+            settings.leader = 1 - settings.leader;
+        }
+        self.rest();
+        self.restart(1);
+        self.rest();
+        if self.store().log.len() != changes {
+            let store = self.store();
+            let change = &store.log[changes];
+            let what = format!("{} was changed by doing everything again", change.key);
+            crate::trace!("from {:?}\nto {:?}", change.old, change.new);
+            drop(store);
+            self.broken("quiet", what);
+        } else if self.writes() != writes {
+            self.broken("quiet", format!("{} writes without a reason", self.writes() - writes));
+        }
+    }
+
+    fn apply_all(self: &Arc<Self>) {
+        for index in 0..WORKLOADS.len() {
+            if self.get(&workload_key(index)).is_some() {
+                let manifest = self.ghost().manifests[index].clone();
+                let how = if index % 2 == 0 { How::ClientSide } else { How::ServerSide };
+                self.apply_manifest(index, how, manifest, Intent::default());
+            }
+        }
+    }
+}

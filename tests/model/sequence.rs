@@ -1,0 +1,152 @@
+//! Random sequences, each brought to rest, each held to every promise.
+
+use std::{fmt::Write as _, panic::AssertUnwindSafe, time::Instant};
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+};
+
+use crate::{
+    event::{Edit, Event, How, event},
+    model::Model,
+};
+
+/// Sequences in one run of the test.
+const SEQUENCES: u32 = 2000;
+/// Each runs its share, from a seed of its own.
+const THREADS: u8 = 2;
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
+}
+
+/// Runs one sequence. Answers with the promise that it breaks.
+pub(crate) fn run(events: &[Event]) -> Result<(), String> {
+    let model = Model::start();
+    let broken = |model: &Model| model.ghost().broken.take().map_or(Ok(()), Err);
+    for event in events {
+        crate::trace!("{event:?}");
+        model.settings().disturbed = false;
+        model.perform(event);
+        broken(&model).map_err(|reason| format!("{reason} (after {event:?})"))?;
+    }
+    crate::trace!("rest");
+    model.rest();
+    model.check_at_rest();
+    broken(&model).map_err(|reason| format!("{reason} (at rest)"))?;
+    crate::trace!("quiet");
+    model.check_quiet();
+    broken(&model).map_err(|reason| format!("{reason} (after everything was done again)"))
+}
+
+fn seed_bytes(seed: u64, thread: u8) -> [u8; 32] {
+    let mut bytes = [thread; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes
+}
+
+/// Where the time needs a runtime, though nothing here waits.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+#[test]
+fn every_promise_holds_in_any_order_of_events() {
+    let seed = setting("CONFREV_MODEL_SEED").unwrap_or_else(|| {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        time.as_secs() % 1_000_000
+    });
+    let cases = setting("CONFREV_MODEL_SEQUENCES").map_or(SEQUENCES, |count| u32::try_from(count).unwrap());
+    println!("CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases}");
+    let start = Instant::now();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| std::thread::spawn(move || run_many(seed, thread, cases.div_ceil(u32::from(THREADS)))))
+        .collect();
+    let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let mut count = 0;
+    for outcome in outcomes {
+        count += outcome.unwrap_or_else(|reason| {
+            panic!(
+                "{reason}To see it again: CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases} cargo test --test model; \
+                 or put these events into `one_sequence`, and run that with CONFREV_MODEL_TRACE=1."
+            )
+        });
+    }
+    println!("{cases} sequences, {count} events, {:.1} s", start.elapsed().as_secs_f64());
+}
+
+/// Runs one thread's share. Answers with the number of events, or with the shortest sequence found that breaks a promise.
+fn run_many(seed: u64, thread: u8, cases: u32) -> Result<usize, String> {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 3_000, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes(seed, thread));
+    let count = std::cell::Cell::new(0);
+    let outcome =
+        TestRunner::new_with_rng(config, rng).run(&prop::collection::vec(event(), 0..40), |events| {
+            count.set(count.get() + events.len());
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&events)));
+            outcome.unwrap_or_else(|_| Err("a panic".to_owned())).map_err(TestCaseError::fail)
+        });
+    match outcome {
+        Ok(()) => Ok(count.get()),
+        Err(TestError::Fail(reason, events)) => Err(tell(&reason.to_string(), &events)),
+        Err(TestError::Abort(reason)) => Err(reason.to_string()),
+    }
+}
+
+fn tell(reason: &str, events: &[Event]) -> String {
+    let mut text = format!("a promise is broken: {reason}\n");
+    for event in events {
+        writeln!(text, "    {event:?},").unwrap();
+    }
+    text
+}
+
+/// Sequences that are too rare to be left to chance.
+#[test]
+fn every_promise_holds_in_sequences_that_once_broke_one() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let sequences: [(&str, Vec<Event>); 2] = [
+        (
+            "a source that comes back as it was when it went, after an undo in between",
+            vec![
+                Event::Settle,
+                Event::Content { source: 0, content: 3 },
+                Event::Settle,
+                Event::DeleteSource { source: 0 },
+                Event::Settle,
+                Event::Undo { workload: 0, nth: 0 },
+                Event::Settle,
+                Event::Content { source: 0, content: 3 },
+            ],
+        ),
+        (
+            "a source that goes, and the collector with it, before its snapshot is bound to who was created on it",
+            vec![
+                Event::Settle,
+                Event::DeleteWorkload { workload: 3 },
+                Event::Settle,
+                Event::Apply { workload: 3, how: How::Replace, edit: Edit::Nothing },
+                Event::DeleteSource { source: 2 },
+                Event::Collect,
+            ],
+        ),
+    ];
+    for (what, events) in sequences {
+        if let Err(reason) = run(&events) {
+            panic!("{what}: {}", tell(&reason, &events));
+        }
+    }
+}
+
+/// One sequence, to be looked at with `CONFREV_MODEL_TRACE=1`.
+#[test]
+#[ignore = "a place to put the sequence that a failure printed"]
+fn one_sequence() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    run(&[Event::Settle]).unwrap();
+}

@@ -1,0 +1,199 @@
+//! The objects of a small cluster, as its API server stores them, and the log from which watches are fed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use confrev::names;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// What tells objects apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Namespace,
+    ConfigMap,
+    Rollout,
+    Deployment,
+    ReplicaSet,
+}
+
+impl Kind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespace => "Namespace",
+            Self::ConfigMap => "ConfigMap",
+            Self::Rollout => "Rollout",
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+        }
+    }
+
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::Namespace | Self::ConfigMap => "v1",
+            Self::Rollout => "argoproj.io/v1alpha1",
+            Self::Deployment | Self::ReplicaSet => "apps/v1",
+        }
+    }
+}
+
+/// An object's kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub kind: Kind,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub(crate) fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    pub(crate) fn configmap(namespace: &str, name: &str) -> Self {
+        Self::new(Kind::ConfigMap, namespace, name)
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
+    }
+}
+
+/// One change of one object.
+#[derive(Clone)]
+pub(crate) struct Change {
+    pub key: Key,
+    pub old: Option<Arc<Value>>,
+    pub new: Option<Arc<Value>>,
+}
+
+/// All objects.
+#[derive(Default)]
+pub(crate) struct Store {
+    objects: BTreeMap<Key, Arc<Value>>,
+    version: u64,
+    uids: BTreeSet<String>,
+    /// Every change, in order.
+    pub log: Vec<Change>,
+}
+
+impl Store {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Value>> {
+        self.objects.get(key).cloned()
+    }
+
+    /// The objects of a kind, in the order of their names.
+    pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+        self.objects.iter().filter(move |(key, _)| key.kind == kind)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+        self.objects.iter()
+    }
+
+    /// Whether an object of that uid is there.
+    pub(crate) fn has_uid(&self, uid: &str) -> bool {
+        self.uids.contains(uid)
+    }
+
+    /// Stores an object; what changes nothing leaves no trace. The object keeps its uid, and gets a new one where it is new.
+    pub(crate) fn put(&mut self, key: &Key, mut object: Value, now: Timestamp) -> Arc<Value> {
+        let old = self.get(key);
+        let fallback =
+            |field: &str, new: Value| old.as_ref().map_or(new, |old| old["metadata"][field].clone());
+        let uid = fallback("uid", json!(format!("uid-{}", self.version + 1)));
+        let created = fallback("creationTimestamp", json!(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+        object["apiVersion"] = json!(key.kind.api_version());
+        object["kind"] = json!(key.kind.as_str());
+        let metadata = &mut object["metadata"];
+        metadata["name"] = json!(key.name);
+        if key.kind != Kind::Namespace {
+            metadata["namespace"] = json!(key.namespace);
+        }
+        metadata["uid"] = uid;
+        metadata["creationTimestamp"] = created;
+        metadata["resourceVersion"] =
+            old.as_ref().map_or(Value::Null, |old| old["metadata"]["resourceVersion"].clone());
+        drop_empty_maps(&mut object);
+        if let Some(old) = &old
+            && **old == object
+        {
+            return Arc::clone(old);
+        }
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.uids.insert(object["metadata"]["uid"].as_str().unwrap().to_owned());
+        let new = Arc::new(object);
+        self.objects.insert(key.clone(), Arc::clone(&new));
+        self.log.push(Change { key: key.clone(), old, new: Some(Arc::clone(&new)) });
+        new
+    }
+
+    pub(crate) fn delete(&mut self, key: &Key) {
+        if let Some(old) = self.objects.remove(key) {
+            self.uids.remove(old["metadata"]["uid"].as_str().unwrap());
+            self.version += 1;
+            self.log.push(Change { key: key.clone(), old: Some(old), new: None });
+        }
+    }
+
+    /// Whether the namespace's label opts its workloads in.
+    pub(crate) fn namespace_enabled(&self, namespace: &str) -> bool {
+        let namespace = self.get(&Key::new(Kind::Namespace, "", namespace));
+        namespace.is_some_and(|namespace| label(&namespace, names::ENABLED) == Some("true"))
+    }
+}
+
+/// The API server keeps no empty maps.
+pub(crate) fn drop_empty_maps(object: &mut Value) {
+    for pointer in ["/metadata", "/spec/template/metadata"] {
+        let metadata = object.pointer_mut(pointer).and_then(Value::as_object_mut);
+        if let Some(map) = metadata {
+            for field in ["labels", "annotations", "ownerReferences"] {
+                let empty = match &map.get(field) {
+                    Some(Value::Object(map)) => map.is_empty(),
+                    Some(Value::Array(list)) => list.is_empty(),
+                    other => other.is_none_or(Value::is_null),
+                };
+                if empty {
+                    map.remove(field);
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn label<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object["metadata"]["labels"][key].as_str()
+}
+
+pub(crate) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object["metadata"]["annotations"][key].as_str()
+}
+
+/// Whether it bears the labels of a snapshot.
+pub(crate) fn is_snapshot(object: &Value) -> bool {
+    label(object, names::MANAGED_BY) == Some(names::MANAGER) && label(object, names::SOURCE).is_some()
+}
+
+/// The uids of an object's owners.
+pub(crate) fn owners(object: &Value) -> Vec<String> {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.map(|owner| owner["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Sets a label or annotation (`field`), or takes it away.
+pub(crate) fn set_meta(object: &mut Value, field: &str, key: &str, value: Option<&str>) {
+    let map = &mut object["metadata"][field];
+    if map.is_null() {
+        *map = json!({});
+    }
+    match value {
+        Some(value) => map[key] = json!(value),
+        None => drop(map.as_object_mut().unwrap().remove(key)),
+    }
+}

@@ -1,0 +1,366 @@
+//! Users and their tools, and what is done to confrev itself.
+
+use std::sync::Arc;
+
+use confrev::{
+    names,
+    snapshot::{Digest, Object, SourceKind, snapshot_name},
+};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{is_skipped, revision},
+    event::{Edit, Event, How},
+    manifest::{
+        LAST_APPLIED, Manifest, NAMESPACES, SOURCES, bool_text, content, merge, references, source_key,
+        workload_key,
+    },
+    model::{Effect, Intent, Model, Refusal},
+    replica::Replica,
+    store::{Key, Kind, annotation, is_snapshot, label, owners, set_meta},
+};
+
+/// What people do.
+const REHEARSED: Intent = Intent { roll: false, poke: false, effect: Effect::Rehearsed };
+
+impl Model {
+    /// Lets one event happen.
+    pub(crate) fn perform(self: &Arc<Self>, event: &Event) {
+        match *event {
+            Event::Content { source, content } => self.set_content(source, content),
+            Event::SourceEnabled { source, enabled } => {
+                self.edit_source(source, |object| {
+                    set_meta(object, "labels", names::ENABLED, enabled.map(bool_text));
+                });
+            }
+            Event::Keep { source, keep } => {
+                let keep = keep.map(|keep| keep.to_string());
+                self.edit_source(source, |object| {
+                    set_meta(object, "annotations", names::KEEP, keep.as_deref());
+                });
+            }
+            Event::DeleteSource { source } => self.delete(&source_key(source)),
+            Event::Apply { workload, how, edit } => self.apply(workload, how, edit),
+            Event::Undo { workload, nth } => self.undo(workload, nth),
+            Event::SetImage { workload, image } => self.edit_workload(workload, false, |object| {
+                object["spec"]["template"]["spec"]["containers"][0]["image"] = json!(format!("i:{image}"));
+            }),
+            Event::Pin { workload, source, nth } => self.pin(workload, source, nth),
+            Event::Roll { workload, value } => self.edit_workload(workload, true, |object| {
+                set_meta(object, "annotations", names::ROLL, Some(&format!("please-{value}")));
+            }),
+            Event::Enable { workload, enabled } => self.edit_workload(workload, false, |object| {
+                set_meta(object, "labels", names::ENABLED, enabled.map(bool_text));
+            }),
+            Event::Track { workload, track } => self.edit_workload(workload, false, |object| {
+                set_meta(object, "annotations", names::TRACK, track.map(bool_text));
+            }),
+            Event::Scale { workload, replicas } => {
+                self.edit_workload(workload, false, |object| object["spec"]["replicas"] = json!(replicas));
+            }
+            Event::DeleteWorkload { workload } => self.delete(&workload_key(workload)),
+            Event::Namespace { namespace, enabled } => self.label_namespace(NAMESPACES[namespace], enabled),
+            Event::RecreateNamespace { namespace } => self.recreate_namespace(NAMESPACES[namespace]),
+            Event::Squat { source, content } => self.squat(source, content),
+            Event::DeleteSnapshot { nth } => self.delete_snapshot_by_hand(nth),
+            Event::Controllers => drop(self.controllers()),
+            Event::Collect => drop(self.collect()),
+            _ => self.perform_on_confrev(event),
+        }
+    }
+
+    fn perform_on_confrev(self: &Arc<Self>, event: &Event) {
+        match *event {
+            Event::Deliver { replica, watch, most } => {
+                let now = self.now(replica);
+                self.replicas()[replica].deliver(watch, most, &self.store(), now);
+            }
+            Event::Relist { replica, watch } => self.replicas()[replica].relist(watch, &self.store()),
+            Event::Work { most } => drop(self.work(most)),
+            Event::Pass { millis } => self.settings().elapsed += SignedDuration::from_millis(millis.into()),
+            Event::Settle => self.settle(SignedDuration::from_secs(30)),
+            Event::Step { seconds } => {
+                self.settings().skew += SignedDuration::from_secs(seconds.into());
+            }
+            Event::Restart { replica } => self.restart(replica),
+            Event::Leader { replica } => self.lead(replica),
+            Event::Webhook { works } => self.settings().webhook = works,
+            Event::Fail { after, fault } => self.settings().fault = Some((after, fault)),
+            Event::Meanwhile { after, ref event } => self.settings().meanwhile = Some((after, event.clone())),
+            _ => panic!("{event:?} is none of confrev's own"),
+        }
+    }
+
+    pub(crate) fn restart(&self, replica: usize) {
+        let fresh = Replica::start(&self.kinds, &self.store(), self.settings().skew);
+        self.replicas()[replica] = fresh;
+        self.ghost().clock_was_set();
+    }
+
+    fn lead(&self, replica: usize) {
+        self.settings().leader = replica;
+        self.ghost().clock_was_set();
+    }
+
+    fn set_content(self: &Arc<Self>, source: usize, number: u8) {
+        let key = source_key(source);
+        let done = self.write(&key, Intent::default(), &|live| {
+            let mut object = live.cloned().unwrap_or_else(|| json!({"metadata": {"name": key.name}}));
+            object["data"] = content(number);
+            Ok(object)
+        });
+        self.expect_let_through(&key, done);
+    }
+
+    fn edit_source(self: &Arc<Self>, source: usize, edit: impl Fn(&mut Value)) {
+        let key = source_key(source);
+        let done = self.write(&key, Intent::default(), &|live| {
+            let mut object = live.ok_or(Refusal::NotFound)?.clone();
+            edit(&mut object);
+            Ok(object)
+        });
+        self.expect_let_through(&key, done);
+    }
+
+    fn expect_let_through(&self, key: &Key, done: Result<Arc<Value>, Refusal>) {
+        if let Err(Refusal::Denied(_, message)) = done {
+            self.broken("contained", format!("a write of {key} was refused: {message}"));
+        }
+    }
+
+    /// A write of a workload by a person or a tool; rehearsed as a dry-run where nothing is about to come between.
+    fn submit(self: &Arc<Self>, key: &Key, intent: Intent, edit: crate::admission::Edit<'_>) {
+        let edit = &|live: Option<&Value>| Ok(own_label(edit(live)?, live));
+        let calm = {
+            let settings = self.settings();
+            intent.effect == Effect::Rehearsed && settings.fault.is_none() && settings.meanwhile.is_none()
+        };
+        let (writes, changes) = (self.writes(), self.store().log.len());
+        let dry = calm.then(|| self.write(key, Intent { effect: Effect::Dry, ..intent }, edit));
+        if self.writes() != writes || self.store().log.len() != changes {
+            self.broken("dry", format!("a dry-run on {key} wrote something"));
+        }
+        let done = self.write(key, intent, edit);
+        let Some(dry) = dry else { return };
+        let same = match (&dry, &done) {
+            (Ok(dry), Ok(done)) => {
+                let parts = |object: &Value| {
+                    (
+                        object["spec"].clone(),
+                        object["metadata"]["labels"].clone(),
+                        object["metadata"]["annotations"].clone(),
+                    )
+                };
+                parts(dry) == parts(done)
+            }
+            _ => dry == done,
+        };
+        if !same {
+            self.broken("dry", format!("on {key} a dry-run answered {dry:?}, and then {done:?} was stored"));
+        }
+    }
+
+    fn edit_workload(self: &Arc<Self>, workload: usize, roll: bool, edit: impl Fn(&mut Value)) {
+        self.submit(&workload_key(workload), Intent { roll, ..REHEARSED }, &|live| {
+            let mut object = live.ok_or(Refusal::NotFound)?.clone();
+            edit(&mut object);
+            Ok(object)
+        });
+    }
+
+    fn apply(self: &Arc<Self>, workload: usize, how: How, edit: Edit) {
+        let mut manifest = self.ghost().manifests[workload].clone();
+        match edit {
+            Edit::Nothing => {}
+            Edit::Image(image) => manifest.image = image,
+            Edit::Form(form) => manifest.form = form,
+            Edit::Enabled(enabled) => manifest.enabled = enabled,
+            Edit::Track(track) => manifest.track = track,
+            Edit::Exclude(exclude) => manifest.exclude = exclude,
+        }
+        self.apply_manifest(workload, how, manifest, REHEARSED);
+    }
+
+    /// Applies a manifest, which from then on is what the user's repository holds.
+    pub(crate) fn apply_manifest(
+        self: &Arc<Self>,
+        workload: usize,
+        how: How,
+        manifest: Manifest,
+        intent: Intent,
+    ) {
+        let key = workload_key(workload);
+        let wanted = manifest.to_json(&key);
+        let base = self.ghost().server_side[workload].clone();
+        self.submit(&key, intent, &|live| Ok(applied(how, &base, &wanted, live)));
+        let mut ghost = self.ghost();
+        ghost.manifests[workload] = manifest;
+        if how == How::ServerSide {
+            ghost.server_side[workload] = wanted;
+        }
+    }
+
+    /// `kubectl rollout undo`: of a Deployment, annotations come back with the template.
+    fn undo(self: &Arc<Self>, workload: usize, nth: usize) {
+        let key = workload_key(workload);
+        let Some(live) = self.get(&key) else { return };
+        let mut older: Vec<_> = self.replicasets(&live);
+        older.retain(|(_, replicaset)| replicaset["spec"]["template"] != live["spec"]["template"]);
+        older.sort_by_key(|(_, replicaset)| std::cmp::Reverse(revision(replicaset)));
+        if older.is_empty() {
+            return;
+        }
+        let (_, target) = older[nth % older.len()].clone();
+        self.submit(&key, REHEARSED, &|live| {
+            let mut object = live.ok_or(Refusal::NotFound)?.clone();
+            object["spec"]["template"] = target["spec"]["template"].clone();
+            if key.kind == Kind::Deployment {
+                let kept = |object: &Value, skipped: bool| -> serde_json::Map<_, _> {
+                    let all = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+                    all.into_iter().filter(|(key, _)| is_skipped(key) == skipped).collect()
+                };
+                let mut annotations = kept(&object, true);
+                annotations.extend(kept(&target, false));
+                object["metadata"]["annotations"] = Value::Object(annotations);
+            }
+            Ok(object)
+        });
+    }
+
+    fn pin(self: &Arc<Self>, workload: usize, source: usize, nth: usize) {
+        let (key, (namespace, name)) = (workload_key(workload), SOURCES[source]);
+        let snapshots = self.snapshots(namespace, name);
+        if key.namespace != namespace || snapshots.is_empty() {
+            return;
+        }
+        // Left out: a template that came back to a workload that is not opted in, and is then edited to name a snapshot
+        // that its `sources` do not. Whose word that is, nobody can tell.
+        if self.ghost().unseen.contains(&key) {
+            return;
+        }
+        let to = snapshots[nth % snapshots.len()].name.clone();
+        let pinned: Vec<_> = snapshots.iter().map(|key| key.name.clone()).chain([name.to_owned()]).collect();
+        self.edit_workload(workload, false, |object| {
+            let template = &mut object["spec"]["template"];
+            for reference in references(template) {
+                if pinned.contains(&reference.name) {
+                    *template.pointer_mut(&reference.at).unwrap() = json!(to);
+                }
+            }
+        });
+    }
+
+    /// The snapshots of a source.
+    pub(crate) fn snapshots(&self, namespace: &str, source: &str) -> Vec<Key> {
+        let store = self.store();
+        let of = store.of_kind(Kind::ConfigMap).filter(|(key, object)| {
+            key.namespace == namespace
+                && is_snapshot(object)
+                && annotation(object, names::SOURCE_NAME) == Some(source)
+        });
+        of.map(|(key, _)| key.clone()).collect()
+    }
+
+    fn label_namespace(&self, namespace: &str, enabled: bool) {
+        let key = Key::new(Kind::Namespace, "", namespace);
+        let mut object = (*self.get(&key).unwrap()).clone();
+        set_meta(&mut object, "labels", names::ENABLED, enabled.then_some("true"));
+        self.commit(&key, object);
+    }
+
+    fn recreate_namespace(&self, namespace: &str) {
+        let inside: Vec<_> = {
+            let store = self.store();
+            let inside = store.iter().filter(|(key, _)| key.namespace == namespace);
+            inside.map(|(key, _)| key.clone()).collect()
+        };
+        for key in inside {
+            self.delete(&key);
+            self.ghost().lost.remove(&key);
+        }
+        let key = Key::new(Kind::Namespace, "", namespace);
+        self.delete(&key);
+        self.commit(&key, json!({"metadata": {}}));
+    }
+
+    fn squat(self: &Arc<Self>, source: usize, number: u8) {
+        let (namespace, name) = SOURCES[source];
+        let json = json!({"data": content(number)}).to_string();
+        let digest: Digest = Object::parse(json.as_bytes()).unwrap().digest(SourceKind::ConfigMap).unwrap();
+        let key = Key::configmap(namespace, &snapshot_name(name, &digest, 10));
+        let done = self.write(&key, Intent::default(), &|live| match live {
+            Some(_) => Err(Refusal::Conflict),
+            // Who deletes a snapshot that is in use and takes its name breaks what nobody could keep.
+            None if self.ghost().lost.contains(&key) => Err(Refusal::Conflict),
+            None => Ok(json!({"metadata": {"name": key.name}, "data": {"k1": "squatter"}})),
+        });
+        self.expect_let_through(&key, done);
+    }
+
+    /// The guard lets go what has no owners.
+    fn delete_snapshot_by_hand(&self, nth: usize) {
+        let snapshots: Vec<_> = {
+            let store = self.store();
+            let unbound = store
+                .of_kind(Kind::ConfigMap)
+                .filter(|(_, object)| is_snapshot(object) && owners(object).is_empty());
+            unbound.map(|(key, _)| key.clone()).collect()
+        };
+        if !snapshots.is_empty() {
+            let key = &snapshots[nth % snapshots.len()];
+            self.delete(key);
+            self.ghost().lost.insert(key.clone());
+        }
+    }
+}
+
+/// The object that an applier wants. `base` is what it applied last, by server-side apply.
+fn applied(how: How, base: &Value, wanted: &Value, live: Option<&Value>) -> Value {
+    let noted = |mut object: Value| {
+        set_meta(&mut object, "annotations", LAST_APPLIED, Some(&wanted.to_string()));
+        object
+    };
+    match (how, live) {
+        (How::Replace, Some(live)) => {
+            let mut object = wanted.clone();
+            object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+            object["metadata"]["uid"] = live["metadata"]["uid"].clone();
+            object["metadata"]["creationTimestamp"] = live["metadata"]["creationTimestamp"].clone();
+            object
+        }
+        (How::ClientSide, None) => noted(wanted.clone()),
+        (_, None) => wanted.clone(),
+        (How::ClientSide, Some(live)) => {
+            let base = annotation(live, LAST_APPLIED)
+                .map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
+            noted(merge(&base, wanted, live))
+        }
+        (How::ServerSide, Some(live)) => {
+            let mut object = merge(base, wanted, live);
+            if label(wanted, names::ENABLED).is_some() {
+                object["metadata"]["managedFields"] = owns_label();
+            }
+            object
+        }
+    }
+}
+
+fn owns_label() -> Value {
+    json!([{"manager": "user", "fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}}])
+}
+
+/// The API server's own record of who set the `enabled` label: whoever changed its value.
+fn own_label(mut object: Value, live: Option<&Value>) -> Value {
+    let (new, old) = (label(&object, names::ENABLED), live.and_then(|live| label(live, names::ENABLED)));
+    if new.is_none() {
+        object["metadata"].as_object_mut().unwrap().remove("managedFields");
+    } else if new != old {
+        object["metadata"]["managedFields"] = owns_label();
+    } else if object["metadata"]["managedFields"].is_null()
+        && let Some(fields) = live.and_then(|live| live["metadata"].get("managedFields"))
+    {
+        object["metadata"]["managedFields"] = fields.clone();
+    }
+    object
+}
