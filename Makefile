@@ -5,7 +5,7 @@ CONTROLPLANE = $(CARGO) run --quiet -p confrev-controlplane --bin controlplane -
 MANIFESTS ?= manifests
 HELM ?= $$($(CONTROLPLANE) build)/helm
 
-.PHONY: help build demo test test-unit lint fmt controlplane manifests clean
+.PHONY: help build demo test test-unit model lint fmt controlplane manifests clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -22,7 +22,11 @@ test: controlplane ## Run all tests, on a real control plane that they share
 	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --workspace
 
 test-unit: ## Run the tests that need no control plane
-	$(CARGO) test --locked --lib --test decision --test tls
+	$(CARGO) test --locked --lib --test decision --test model --test tls
+
+# CONFREV_MODEL_SEQUENCES says how many; CONFREV_MODEL_SEED, which ones.
+model: controlplane ## Hold the promises against random sequences of events, on a real control plane (minutes)
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test model real -- --ignored --nocapture
 
 lint: ## Check formatting and lints
 	$(CARGO) fmt --all --check

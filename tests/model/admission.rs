@@ -182,7 +182,7 @@ impl Model {
 }
 
 /// What the manifests' selectors and match conditions send.
-fn selects(namespace_enabled: bool, wanted: &Value, old: Option<&Value>) -> bool {
+pub(crate) fn selects(namespace_enabled: bool, wanted: &Value, old: Option<&Value>) -> bool {
     let either = |matches: &dyn Fn(&Value) -> bool| matches(wanted) || old.is_some_and(matches);
     let selected = either(&|object| match label(object, names::ENABLED) {
         None => namespace_enabled,

@@ -12,7 +12,7 @@ use crate::{
 
 /// ReplicaSets that are left beside the present one.
 const HISTORY: usize = 2;
-const REVISION: &str = "deployment.kubernetes.io/revision";
+pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 
 impl Model {
     /// The ReplicaSets of a workload.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::{
     api::Fault,
-    manifest::{CONTENTS, FORMS, SOURCES, WORKLOADS},
+    manifest::{CONTENTS, FORMS, Manifest, SOURCES, WORKLOADS},
 };
 
 /// How a manifest is applied.
@@ -24,6 +24,20 @@ pub(crate) enum Edit {
     Enabled(Option<bool>),
     Track(Option<bool>),
     Exclude(bool),
+}
+
+impl Edit {
+    /// Changes a manifest.
+    pub(crate) fn edit(self, manifest: &mut Manifest) {
+        match self {
+            Self::Nothing => {}
+            Self::Image(image) => manifest.image = image,
+            Self::Form(form) => manifest.form = form,
+            Self::Enabled(enabled) => manifest.enabled = enabled,
+            Self::Track(track) => manifest.track = track,
+            Self::Exclude(exclude) => manifest.exclude = exclude,
+        }
+    }
 }
 
 /// One event. Indices are taken modulo what there is, so that every sequence makes sense.

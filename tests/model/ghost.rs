@@ -214,6 +214,24 @@ impl Ghost {
         self.pins.extend(pins);
     }
 
+    /// A workload was admitted, and it is not known what was asked for: whatever it names may be held.
+    pub(crate) fn admitted_in_doubt(&mut self, key: &Key, names: impl Iterator<Item = String>) {
+        let mut pins = Pins::new();
+        for name in names {
+            let source = SOURCES.iter().find(|(namespace, source)| {
+                *namespace == key.namespace && name.starts_with(&format!("{source}-"))
+            });
+            if let Some((namespace, source)) = source {
+                let source = Key::configmap(namespace, source);
+                let states = self.history.get(&source).into_iter().flatten();
+                let contents = states.filter_map(|state| state.content.clone()).collect();
+                let pin = Pin { sure: false, missing: true, changes: self.changes(&source), contents };
+                pins.insert((key.clone(), name), pin);
+            }
+        }
+        self.admitted(key, pins);
+    }
+
     /// Someone else than confrev wrote the workload: confrev's next roll of it may follow at once.
     pub(crate) fn written(&mut self, key: &Key) {
         self.rolled.remove(key);

@@ -18,6 +18,7 @@ mod judge;
 mod manifest;
 mod model;
 mod promises;
+mod real;
 mod replica;
 mod rest;
 mod sequence;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use confrev::names;
+use confrev::{
+    names,
+    snapshot::{Object, SourceKind, snapshot_name},
+};
 use serde_json::{Value, json};
 
 use crate::store::{Key, Kind, annotation, set_meta};
@@ -39,6 +42,13 @@ pub(crate) fn workload_key(index: usize) -> Key {
 /// A source's content. Two keys, so that some contents differ only in what a workload does not read.
 pub(crate) fn content(number: u8) -> Value {
     json!({"k1": format!("{}", number % 2), "k2": format!("{}", number / 2)})
+}
+
+/// The name of the snapshot of a content.
+pub(crate) fn snapshot_of(source: usize, number: u8) -> String {
+    let json = json!({"data": content(number)}).to_string();
+    let digest = Object::parse(json.as_bytes()).unwrap().digest(SourceKind::ConfigMap).unwrap();
+    snapshot_name(SOURCES[source].1, &digest, 10)
 }
 
 /// What a user's file says of a workload.
@@ -114,6 +124,8 @@ fn template(form: u8, image: u8) -> Value {
 pub(crate) struct Reference {
     /// JSON pointer of the name, from the template.
     pub at: String,
+    /// The same by the names of volumes, containers and variables, which outlast their places.
+    pub place: String,
     pub name: String,
     /// `None`: the whole.
     pub keys: Option<BTreeSet<String>>,
@@ -122,25 +134,29 @@ pub(crate) struct Reference {
 /// Every reference to a ConfigMap: any object that is one by the field it stands in.
 pub(crate) fn references(template: &Value) -> Vec<Reference> {
     let mut found = Vec::new();
-    walk(template, String::new(), &mut found);
+    walk(template, String::new(), String::new(), &mut found);
     found
 }
 
-fn walk(value: &Value, at: String, found: &mut Vec<Reference>) {
+fn walk(value: &Value, at: String, place: String, found: &mut Vec<Reference>) {
     match value {
         Value::Object(map) => {
             for (field, inner) in map {
-                let at = format!("{at}/{field}");
+                let (at, place) = (format!("{at}/{field}"), format!("{place}/{field}"));
                 if ["configMap", "configMapKeyRef", "configMapRef"].contains(&field.as_str()) {
                     let name = inner["name"].as_str().unwrap().to_owned();
-                    found.push(Reference { at: at.clone() + "/name", name, keys: keys(inner) });
+                    let (at, place) = (at.clone() + "/name", place.clone());
+                    found.push(Reference { at, place, name, keys: keys(inner) });
                 }
-                walk(inner, at, found);
+                walk(inner, at, place, found);
             }
         }
         Value::Array(list) => {
             for (index, inner) in list.iter().enumerate() {
-                walk(inner, format!("{at}/{index}"), found);
+                let place = inner["name"]
+                    .as_str()
+                    .map_or_else(|| format!("{place}/{index}"), |name| format!("{place}/{name}"));
+                walk(inner, format!("{at}/{index}"), place, found);
             }
         }
         _ => {}

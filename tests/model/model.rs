@@ -84,8 +84,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Model {
-    /// Two namespaces with sources, and the workloads as their first manifests say.
-    pub(crate) fn start() -> Arc<Self> {
+    /// A world with nothing in it.
+    pub(crate) fn empty() -> Arc<Self> {
         let settings = Settings {
             elapsed: SignedDuration::ZERO,
             skew: SignedDuration::ZERO,
@@ -95,7 +95,7 @@ impl Model {
             meanwhile: None,
             disturbed: false,
         };
-        let model = Arc::new(Self {
+        Arc::new(Self {
             store: Mutex::default(),
             ghost: Mutex::default(),
             replicas: Mutex::default(),
@@ -105,7 +105,12 @@ impl Model {
             idle_at: [const { AtomicUsize::new(0) }; 2],
             kinds: Arc::default(),
             metrics: Metrics::new(),
-        });
+        })
+    }
+
+    /// Two namespaces with sources, and the workloads as their first manifests say.
+    pub(crate) fn start() -> Arc<Self> {
+        let model = Self::empty();
         for namespace in NAMESPACES {
             model.commit(&Key::new(Kind::Namespace, "", namespace), json!({"metadata": {}}));
         }

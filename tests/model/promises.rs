@@ -12,7 +12,7 @@ use crate::{
     event::How,
     manifest::{SOURCES, WORKLOADS, keys_read, references, same, stated, workload_key},
     model::{Intent, Model},
-    store::{Key, Kind, annotation, is_snapshot, label, owners},
+    store::{Key, Kind, annotation, is_snapshot, label, owners, owns_enabled},
 };
 
 impl Model {
@@ -77,8 +77,7 @@ impl Model {
 
     fn check_workload(&self, key: &Key, live: &Value) {
         let by_namespace = self.store().namespace_enabled(&key.namespace);
-        let given =
-            annotation(live, names::ENABLED_BY).is_some() && live["metadata"]["managedFields"].is_null();
+        let given = annotation(live, names::ENABLED_BY).is_some() && !owns_enabled(live);
         let wanted = match label(live, names::ENABLED) {
             Some("true") if !given => true,
             Some("true") | None => by_namespace,

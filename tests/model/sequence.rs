@@ -17,8 +17,19 @@ const SEQUENCES: u32 = 2000;
 /// Each runs its share, from a seed of its own.
 const THREADS: u8 = 2;
 
-fn setting(name: &str) -> Option<u64> {
+/// The most events of a sequence.
+pub(crate) const MOST_EVENTS: usize = 40;
+
+pub(crate) fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
+}
+
+/// The seed that is asked for, or else another one each time.
+pub(crate) fn seed() -> u64 {
+    setting("CONFREV_MODEL_SEED").unwrap_or_else(|| {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        time.as_secs() % 1_000_000
+    })
 }
 
 /// Runs one sequence. Answers with the promise that it breaks.
@@ -40,7 +51,7 @@ pub(crate) fn run(events: &[Event]) -> Result<(), String> {
     broken(&model).map_err(|reason| format!("{reason} (after everything was done again)"))
 }
 
-fn seed_bytes(seed: u64, thread: u8) -> [u8; 32] {
+pub(crate) fn seed_bytes(seed: u64, thread: u8) -> [u8; 32] {
     let mut bytes = [thread; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes
@@ -53,10 +64,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn every_promise_holds_in_any_order_of_events() {
-    let seed = setting("CONFREV_MODEL_SEED").unwrap_or_else(|| {
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        time.as_secs() % 1_000_000
-    });
+    let seed = seed();
     let cases = setting("CONFREV_MODEL_SEQUENCES").map_or(SEQUENCES, |count| u32::try_from(count).unwrap());
     println!("CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases}");
     let start = Instant::now();
@@ -83,12 +91,14 @@ fn run_many(seed: u64, thread: u8, cases: u32) -> Result<usize, String> {
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 3_000, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes(seed, thread));
     let count = std::cell::Cell::new(0);
-    let outcome =
-        TestRunner::new_with_rng(config, rng).run(&prop::collection::vec(event(), 0..40), |events| {
+    let outcome = TestRunner::new_with_rng(config, rng).run(
+        &prop::collection::vec(event(), 0..MOST_EVENTS),
+        |events| {
             count.set(count.get() + events.len());
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&events)));
             outcome.unwrap_or_else(|_| Err("a panic".to_owned())).map_err(TestCaseError::fail)
-        });
+        },
+    );
     match outcome {
         Ok(()) => Ok(count.get()),
         Err(TestError::Fail(reason, events)) => Err(tell(&reason.to_string(), &events)),
@@ -96,7 +106,7 @@ fn run_many(seed: u64, thread: u8, cases: u32) -> Result<usize, String> {
     }
 }
 
-fn tell(reason: &str, events: &[Event]) -> String {
+pub(crate) fn tell(reason: &str, events: &[Event]) -> String {
     let mut text = format!("a promise is broken: {reason}\n");
     for event in events {
         writeln!(text, "    {event:?},").unwrap();

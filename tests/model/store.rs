@@ -133,6 +133,17 @@ impl Store {
         new
     }
 
+    /// Stores an object as a real API server holds it.
+    pub(crate) fn put_as_is(&mut self, key: &Key, object: Value) -> Arc<Value> {
+        if let Some(old) = self.get(key) {
+            self.uids.remove(old["metadata"]["uid"].as_str().unwrap());
+        }
+        self.uids.insert(object["metadata"]["uid"].as_str().unwrap().to_owned());
+        let object = Arc::new(object);
+        self.objects.insert(key.clone(), Arc::clone(&object));
+        object
+    }
+
     pub(crate) fn delete(&mut self, key: &Key) {
         if let Some(old) = self.objects.remove(key) {
             self.uids.remove(old["metadata"]["uid"].as_str().unwrap());
@@ -184,6 +195,13 @@ pub(crate) fn is_snapshot(object: &Value) -> bool {
 pub(crate) fn owners(object: &Value) -> Vec<String> {
     let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     owners.map(|owner| owner["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether some field manager owns the `enabled` label: it was not confrev that gave it.
+pub(crate) fn owns_enabled(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let path = ["fieldsV1", "f:metadata", "f:labels", "f:confrev.dev/enabled"];
+    managers.into_iter().any(|manager| path.iter().try_fold(manager, |at, field| at.get(field)).is_some())
 }
 
 /// Sets a label or annotation (`field`), or takes it away.

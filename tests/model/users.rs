@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use confrev::{
-    names,
-    snapshot::{Digest, Object, SourceKind, snapshot_name},
-};
+use confrev::names;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -13,8 +10,8 @@ use crate::{
     cluster::{is_skipped, revision},
     event::{Edit, Event, How},
     manifest::{
-        LAST_APPLIED, Manifest, NAMESPACES, SOURCES, bool_text, content, merge, references, source_key,
-        workload_key,
+        LAST_APPLIED, Manifest, NAMESPACES, SOURCES, bool_text, content, merge, references, snapshot_of,
+        source_key, workload_key,
     },
     model::{Effect, Intent, Model, Refusal},
     replica::Replica,
@@ -171,14 +168,7 @@ impl Model {
 
     fn apply(self: &Arc<Self>, workload: usize, how: How, edit: Edit) {
         let mut manifest = self.ghost().manifests[workload].clone();
-        match edit {
-            Edit::Nothing => {}
-            Edit::Image(image) => manifest.image = image,
-            Edit::Form(form) => manifest.form = form,
-            Edit::Enabled(enabled) => manifest.enabled = enabled,
-            Edit::Track(track) => manifest.track = track,
-            Edit::Exclude(exclude) => manifest.exclude = exclude,
-        }
+        edit.edit(&mut manifest);
         self.apply_manifest(workload, how, manifest, REHEARSED);
     }
 
@@ -285,10 +275,7 @@ impl Model {
     }
 
     fn squat(self: &Arc<Self>, source: usize, number: u8) {
-        let (namespace, name) = SOURCES[source];
-        let json = json!({"data": content(number)}).to_string();
-        let digest: Digest = Object::parse(json.as_bytes()).unwrap().digest(SourceKind::ConfigMap).unwrap();
-        let key = Key::configmap(namespace, &snapshot_name(name, &digest, 10));
+        let key = Key::configmap(SOURCES[source].0, &snapshot_of(source, number));
         let done = self.write(&key, Intent::default(), &|live| match live {
             Some(_) => Err(Refusal::Conflict),
             // Who deletes a snapshot that is in use and takes its name breaks what nobody could keep.

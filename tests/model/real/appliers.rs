@@ -1,0 +1,166 @@
+//! People and their tools, as they are: kubectl and its plugin. Every write is held to the same promises as the model's.
+
+use confrev::names;
+use confrev_controlplane::Output;
+use serde_json::{Value, json};
+
+use super::mirror::Real;
+use crate::{
+    admission::selects,
+    event::How,
+    manifest::{Manifest, references, source_key, stated},
+    model::Intent,
+    store::{Key, Kind, annotation, set_meta},
+};
+
+/// What a writer knows of a workload when it writes.
+pub(crate) struct Before<'b> {
+    /// The template that the references come from, where the manifest does not say.
+    pub template: &'b Value,
+    /// The template that the writer states.
+    pub stated: Option<&'b Value>,
+    /// The `roll` that comes back with an undo.
+    pub roll: Option<&'b str>,
+    /// confrev is away.
+    pub away: bool,
+}
+
+impl Real {
+    /// kubectl in the namespace of an object.
+    pub(crate) fn kubectl(&self, key: &Key, arguments: &[&str], file: Option<&Value>) -> Output {
+        let kubectl = self.cluster.kubectl(arguments).arg("--namespace").arg(self.namespace(&key.namespace));
+        match file {
+            Some(file) => kubectl.arg("--filename").arg("-").stdin(file).run(),
+            None => kubectl.run(),
+        }
+    }
+
+    /// The plugin of Argo Rollouts, in the namespace of an object.
+    pub(crate) fn argo(&self, key: &Key, arguments: &[&str]) -> Output {
+        self.cluster.argo(arguments).arg("--namespace").arg(self.namespace(&key.namespace)).run()
+    }
+
+    /// Applies a manifest, which from then on is what the user's repository holds.
+    pub(crate) fn apply(&self, workload: usize, how: How, manifest: Manifest, away: bool) {
+        let key = crate::manifest::workload_key(workload);
+        let file = real_manifest(&manifest, &key);
+        let live = self.model.get(&key);
+        let template = match (&live, how) {
+            (Some(live), How::ClientSide | How::ServerSide) => live["spec"]["template"].clone(),
+            _ => Value::Null,
+        };
+        let verb: &[&str] = match how {
+            How::ClientSide => &["apply"],
+            How::ServerSide => &["apply", "--server-side", "--force-conflicts"],
+            How::Replace if live.is_some() => &["replace"],
+            How::Replace => &["create"],
+        };
+        let stated = file["spec"]["template"].clone();
+        let before = Before { template: &template, stated: Some(&stated), roll: None, away };
+        self.submit(&key, Intent::default(), &before, || self.kubectl(&key, verb, Some(&file)));
+        self.model.ghost().manifests[workload] = manifest;
+    }
+
+    /// One write of a workload. What came of it is judged as in the model.
+    pub(crate) fn submit(&self, key: &Key, intent: Intent, before: &Before<'_>, write: impl Fn() -> Output) {
+        self.look();
+        let old = self.model.get(key);
+        let mark = self.model.ghost().mark();
+        let mut output = write();
+        // Who does not come back on a conflict does it over.
+        for _ in 0..3 {
+            if output.status.success() || !output.stderr.contains("the object has been modified") {
+                break;
+            }
+            output = write();
+        }
+        self.look();
+        if !output.status.success() {
+            let expected = (before.away && output.stderr.contains("failed calling webhook"))
+                || output.stderr.contains("not found");
+            if !expected {
+                self.model.broken("contained", format!("{key} was refused: {output}"));
+            }
+            return;
+        }
+        let Some(stored) = self.model.get(key) else { return };
+        if old
+            .as_ref()
+            .is_some_and(|old| old["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"])
+        {
+            return;
+        }
+        if came_between(old.as_deref(), &stored, before.roll) {
+            let names = references(&stored["spec"]["template"]).into_iter().map(|reference| reference.name);
+            return self.model.ghost().admitted_in_doubt(key, names);
+        }
+        let wanted = asked_for(&stored, before);
+        let by_namespace = self.model.store().namespace_enabled(&key.namespace);
+        if selects(by_namespace, &wanted, old.as_deref()) {
+            let pins = self.model.check_admitted(key, &wanted, &stored, old.as_deref(), (intent, &mark));
+            self.model.admission_was_stored(key, &stored, old.as_deref(), intent, pins);
+        } else {
+            let named = |object: &Value| stated(&object["spec"]["template"]);
+            if old.is_none_or(|old| named(&old) != named(&wanted)) {
+                self.model.ghost().unseen.insert(key.clone());
+            }
+        }
+    }
+
+    /// Writes a source by a merge patch; `None` creates it where it is not there.
+    pub(crate) fn write_source(&self, source: usize, patch: &Value, create: bool) {
+        let key = source_key(source);
+        let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace(&key.namespace));
+        let api = self.cluster.api();
+        let (mut code, mut answer) =
+            api.patch(&format!("{path}/{}", key.name), "application/merge-patch+json", patch);
+        if code == 404 && create {
+            (code, answer) = api.post(&path, &json!({"metadata": {"name": key.name}, "data": patch["data"]}));
+        }
+        if code >= 300 && code != 404 {
+            self.model.broken("contained", format!("a write of {key} was refused: {answer}"));
+        }
+        self.look();
+    }
+}
+
+/// What was asked for, from what was stored: by every reference the name that the writer stated, or else left.
+fn asked_for(stored: &Value, before: &Before<'_>) -> Value {
+    let mut wanted = stored.clone();
+    let template = &mut wanted["spec"]["template"];
+    let (stated, left) = (before.stated.map(references).unwrap_or_default(), references(before.template));
+    for reference in references(template) {
+        let mut named = stated.iter().chain(&left);
+        if let Some(named) = named.find(|named| named.place == reference.place) {
+            *template.pointer_mut(&reference.at).unwrap() = json!(named.name);
+        }
+    }
+    let sources = annotation(before.template, names::SOURCES);
+    set_meta(template, "annotations", names::SOURCES, sources);
+    wanted
+}
+
+/// Whether confrev's own roll came between, so that it is not known what the writer found.
+fn came_between(old: Option<&Value>, stored: &Value, restored: Option<&str>) -> bool {
+    let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
+    let roll = |object: &Value| annotation(object, names::ROLL).map(str::to_owned);
+    let (Some(old), new) = (old, roll(stored)) else { return generation(stored) > 1 };
+    let by_confrev = new.as_deref().is_some_and(|roll| roll.starts_with("auto-"));
+    generation(stored) > generation(old) + 1 || (by_confrev && new != roll(old) && new.as_deref() != restored)
+}
+
+/// A manifest that real controllers take.
+fn real_manifest(manifest: &Manifest, key: &Key) -> Value {
+    let mut object = manifest.to_json(key);
+    object["metadata"].as_object_mut().unwrap().remove("namespace");
+    set_meta(&mut object, "annotations", names::MIN_INTERVAL, Some("1s"));
+    let spec = &mut object["spec"];
+    let labels = json!({"app": key.name});
+    spec["template"]["metadata"]["labels"] = labels.clone();
+    spec["selector"] = json!({"matchLabels": labels});
+    spec["revisionHistoryLimit"] = json!(2);
+    if key.kind == Kind::Rollout {
+        spec["strategy"] = json!({"canary": {}});
+    }
+    object
+}
