@@ -21,8 +21,11 @@ mod load;
 #[path = "../cluster/manifests.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
-#[path = "../kinds/shared.rs"]
+#[path = "../kinds/setup.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
+mod setup;
+#[path = "../cluster/shared.rs"]
+#[expect(dead_code, reason = "no test here stops confrev")]
 mod shared;
 #[path = "../cluster/world.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]

@@ -12,7 +12,7 @@ use crate::helm::{Setting, chart, flags, helm};
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 pub(crate) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 /// The kinds of which an object, left behind, would change or refuse what users write.
-const IN_THE_WAY: [&str; 4] = [
+pub(crate) const IN_THE_WAY: [&str; 4] = [
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
     "validatingadmissionpolicies",

@@ -8,8 +8,8 @@
 )]
 
 mod controller;
-mod coverage;
 mod corpus;
+mod coverage;
 mod documents;
 mod forms;
 mod house;

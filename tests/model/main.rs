@@ -22,5 +22,7 @@ mod real;
 mod replica;
 mod rest;
 mod sequence;
+#[path = "../cluster/setup.rs"]
+mod setup;
 mod store;
 mod users;
