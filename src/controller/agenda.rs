@@ -128,11 +128,12 @@ impl Agenda {
         self.due.iter().find(|(_, task)| !self.working.contains(task)).map(|(at, _)| *at)
     }
 
-    /// Strikes everything that is not being worked on.
-    pub fn clear(&mut self) {
-        self.due.clear();
-        self.at.clear();
-        self.failures.clear();
+    /// Strikes every task that is not to be kept, those apart that are being worked on.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
+        self.at.retain(|task, _| keep(task));
+        let Self { at, due, failures, .. } = self;
+        due.retain(|(_, task)| at.contains_key(task));
+        failures.retain(|task, _| at.contains_key(task));
     }
 
     /// Whether the task is entered or being worked on.

@@ -256,8 +256,10 @@ impl State {
         }
     }
 
-    /// Strikes the agenda of a replica that does not lead.
-    pub fn forget_tasks(&mut self) {
-        self.agenda.clear();
+    /// Strikes from the agenda what only the replica that leads does. What any does is to make a snapshot again whose
+    /// content it alone may remember, from an admission that it answered.
+    pub fn leave_to_the_leader(&mut self) {
+        let memory = &self.memory;
+        self.agenda.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
     }
 }

@@ -167,14 +167,13 @@ pub async fn run<A: Api>(
             shared.change(State::look_at_all);
         }
         led = leads;
-        if leads {
-            start_due(&api, &shared, &mut under_way);
-        } else {
-            shared.lock().forget_tasks();
+        if !leads {
+            shared.lock().leave_to_the_leader();
         }
+        start_due(&api, &shared, &mut under_way);
         let mut rest = rest(&shared, &metrics);
-        if !leads || under_way.len() >= CONCURRENCY {
-            // Whatever is due waits for the Lease, or for an action to end: both wake the loop.
+        if under_way.len() >= CONCURRENCY {
+            // Whatever is due waits for an action to end, which wakes the loop.
             rest = LONGEST_REST;
         }
         tokio::select! {

@@ -234,21 +234,31 @@ impl Model {
         before != after
     }
 
-    /// Lets the leader do up to `most` actions that are due. Answers whether there was any.
+    /// Lets each replica do up to `most` actions that are due. Answers whether there was any.
     pub(crate) fn work(self: &Arc<Self>, most: usize) -> bool {
         let mut any = false;
-        for _ in 0..most {
-            let leader = self.settings().leader;
-            let now = self.now(leader);
-            let shared = self.replicas()[leader].shared.clone();
-            let next = shared.lock().next_action(now);
-            let Some((task, action)) = next else { break };
-            any = true;
-            let outcome = execute(&Memory(Arc::clone(self)), action, now).now_or_never();
-            let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
-            shared.lock().finish(&task, outcome, self.now(leader));
+        let replicas = self.replicas().len();
+        for replica in 0..replicas {
+            let done = (0..most).take_while(|_| self.work_once(replica)).count();
+            any |= done > 0;
         }
         any
+    }
+
+    /// Lets a replica do one action that is due; where it does not lead, only what any replica does.
+    fn work_once(self: &Arc<Self>, replica: usize) -> bool {
+        let now = self.now(replica);
+        let leads = self.settings().leader == replica;
+        let shared = self.replicas()[replica].shared.clone();
+        if !leads {
+            shared.lock().leave_to_the_leader();
+        }
+        let next = shared.lock().next_action(now);
+        let Some((task, action)) = next else { return false };
+        let outcome = execute(&Memory(Arc::clone(self)), action, now).now_or_never();
+        let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
+        shared.lock().finish(&task, outcome, self.now(replica));
+        true
     }
 
     /// The replica that the next review goes to: they take turns.
