@@ -61,9 +61,8 @@ impl Real {
         self.model.ghost().manifests[workload] = manifest;
     }
 
-    /// One write of a workload. What came of it is judged as in the model.
+    /// One write of a workload, by what was known when it was last looked at. What came of it is judged as in the model.
     pub(crate) fn submit(&self, key: &Key, intent: Intent, before: &Before<'_>, write: impl Fn() -> Output) {
-        self.look();
         let old = self.model.get(key);
         let mark = self.model.ghost().mark();
         let mut output = write();

@@ -1,7 +1,7 @@
 //! What is known of a real cluster: a model's store holds what the API server held when it was last looked at.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -120,15 +120,23 @@ impl Real {
         }
     }
 
-    /// What every object is at.
-    pub(crate) fn versions(&self) -> BTreeSet<String> {
-        self.look();
-        let store = self.model.store();
-        let versions = store.iter().map(|(key, object)| {
-            let metadata = &object["metadata"];
-            format!("{key} {} {}", metadata["uid"], metadata["resourceVersion"])
-        });
-        versions.collect()
+    /// Every object as it was last seen.
+    pub(crate) fn objects(&self) -> BTreeMap<Key, Arc<Value>> {
+        self.model.store().iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
+    }
+
+    /// What has changed since.
+    pub(crate) fn changes_since(&self, before: &BTreeMap<Key, Arc<Value>>) -> Option<String> {
+        let now = self.objects();
+        let keys: BTreeSet<_> = before.keys().chain(now.keys()).collect();
+        let mut changes = Vec::new();
+        for key in keys {
+            let [old, new] = [before, &now].map(|all| all.get(key).map_or(&Value::Null, |object| object));
+            if old != new {
+                changes.push(format!("{key}: {}", json_patch::diff(old, new)));
+            }
+        }
+        (!changes.is_empty()).then(|| changes.join("\n"))
     }
 
     /// What there is, a line for each object.
