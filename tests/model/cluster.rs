@@ -91,12 +91,10 @@ impl Model {
             let store = self.store();
             list.iter().partition(|owner| store.has_uid(owner["uid"].as_str().unwrap()))
         };
-        if gone.iter().any(|owner| owner["kind"] == "ConfigMap") {
-            self.ghost().unguarded.insert(key.clone());
-        }
         if left.is_empty() {
             self.delete(key);
-            self.ghost().collected(key);
+            let leader = self.settings().leader;
+            self.ghost().collected(key, Some(leader));
         } else if !gone.is_empty() {
             let mut object = object.clone();
             object["metadata"]["ownerReferences"] = left.into_iter().cloned().collect();

@@ -11,9 +11,9 @@ use crate::{
     store::{Key, Kind, annotation, label},
 };
 
-/// A known defect: a snapshot is bound a moment after it is resolved to. Where its source goes, or drops it, in that
-/// moment, and the collector acts, its content may be lost.
-const LOSES_WHAT_IS_NOT_BOUND_YET: bool = false;
+/// A known defect: what a workload newly refers to is bound to it a moment later, and until then only the replica that
+/// admitted it remembers the content. Where another one leads when the last owner goes, the content may be lost.
+const FORGETS_WHAT_ANOTHER_REPLICA_ADMITTED: bool = true;
 /// A known defect: a pin that was made while its source was gone is not rolled where the source comes back as it was seen
 /// before the pin.
 const FORGETS_PINS_OF_MISSING_SOURCES: bool = true;
@@ -53,9 +53,8 @@ pub(crate) struct Ghost {
     pub server_side: Vec<Value>,
     /// Snapshots that someone deleted by hand.
     pub lost: BTreeSet<Key>,
-    /// Snapshots that an admission could not bind, or had no reason to: that of a creation, which has no uid yet, and that
-    /// of a source which was deleted before the controller bound them. A known limit: the collector may be faster.
-    pub unguarded: BTreeSet<Key>,
+    /// By which replica the content of a snapshot was last taken up; `None`: that one has ended since.
+    remembered: BTreeMap<Key, Option<usize>>,
     /// Workloads that took a template with snapshots where no webhook selected them.
     pub unseen: BTreeSet<Key>,
     history: BTreeMap<Key, Vec<SourceState>>,
@@ -74,7 +73,7 @@ impl Default for Ghost {
             manifests: (0..WORKLOADS.len()).map(Manifest::first).collect(),
             server_side: vec![Value::Null; WORKLOADS.len()],
             lost: BTreeSet::new(),
-            unguarded: BTreeSet::new(),
+            remembered: BTreeMap::new(),
             unseen: BTreeSet::new(),
             history: (0..SOURCES.len())
                 .map(|index| (source_key(index), vec![SourceState::default()]))
@@ -106,10 +105,28 @@ impl Ghost {
         self.unseen.remove(key);
     }
 
-    /// The collector took an object.
-    pub(crate) fn collected(&mut self, key: &Key) {
-        if LOSES_WHAT_IS_NOT_BOUND_YET && self.unguarded.contains(key) {
+    /// A replica admitted a reference to a snapshot, where there was none.
+    pub(crate) fn taken_up(&mut self, snapshot: Key, replica: usize) {
+        self.remembered.insert(snapshot, Some(replica));
+    }
+
+    /// The collector took an object while that replica led.
+    pub(crate) fn collected(&mut self, key: &Key, leader: Option<usize>) {
+        let by_another = self.remembered.get(key).is_some_and(|by| by.is_none() || *by != leader);
+        if FORGETS_WHAT_ANOTHER_REPLICA_ADMITTED && by_another {
             self.lost.insert(key.clone());
+        }
+    }
+
+    /// Another replica leads, or this one has ended: what is gone by now may not be made again.
+    pub(crate) fn forgotten(&mut self, ended: Option<usize>, gone: impl Fn(&Key) -> bool) {
+        for (key, by) in &mut self.remembered {
+            if ended.is_some() && *by == ended {
+                *by = None;
+            }
+            if FORGETS_WHAT_ANOTHER_REPLICA_ADMITTED && gone(key) {
+                self.lost.insert(key.clone());
+            }
         }
     }
 

@@ -96,10 +96,12 @@ impl Model {
                 self.broken("rolls", reason);
             }
         }
-        if old.is_none() {
-            let snapshots = stated(&stored["spec"]["template"]).into_iter();
-            let keys = snapshots.map(|(_, snapshot)| Key::configmap(&key.namespace, &snapshot));
-            self.ghost().unguarded.extend(keys);
+        let known = old.map(|old| stated(&old["spec"]["template"])).unwrap_or_default();
+        for (_, snapshot) in stated(&stored["spec"]["template"]) {
+            if !known.iter().any(|(_, known)| *known == snapshot) {
+                let replica = self.settings().served_by;
+                self.ghost().taken_up(Key::configmap(&key.namespace, &snapshot), replica);
+            }
         }
         if both[0] == Some("true") {
             self.freeze(key, &stored["spec"]["template"]);

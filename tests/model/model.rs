@@ -55,6 +55,8 @@ pub(crate) struct Settings {
     /// How far the wall clock is from it, by which a replica starts.
     pub skew: SignedDuration,
     pub leader: usize,
+    /// The replica that answered the last review.
+    pub served_by: usize,
     pub webhook: bool,
     /// Goes wrong after so many calls.
     pub fault: Option<(u8, Fault)>,
@@ -90,6 +92,7 @@ impl Model {
             elapsed: SignedDuration::ZERO,
             skew: SignedDuration::ZERO,
             leader: 0,
+            served_by: 0,
             webhook: true,
             fault: None,
             meanwhile: None,
@@ -264,8 +267,9 @@ impl Model {
     /// The replica that the next review goes to: they take turns.
     pub(crate) fn serving(&self) -> confrev::controller::Shared {
         let replicas = self.replicas();
-        let turn = self.served.fetch_add(1, Ordering::Relaxed);
-        replicas[turn % replicas.len()].shared.clone()
+        let turn = self.served.fetch_add(1, Ordering::Relaxed) % replicas.len();
+        self.settings().served_by = turn;
+        replicas[turn].shared.clone()
     }
 
     pub(crate) fn writes(&self) -> usize {

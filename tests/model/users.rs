@@ -92,12 +92,19 @@ impl Model {
     pub(crate) fn restart(&self, replica: usize) {
         let fresh = Replica::start(&self.kinds, &self.store(), self.settings().skew);
         self.replicas()[replica] = fresh;
-        self.ghost().clock_was_set();
+        self.forget(Some(replica));
     }
 
     fn lead(&self, replica: usize) {
         self.settings().leader = replica;
-        self.ghost().clock_was_set();
+        self.forget(None);
+    }
+
+    fn forget(&self, ended: Option<usize>) {
+        let store = self.store();
+        let mut ghost = self.ghost();
+        ghost.clock_was_set();
+        ghost.forgotten(ended, |key| store.get(key).is_none());
     }
 
     fn set_content(self: &Arc<Self>, source: usize, number: u8) {

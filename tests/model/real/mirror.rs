@@ -68,7 +68,8 @@ impl Real {
         for key in known.iter().filter(|key| !found.contains(key)) {
             changed = true;
             self.model.delete(key);
-            self.model.ghost().collected(key);
+            // Other sequences may have restarted confrev, and who started last remembers nothing.
+            self.model.ghost().collected(key, None);
         }
         changed
     }
