@@ -10,6 +10,7 @@ use confrev::{
 };
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -147,20 +148,20 @@ impl Model {
             Kind::Deployment => json!({"group": "apps", "version": "v1", "resource": "deployments"}),
             _ => json!({"group": "", "version": "v1", "resource": "configmaps"}),
         };
-        let review = json!({
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "u",
-                "resource": resource,
-                "name": key.name,
-                "namespace": key.namespace,
-                "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
-                "object": wanted,
-                "oldObject": old,
-                "dryRun": dry,
+        let review = Review {
+            api_version: "admission.k8s.io/v1",
+            kind: "AdmissionReview",
+            request: ReviewRequest {
+                uid: "u",
+                resource,
+                name: &key.name,
+                namespace: &key.namespace,
+                operation: if old.is_some() { "UPDATE" } else { "CREATE" },
+                object: wanted,
+                old_object: old,
+                dry_run: dry,
             },
-        });
+        };
         let context = Context {
             api: Memory(Arc::clone(self)),
             kinds: Arc::clone(&self.kinds),
@@ -170,7 +171,7 @@ impl Model {
         };
         let request = http::Request::post(path)
             .header("content-type", "application/json")
-            .body(Body::from(review.to_string()))
+            .body(Body::from(serde_json::to_vec(&review).unwrap()))
             .unwrap();
         let answer = async {
             let response = router(context).oneshot(request).await.unwrap();
@@ -179,6 +180,28 @@ impl Model {
         let body = answer.now_or_never().expect("a review is answered at once");
         serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
     }
+}
+
+/// An AdmissionReview, of objects that are not copied for it: most of the time goes into JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'r> {
+    api_version: &'r str,
+    kind: &'r str,
+    request: ReviewRequest<'r>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewRequest<'r> {
+    uid: &'r str,
+    resource: Value,
+    name: &'r str,
+    namespace: &'r str,
+    operation: &'r str,
+    object: &'r Value,
+    old_object: Option<&'r Value>,
+    dry_run: bool,
 }
 
 /// What the manifests' selectors and match conditions send.

@@ -36,7 +36,7 @@ fn late(what: &str) -> ApiError {
 }
 
 fn observe(object: &Value) -> Observed {
-    Observed::read(confrev::snapshot::SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap()
+    Observed::read(confrev::snapshot::SourceKind::ConfigMap, serde_json::to_vec(object).unwrap()).unwrap()
 }
 
 impl Memory {
