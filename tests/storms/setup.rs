@@ -3,7 +3,7 @@
 use confrev_controlplane::Program;
 
 /// Automatic rolls in a second.
-pub(crate) const ROLL_RATE: u32 = 40;
+pub(crate) const ROLL_RATE: u32 = 25;
 
 pub(crate) fn program() -> Program {
     crate::kinds::program_with(&[&format!("--roll-rate={ROLL_RATE}")])
