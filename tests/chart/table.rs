@@ -118,6 +118,7 @@ fn workload() -> Vec<Row> {
 /// The program's options, and what must agree with them.
 fn program() -> Vec<Row> {
     const ARGUMENT: &str = "/spec/template/spec/containers/0/args/3";
+    const NOT_A_REVISION: &str = "not-a-revision-of-another";
     let option = |value, set, becomes: &str| row(value, set, DEPLOYMENT, ARGUMENT, json!(becomes));
     let clone_set = json!([{
         "group": "apps.kruise.io", "version": "v1alpha1", "resource": "clonesets", "kind": "CloneSet",
@@ -125,6 +126,12 @@ fn program() -> Vec<Row> {
     }]);
     let elsewhere =
         json!([{"group": "a.b", "version": "v1", "resource": "cs", "kind": "C", "path": "spec.package.pod"}]);
+    let pod_templates = json!([{
+        "group": "", "version": "v1", "resource": "podtemplates", "kind": "PodTemplate", "path": "template",
+    }]);
+    let replica_sets = json!([{
+        "group": "apps", "version": "v1", "resource": "replicasets", "kind": "ReplicaSet", "path": "spec.template",
+    }]);
     let extra = |object, at, becomes| row("extraKinds", clone_set.clone(), object, at, becomes);
     let secrets = |object, at, becomes| row("secrets.enabled", json!(true), object, at, becomes);
     let rule = json!({
@@ -153,6 +160,16 @@ fn program() -> Vec<Row> {
         ),
         // With a template elsewhere, for the API server to compile the condition.
         row("extraKinds", elsewhere, WEBHOOKS, "/webhooks/0/rules/3/resources/0", json!("cs")),
+        // What a Rollout may take its template from: read at its admission, and no revision of another.
+        row("extraKinds", pod_templates.clone(), WEBHOOKS, "/webhooks/0/rules/3/apiGroups", json!([""])),
+        row("extraKinds", pod_templates, ROLE, "/rules/7/verbs", json!(["get", "list", "watch", "patch"])),
+        row(
+            "extraKinds",
+            replica_sets,
+            WEBHOOKS,
+            "/webhooks/1/matchConditions/2/name",
+            json!(NOT_A_REVISION),
+        ),
         extra(WEBHOOKS, "/webhooks/0/rules/3", rule.clone()),
         extra(WEBHOOKS, "/webhooks/1/rules/3", rule),
         secrets(DEPLOYMENT, ARGUMENT, json!("--secrets")),

@@ -240,3 +240,44 @@ fn a_value_that_means_nothing_is_refused_and_named_and_what_is_stored_stays() {
     assert_eq!(label, json!({"confrev.dev/enabled": "true"}));
     web.resolves_to(&world, "demo", "A").unwrap();
 }
+
+#[test]
+fn a_change_that_waits_for_others_goes_on_when_max_in_flight_is_raised_or_taken_off() {
+    let _confrev = running();
+    let world = World::new("limit");
+    // Their pods never start, so that who takes a change is on its way for ever.
+    let loads = ["web-0", "web-1", "web-2"].map(|name| {
+        let mut load =
+            Load::new("deployments", name, &["demo"]).spec(json!({"progressDeadlineSeconds": 3600}));
+        load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/never"}]);
+        load
+    });
+    let limit = |value: &str| {
+        world
+            .kubectl(&[
+                "annotate",
+                "--overwrite",
+                "configmap/demo",
+                &format!("confrev.dev/max-in-flight{value}"),
+            ])
+            .ok();
+    };
+    world.set_config("demo", "A");
+    limit("=1");
+    for load in &loads {
+        load.apply(&world).ok();
+    }
+    let on =
+        |wanted: &str| loads.iter().filter(|load| load.resolves_to(&world, "demo", wanted).is_ok()).count();
+    world.set_config("demo", "B");
+    for (value, count) in [("=1", 1), ("=2", 2), ("-", 3)] {
+        limit(value);
+        wait_for("as many as may to take the change up", LIMIT, || expect(&on("B"), &count));
+        holds_for("the others", Duration::from_secs(3), || expect(&on("B"), &count));
+    }
+    // It comes back, and holds for the next change.
+    limit("=1");
+    world.set_config("demo", "C");
+    wait_for("one to take the next change up", LIMIT, || expect(&on("C"), &1));
+    holds_for("the others", Duration::from_secs(3), || expect(&on("C"), &1));
+}
