@@ -22,8 +22,9 @@ use crate::{
 const FIELD_MANAGER: &str = "fieldManager=confrev";
 /// Objects in one page of a list.
 const PAGE: usize = 200;
-/// The one kind of workload whose template a Rollout can take (`workloadRef`), and that confrev may therefore read.
-const TARGET: &str = "Deployment";
+/// The kinds whose templates a Rollout can take (`workloadRef`), and that confrev may therefore read. All but the first are
+/// known where they are configured.
+const TARGETS: [&str; 3] = ["Deployment", "ReplicaSet", "PodTemplate"];
 
 /// Calls to the real API server.
 #[derive(Clone)]
@@ -203,7 +204,9 @@ impl Api for KubeApi {
 
     async fn is_enabled(&self, namespace: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
         let known = self.kinds.by_kind(&target.api_version, &target.kind);
-        let readable = |kind: &&WorkloadKind| kind.kind == TARGET && snapshot::is_object_name(&target.name);
+        let readable = |kind: &&WorkloadKind| {
+            TARGETS.contains(&kind.kind.as_str()) && snapshot::is_object_name(&target.name)
+        };
         let Some(kind) = known.filter(readable) else { return Ok(None) };
         let path = workload_path(kind, namespace, &target.name);
         let bytes = match self.get(path.clone()).await {

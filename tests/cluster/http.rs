@@ -2,13 +2,14 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 use ureq::http::{Method, Request};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::manifests::{Kind, Workload};
 use crate::shared::{Running, running};
-use crate::world::{World, text};
+use crate::world::{LIMIT, World, text};
 
 /// A client that trusts the authority in the Secret, as the API server does.
 struct Client {
@@ -209,6 +210,10 @@ fn the_api_server_asks_for_validation_where_a_workload_says_what_it_wants() {
     let mut workload = Workload::new(Kind::Deployment, "web", &["demo"]).manifest();
     workload["metadata"]["annotations"] = json!({"confrev.dev/missing": "allow"});
     world.set_config("demo", "A");
-    world.apply(&workload).ok();
-    assert!(asked() > before, "{before}");
+    // A confrev that was just started is asked as soon as the API server has learned where it is.
+    wait_for("the API server to ask", LIMIT, || {
+        world.with_file(&["apply", "--dry-run=server"], &workload).ok();
+        let asked = asked();
+        if asked > before { Ok(()) } else { Err(asked) }
+    });
 }
