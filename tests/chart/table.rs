@@ -167,7 +167,7 @@ fn program() -> Vec<Row> {
             "extraKinds",
             replica_sets,
             WEBHOOKS,
-            "/webhooks/1/matchConditions/2/name",
+            "/webhooks/1/matchConditions/3/name",
             json!(NOT_A_REVISION),
         ),
         extra(WEBHOOKS, "/webhooks/0/rules/3", rule.clone()),
