@@ -93,8 +93,7 @@ impl Model {
         };
         if left.is_empty() {
             self.delete(key);
-            let leader = self.settings().leader;
-            self.ghost().collected(key, Some(leader));
+            self.ghost().collected(key);
         } else if !gone.is_empty() {
             let mut object = object.clone();
             object["metadata"]["ownerReferences"] = left.into_iter().cloned().collect();

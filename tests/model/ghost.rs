@@ -11,12 +11,9 @@ use crate::{
     store::{Key, Kind, annotation, label},
 };
 
-/// A known defect: what a workload newly refers to is bound to it a moment later, and until then only the replica that
-/// admitted it remembers the content. Where another one leads when the last owner goes, the content may be lost.
-const FORGETS_WHAT_ANOTHER_REPLICA_ADMITTED: bool = true;
-/// A known defect: a pin that was made while its source was gone is not rolled where the source comes back as it was seen
-/// before the pin.
-const FORGETS_PINS_OF_MISSING_SOURCES: bool = true;
+/// A known limit: what a workload newly refers to is bound to it a moment later, and until then only the replica that
+/// admitted it remembers the content. Where that one ends before the last owner goes, the content may be lost.
+const FORGETS_AT_A_RESTART: bool = true;
 
 /// A source at some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,21 +107,18 @@ impl Ghost {
         self.remembered.insert(snapshot, Some(replica));
     }
 
-    /// The collector took an object while that replica led.
-    pub(crate) fn collected(&mut self, key: &Key, leader: Option<usize>) {
-        let by_another = self.remembered.get(key).is_some_and(|by| by.is_none() || *by != leader);
-        if FORGETS_WHAT_ANOTHER_REPLICA_ADMITTED && by_another {
+    /// The collector took an object.
+    pub(crate) fn collected(&mut self, key: &Key) {
+        if FORGETS_AT_A_RESTART && self.remembered.get(key).is_some_and(Option::is_none) {
             self.lost.insert(key.clone());
         }
     }
 
-    /// Another replica leads, or this one has ended: what is gone by now may not be made again.
-    pub(crate) fn forgotten(&mut self, ended: Option<usize>, gone: impl Fn(&Key) -> bool) {
-        for (key, by) in &mut self.remembered {
-            if ended.is_some() && *by == ended {
-                *by = None;
-            }
-            if FORGETS_WHAT_ANOTHER_REPLICA_ADMITTED && gone(key) {
+    /// A replica has ended: what is gone by now, and only it remembered, may not be made again.
+    pub(crate) fn forgotten(&mut self, ended: usize, gone: impl Fn(&Key) -> bool) {
+        for (key, by) in self.remembered.iter_mut().filter(|(_, by)| **by == Some(ended)) {
+            *by = None;
+            if FORGETS_AT_A_RESTART && gone(key) {
                 self.lost.insert(key.clone());
             }
         }
@@ -181,14 +175,6 @@ impl Ghost {
         let contents = states.iter().rev().find_map(|state| state.content.clone()).into_iter().collect();
         let sure = states.last().is_some_and(|state| state.content.is_some());
         Pin { sure, missing: !sure, changes: self.changes(source), contents }
-    }
-
-    /// A pin that is made while its source is gone: whatever comes back is new to it.
-    pub(crate) fn pin_of_missing(&self, source: &Key) -> Pin {
-        if FORGETS_PINS_OF_MISSING_SOURCES {
-            return self.pin(source);
-        }
-        Pin { sure: true, missing: false, changes: self.changes(source), contents: Vec::new() }
     }
 
     /// Whether the reference is held: `Some(true)` for certain, `Some(false)` where the source has been another

@@ -177,7 +177,7 @@ impl Case<'_> {
             }
             let is_gone = states.iter().all(|state| state.content.is_none());
             let pin = if is_gone && self.is_turn(before) {
-                self.model.ghost().pin_of_missing(&source_key)
+                self.model.ghost().pin(&source_key)
             } else {
                 self.pin(&source_key)
             };

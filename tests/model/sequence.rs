@@ -119,7 +119,7 @@ pub(crate) fn tell(reason: &str, events: &[Event]) -> String {
 fn every_promise_holds_in_sequences_that_once_broke_one() {
     let runtime = runtime();
     let _guard = runtime.enter();
-    let sequences: [(&str, Vec<Event>); 2] = [
+    let sequences: [(&str, Vec<Event>); 3] = [
         (
             "a source that comes back as it was when it went, after an undo in between",
             vec![
@@ -139,6 +139,18 @@ fn every_promise_holds_in_sequences_that_once_broke_one() {
                 Event::Settle,
                 Event::DeleteWorkload { workload: 3 },
                 Event::Settle,
+                Event::Apply { workload: 3, how: How::Replace, edit: Edit::Nothing },
+                Event::DeleteSource { source: 2 },
+                Event::Collect,
+            ],
+        ),
+        (
+            "the same where the replica that admitted it does not lead",
+            vec![
+                Event::Settle,
+                Event::DeleteWorkload { workload: 3 },
+                Event::Settle,
+                Event::Leader { replica: 1 },
                 Event::Apply { workload: 3, how: How::Replace, edit: Edit::Nothing },
                 Event::DeleteSource { source: 2 },
                 Event::Collect,

@@ -92,19 +92,19 @@ impl Model {
     pub(crate) fn restart(&self, replica: usize) {
         let fresh = Replica::start(&self.kinds, &self.store(), self.settings().skew);
         self.replicas()[replica] = fresh;
-        self.forget(Some(replica));
-    }
-
-    fn lead(&self, replica: usize) {
-        self.settings().leader = replica;
-        self.forget(None);
-    }
-
-    fn forget(&self, ended: Option<usize>) {
         let store = self.store();
         let mut ghost = self.ghost();
         ghost.clock_was_set();
-        ghost.forgotten(ended, |key| store.get(key).is_none());
+        ghost.forgotten(replica, |key| store.get(key).is_none());
+    }
+
+    fn lead(&self, replica: usize) {
+        let before = std::mem::replace(&mut self.settings().leader, replica);
+        if before != replica {
+            let now = self.now(replica);
+            self.replicas()[replica].shared.lock().look_at_all(now);
+        }
+        self.ghost().clock_was_set();
     }
 
     fn set_content(self: &Arc<Self>, source: usize, number: u8) {

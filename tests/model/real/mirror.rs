@@ -69,7 +69,7 @@ impl Real {
             changed = true;
             self.model.delete(key);
             // Other sequences may have restarted confrev, and who started last remembers nothing.
-            self.model.ghost().collected(key, None);
+            self.model.ghost().collected(key);
         }
         changed
     }
