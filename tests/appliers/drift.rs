@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::manifests::Workload;
-use crate::world::{World, expect};
+use crate::world::World;
 
 /// What Argo CD (with its server-side diff) and Flux apply as.
-const MANAGERS: [&str; 2] = ["argocd-controller", "kustomize-controller"];
+const MANAGERS: [&str; 3] = ["argocd-controller", "kustomize-controller", "helm-controller"];
 
 /// What the API server would make of the manifest: a server-side apply in a dry-run, with force.
 pub(crate) fn predicted(world: &World, path: &str, manifest: &Value, manager: &str) -> Value {
@@ -23,13 +23,13 @@ pub(crate) fn drift(world: &World, workload: &Workload, manifest: &Value) -> Vec
 
 /// The same for the object at this path of the API.
 pub(crate) fn drift_of(world: &World, path: &str, manifest: &Value) -> Vec<String> {
-    let [first, second] = MANAGERS.map(|manager| {
+    let seen = MANAGERS.map(|manager| {
         let (code, live) = world.cluster.api().get(path);
         assert_eq!(code, 200, "{live}");
         differences(&desired(predicted(world, path, manifest, manager)), &desired(live))
     });
-    expect(&first, &second).expect("every tool sees the same");
-    first
+    assert!(seen.iter().all(|other| *other == seen[0]), "every tool sees the same: {seen:?}");
+    seen[0].clone()
 }
 
 /// What the tools compare: not what the API server notes of each write, nor what controllers report.
