@@ -71,6 +71,7 @@ async fn keep_bound<A: Api>(context: &Context<A>, kind: SourceKind, review: &Rev
     }
     match Observed::read(kind, object.as_bytes()) {
         Ok(observed) if observed.is_bound_itself() && observed.identity().is_none() => {
+            context.shared.remember(&source, &observed);
             Answer::allowed().with_warnings(take(context, &source, &observed).await.into_iter().collect())
         }
         _ => Answer::allowed(),

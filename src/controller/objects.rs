@@ -205,8 +205,8 @@ impl State {
             None | Some(Source::Unknown) => return Wanted::Unknown,
             Some(Source::Missing) => {}
             Some(Source::Found(found)) => {
-                // One that was made again under its source's own name is its own source, and not its own owner.
-                if source != *name && self.is_among_newest(&source, name, found) {
+                // The copy of an object that is bound itself must not go with it: it is what that is made again from.
+                if !found.present.bound_itself && self.is_among_newest(&source, name, found) {
                     owners.insert(Owner::new("v1", name.object.kind.as_str(), &record.source, &found.uid));
                 }
             }

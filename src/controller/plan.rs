@@ -8,7 +8,7 @@ use super::{
     Name,
     agenda::Task,
     objects::Wanted,
-    state::{Source, State, UNBIND_DELAY, User},
+    state::{RESTORE_DELAY, Source, State, UNBIND_DELAY, User},
 };
 use crate::{
     cluster::{ApiError, Owner, Version, WorkloadKey},
@@ -258,7 +258,12 @@ impl State {
             self.agenda.done(&task);
             return None;
         }
-        let due = since + self.grace(!record.owners.is_empty());
+        let mut due = since + self.grace(!record.owners.is_empty());
+        // The copy of an object that is bound itself, and is about to be made again from it.
+        let source = name.sibling(&record.source);
+        if self.users.contains_key(&source) && !self.bound.contains_key(&source) {
+            due = due.max(now + RESTORE_DELAY);
+        }
         if due > now {
             self.agenda.postpone(task, due);
             return None;

@@ -19,7 +19,7 @@ use tokio::{
 use super::{Leadership, Name, Outcome, State, Task, execute};
 use crate::{
     cluster::{Api, ApiError},
-    resolve::Facts,
+    resolve::{Facts, Observed},
     telemetry::{Condition, Metrics},
 };
 
@@ -106,6 +106,11 @@ impl Shared {
             let content = Arc::new(observed.clone());
             state.memory.remember(Name::new(namespace, name.clone()), content, now);
         }
+    }
+
+    /// Remembers an object that is bound itself and about to be deleted, for the case that its copy does not last.
+    pub fn remember(&self, name: &Name, content: &Observed) {
+        self.lock().memory.remember(name.clone(), Arc::new(content.clone()), Timestamp::now());
     }
 
     /// Changes the state, and wakes whoever may have something to do.

@@ -305,3 +305,46 @@ fn an_object_that_is_bound_itself_is_released_once_only_workloads_that_moved_on_
     assert_eq!(released(&mut desk, &[&workload, &gone]), 0, "the collector is at it");
     assert_eq!(released(&mut desk, &[&workload]), 1);
 }
+
+#[test]
+fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_it_may_be_needed() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.labelled("demo", "bind");
+    let web = stored(&mut world, "web");
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
+    let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+    let bound = BoundRecord { version, owners: BTreeSet::from([workload]) };
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
+    let object = world.objects[&name("demo").object].to_string();
+    // What is done about the copy in so many seconds.
+    let done = |desk: &mut Desk, seconds: i64| {
+        let (mut owned, mut swept) = (0, 0);
+        for _ in 0..seconds {
+            desk.pass(1);
+            for (task, action) in desk.actions() {
+                let mut outcome = Outcome::Done;
+                match action {
+                    Action::Read(_) => {
+                        let observed = Observed::read(SourceKind::ConfigMap, object.clone().into_bytes());
+                        outcome = Outcome::Read(Some(Box::new(observed.unwrap())));
+                    }
+                    Action::SetOwners { snapshot, .. } if snapshot == name(BLUE) => owned += 1,
+                    Action::Sweep { .. } => swept += 1,
+                    _ => {}
+                }
+                desk.state.finish(&task, Ok(outcome), desk.now);
+            }
+        }
+        (owned, swept)
+    };
+    desk.state.apply_bound(&name("demo"), Some(bound.clone()), desk.now);
+    assert_eq!(done(&mut desk, 60), (0, 0), "it would go with its source");
+    desk.state.apply_bound(&name("demo"), None, desk.now);
+    assert_eq!(done(&mut desk, 900), (0, 0), "its source is to be made again from it");
+    desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
+    let (owned, swept) = done(&mut desk, 900);
+    assert!(owned == 0 && swept > 0, "{owned} {swept}");
+}
