@@ -15,15 +15,15 @@ mod documents;
 #[path = "../chart/helm.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod helm;
+#[path = "../kinds/setup.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod kinds;
 #[path = "../kinds/load.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod load;
 #[path = "../cluster/manifests.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
-#[path = "../kinds/setup.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod setup;
 #[path = "../cluster/shared.rs"]
 #[expect(dead_code, reason = "no test here stops confrev")]
 mod shared;
@@ -32,6 +32,7 @@ mod shared;
 mod world;
 
 mod drift;
+mod setup;
 mod tools;
 
 mod again;
