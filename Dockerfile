@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
 # A static binary on an empty base: nothing in the image but confrev, nothing to patch but confrev.
 #   docker build -t confrev:0.1.0 .
+# `make image` makes the same without a container engine; a test keeps the two in step.
 
 # The toolchain of rust-toolchain.toml. That file stays outside, or rustup would fetch clippy and rustfmt too.
 FROM rust:1.95.0-alpine AS build
@@ -9,7 +10,8 @@ RUN apk add --no-cache build-base
 WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
 COPY src src
-# A member of the workspace: cargo reads its manifest, and builds none of it.
+# Members of the workspace: cargo reads their manifests, and builds none of them.
+COPY image image
 COPY tests/controlplane tests/controlplane
 # Alpine's target is musl, linked statically. No path of this stage is left in the binary, so that two builds are equal.
 ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"

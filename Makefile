@@ -4,8 +4,17 @@ CONTROLPLANE = $(CARGO) run --quiet -p confrev-controlplane --bin controlplane -
 # Where `make manifests` writes, and the helm that it runs.
 MANIFESTS ?= manifests
 HELM ?= $$($(CONTROLPLANE) build)/helm
+# Where `make image` writes, and what it compiles for: musl's std is all that a static binary needs.
+IMAGE ?= target/image
+IMAGE_TARGET ?= $(shell uname -m)-unknown-linux-musl
+IMAGE_VARIABLE = $(subst -,_,$(IMAGE_TARGET))
+# The image bears the time of the last commit, so that it does not depend on when it is built.
+SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+# Nor on where.
+IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
+	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit model lint fmt controlplane manifests clean
+.PHONY: help build demo test test-unit model test-install test-image lint fmt controlplane manifests image clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -28,6 +37,13 @@ test-unit: ## Run the tests that need no control plane
 model: controlplane ## Hold the promises against random sequences of events, on a real control plane (minutes)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test model real -- --ignored --nocapture
 
+test-install: controlplane ## Run the tests of the chart, of its guard and rights, and of certificates
+	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test chart --test tls
+
+test-image: image controlplane ## Run the tests of the image, which build it once more in another folder
+	CONFREV_IMAGE=$(abspath $(IMAGE)) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
+		$(CONTROLPLANE) run -- $(CARGO) test --locked -p confrev-image -- --include-ignored
+
 lint: ## Check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -45,6 +61,15 @@ manifests: ## Render manifests/ from charts/confrev
 		"$$helm" template confrev charts/confrev --namespace confrev --values $$values > $$file.new || exit 1; \
 		{ sed '/^[^#]/,$$d' $$values; sed '/^# Source: /d' $$file.new; } > $$file; rm $$file.new; \
 	done
+
+# `ring` has some C. Where there is no musl-gcc, the plain compiler does: that C uses no library, unless hardened by it.
+image: ## Write target/image/confrev.tar, an OCI image, and its bill of materials, without a container engine
+	rustup target list --installed | grep -qx $(IMAGE_TARGET) || rustup target add $(IMAGE_TARGET)
+	RUSTFLAGS="$(IMAGE_RUSTFLAGS)" CC_$(IMAGE_VARIABLE)=$$(command -v musl-gcc || echo cc) \
+		CFLAGS_$(IMAGE_VARIABLE)=-U_FORTIFY_SOURCE \
+		$(CARGO) build --release --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
+	$(CARGO) run --quiet --locked -p confrev-image -- --binary $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev \
+		--target $(IMAGE_TARGET) --epoch $(SOURCE_DATE_EPOCH) --output $(IMAGE)
 
 clean: ## Remove what was built here; the control plane's binaries stay
 	$(CARGO) clean

@@ -1,0 +1,98 @@
+//! What is in the binary: every crate that is linked into it, as a CycloneDX document.
+//! Source: CycloneDX 1.6, <https://cyclonedx.org/docs/1.6/json/>.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::Result;
+
+/// The document. `metadata` is what `cargo metadata --filter-platform` prints; `lock` is Cargo.lock, for the checksums.
+pub fn bill_of_materials(metadata: &Value, lock: &str) -> Result<Value> {
+    let packages: BTreeMap<_, _> =
+        list(&metadata["packages"]).map(|package| (text(&package["id"]), package)).collect();
+    let is_macro = |id: &str| packages.get(id).is_some_and(|package| is_macro(package));
+    let linked = |node| linked(node).into_iter().filter(|id| !is_macro(id)).collect::<Vec<_>>();
+    let nodes: BTreeMap<_, _> =
+        list(&metadata["resolve"]["nodes"]).map(|node| (text(&node["id"]), linked(node))).collect();
+    let root = packages.iter().find(|(_, package)| package["name"] == "confrev").map(|(id, _)| *id);
+    let root = root.ok_or("cargo metadata names no package confrev")?;
+
+    let mut found = BTreeSet::new();
+    let mut open = vec![root];
+    while let Some(id) = open.pop() {
+        if found.insert(id) {
+            open.extend(nodes.get(id).into_iter().flatten());
+        }
+    }
+    let checksums = checksums(lock);
+    let component = |id: &str| component(packages.get(id).copied().unwrap_or(&Value::Null), &checksums);
+    let mut components: Vec<_> = found.iter().filter(|id| **id != root).map(|id| component(id)).collect();
+    components.sort_by_key(|component| text(&component["purl"]).to_owned());
+    let reference = |id: &str| component(id)["bom-ref"].clone();
+    let mut dependencies: Vec<_> = found
+        .iter()
+        .map(|id| {
+            let on: BTreeSet<_> =
+                nodes.get(id).into_iter().flatten().map(|on| text(&reference(on)).to_owned()).collect();
+            json!({"ref": reference(id), "dependsOn": on})
+        })
+        .collect();
+    dependencies.sort_by_key(|dependency| text(&dependency["ref"]).to_owned());
+    let mut subject = component(root);
+    subject["type"] = json!("application");
+    Ok(json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": subject},
+        "components": components,
+        "dependencies": dependencies,
+    }))
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The ids of the packages that are linked with this one: those for tests and for the build are not.
+fn linked(node: &Value) -> Vec<&str> {
+    let normal = |dependency: &&Value| list(&dependency["dep_kinds"]).any(|kind| kind["kind"].is_null());
+    list(&node["deps"]).filter(normal).map(|dependency| text(&dependency["pkg"])).collect()
+}
+
+/// Whether it runs in the compiler, and nothing of it is in the binary.
+fn is_macro(package: &Value) -> bool {
+    list(&package["targets"]).flat_map(|target| list(&target["kind"])).any(|kind| kind == "proc-macro")
+}
+
+fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
+    let (name, version) = (text(&package["name"]).to_owned(), text(&package["version"]).to_owned());
+    let purl = format!("pkg:cargo/{name}@{version}");
+    let mut component =
+        json!({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl});
+    if let Some(license) = package["license"].as_str() {
+        // Cargo's older form of "or".
+        component["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
+    }
+    if let Some(checksum) = checksums.get(&(name, version)) {
+        component["hashes"] = json!([{"alg": "SHA-256", "content": checksum}]);
+    }
+    component
+}
+
+/// By name and version. The file is written by cargo, a key in a line.
+fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
+    let value = |package: &str, key: &str| {
+        let line = package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;
+        Some(line.trim_end_matches('"').to_owned())
+    };
+    let entry = |package: &str| {
+        Some(((value(package, "name")?, value(package, "version")?), value(package, "checksum")?))
+    };
+    lock.split("[[package]]").filter_map(entry).collect()
+}

@@ -1,0 +1,287 @@
+//! The image: what is in it, that it is the same wherever it is built, and that it serves an API server.
+//!
+//! What needs the real image is ignored, for it takes minutes to build: `make test-image` runs it.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use confrev_controlplane::{ControlPlane, Program};
+use confrev_image::{Image, bill_of_materials};
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// Bytes of the compressed image.
+const LIMIT: usize = 20 << 20;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Names, contents and modes in a tar archive.
+fn unpacked(archive: &[u8]) -> BTreeMap<String, (Vec<u8>, u32)> {
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(archive).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        let header = entry.header();
+        assert_eq!((header.uid().unwrap(), header.gid().unwrap()), (0, 0));
+        let name = entry.path().unwrap().display().to_string();
+        files.insert(name, (content, entry.header().mode().unwrap()));
+    }
+    files
+}
+
+/// An image, read as a registry would: from the index by digests, each of which must be that of what it names.
+struct Read {
+    config: Value,
+    platform: Value,
+    files: BTreeMap<String, (Vec<u8>, u32)>,
+}
+
+fn read(archive: &[u8]) -> Read {
+    let parts = unpacked(archive);
+    let part = |name: &str| parts.get(name).unwrap_or_else(|| panic!("no {name}")).0.as_slice();
+    let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap();
+        let content = part(&format!("blobs/{}", digest.replace(':', "/")));
+        assert_eq!(digest, digest_of(content));
+        assert_eq!(descriptor["size"], content.len());
+        content
+    };
+    assert_eq!(parsed(part("oci-layout"))["imageLayoutVersion"], "1.0.0");
+    let index = parsed(part("index.json"));
+    let [entry] = &index["manifests"].as_array().unwrap()[..] else { panic!("one image: {index}") };
+    let manifest = parsed(blob(entry));
+    let config = parsed(blob(&manifest["config"]));
+    let [layer] = &manifest["layers"].as_array().unwrap()[..] else { panic!("one layer: {manifest}") };
+    assert_eq!(layer["mediaType"], "application/vnd.oci.image.layer.v1.tar+gzip");
+    let mut files = Vec::new();
+    GzDecoder::new(blob(layer)).read_to_end(&mut files).unwrap();
+    assert_eq!(config["rootfs"], json!({"type": "layers", "diff_ids": [digest_of(&files)]}));
+
+    // What older tools go by says the same.
+    let docker = parsed(part("manifest.json"))[0].clone();
+    let path =
+        |descriptor: &Value| format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"));
+    assert_eq!(docker["Config"], path(&manifest["config"]));
+    assert_eq!(docker["Layers"], json!([path(layer)]));
+    Read { config, platform: entry["platform"].clone(), files: unpacked(&files) }
+}
+
+fn digest_of(content: &[u8]) -> String {
+    Sha256::digest(content).iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn small() -> Image<'static> {
+    Image { binary: b"program", architecture: "arm64", version: "1.2.3", epoch: 1_700_000_000 }
+}
+
+#[test]
+fn an_image_is_one_file_that_an_unprivileged_user_runs() {
+    let image = read(&small().write().unwrap().archive);
+    let program = (b"program".to_vec(), 0o755);
+    assert_eq!(image.files, BTreeMap::from([("confrev".to_owned(), program)]));
+    assert_eq!(image.platform, json!({"architecture": "arm64", "os": "linux"}));
+    assert_eq!(image.config["architecture"], "arm64");
+    assert_eq!(image.config["created"], "2023-11-14T22:13:20Z");
+}
+
+#[test]
+fn an_image_depends_on_its_input_and_on_nothing_else() {
+    let [one, two] = [(); 2].map(|()| small().write().unwrap());
+    assert_eq!((&one.digest, &one.archive), (&two.digest, &two.archive));
+    for other in [
+        Image { binary: b"Program", ..small() },
+        Image { architecture: "amd64", ..small() },
+        Image { version: "1.2.4", ..small() },
+        Image { epoch: 0, ..small() },
+    ] {
+        assert_ne!(other.write().unwrap().digest, one.digest, "{other:?}");
+    }
+}
+
+/// The Dockerfile's last stage says the same, and its first has all that cargo needs.
+#[test]
+fn the_dockerfile_makes_the_same_image() {
+    let dockerfile = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let config = read(&small().write().unwrap().archive).config["config"].clone();
+    let line =
+        |word: &str| dockerfile.lines().rfind(|line| line.starts_with(word)).unwrap()[word.len()..].trim();
+    assert_eq!(line("USER"), config["User"]);
+    assert_eq!(line("ENTRYPOINT"), config["Entrypoint"].to_string());
+    assert_eq!(line("CMD"), config["Cmd"].to_string());
+    let ports: BTreeSet<_> = line("EXPOSE").split(' ').map(|port| format!("{port}/tcp")).collect();
+    assert_eq!(ports, config["ExposedPorts"].as_object().unwrap().keys().cloned().collect());
+    assert_eq!(line("FROM"), "scratch");
+    let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
+    let version = toolchain.split('"').nth(1).unwrap();
+    assert!(dockerfile.contains(&format!("FROM rust:{version}-alpine")), "the toolchain is {version}");
+
+    let context = Folder::new("context");
+    for line in dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|line| !line.starts_with("--"))
+    {
+        let mut words: Vec<_> = line.split(' ').collect();
+        let to = context.0.join(words.pop().unwrap());
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        run(Command::new("cp").arg("-r").args(&words).arg(&to).current_dir(root()));
+    }
+    let cargo = env!("CARGO");
+    run(Command::new(cargo).args(["metadata", "--locked", "--format-version=1"]).current_dir(&context.0));
+}
+
+#[test]
+fn the_bill_of_materials_lists_what_is_linked_with_checksums_and_licences() {
+    const TARGET: &str = "x86_64-unknown-linux-musl";
+    let cargo = |arguments: &[&str]| run(Command::new(env!("CARGO")).args(arguments).current_dir(root()));
+    let metadata = cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform", TARGET]);
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let bill = bill_of_materials(&serde_json::from_str(&metadata).unwrap(), &lock).unwrap();
+    assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&json!("CycloneDX"), &json!("1.6")));
+    let components = bill["components"].as_array().unwrap();
+    for component in components {
+        assert!(
+            component["hashes"][0]["content"].as_str().is_some_and(|hash| hash.len() == 64),
+            "{component}"
+        );
+        assert!(component["licenses"][0]["expression"].is_string(), "{component}");
+    }
+    // Cargo's own view of the same.
+    let tree = ["tree", "--locked", "-p", "confrev", "--edges=normal,no-proc-macro", "--target", TARGET];
+    let tree = cargo(&[&tree[..], &["--prefix=none", "--format={p}"]].concat());
+    let linked = |line: &str| {
+        let mut words = line.split(' ');
+        Some(format!("pkg:cargo/{}@{}", words.next()?, words.next()?.strip_prefix('v')?))
+    };
+    let mut linked: BTreeSet<_> = tree.lines().filter_map(linked).collect();
+    linked.remove(bill["metadata"]["component"]["purl"].as_str().unwrap());
+    let listed: BTreeSet<_> = components.iter().map(|c| c["purl"].as_str().unwrap().to_owned()).collect();
+    let missing: Vec<_> = linked.difference(&listed).collect();
+    assert!(missing.is_empty(), "linked and not listed: {missing:?}");
+    assert!(listed.iter().all(|purl| !purl.contains("/proptest@") && !purl.contains("/syn@")), "{listed:?}");
+}
+
+/// Where `make image` wrote, and what.
+fn real() -> (PathBuf, Vec<u8>) {
+    let folder = std::env::var_os("CONFREV_IMAGE").expect("run this by `make test-image`");
+    let folder = PathBuf::from(folder);
+    let archive = fs::read(folder.join("confrev.tar")).unwrap();
+    (folder, archive)
+}
+
+/// The program in the image, put where it can be run.
+fn program(folder: &Folder) -> PathBuf {
+    let image = read(&real().1);
+    let (content, mode) = &image.files["confrev"];
+    let path = folder.0.join("confrev");
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
+    path
+}
+
+#[test]
+#[ignore = "needs the image"]
+fn the_real_image_is_small_and_its_program_needs_no_other_file_and_says_its_version() {
+    let (folder, archive) = real();
+    assert!(archive.len() < LIMIT, "{} bytes", archive.len());
+    let image = read(&archive);
+    assert_eq!(image.config["config"]["User"], "65532:65532");
+    let binary = &image.files["confrev"].0;
+    assert!(binary.len() < LIMIT, "{} bytes", binary.len());
+    // A program that needs a loader names it.
+    let interpreters = [&b"/lib64/ld-"[..], b"/lib/ld-"];
+    let names = |wanted: &[u8]| binary.windows(wanted.len()).any(|window| window == wanted);
+    assert!(!interpreters.iter().any(|interpreter| names(interpreter)), "it is linked dynamically");
+    // And no path of the machine that built it.
+    assert!(!names(root().display().to_string().as_bytes()), "the source's folder is in it");
+
+    let unpacked = Folder::new("program");
+    let version = run(Command::new(program(&unpacked)).arg("--version").env_clear());
+    assert_eq!(version.trim(), format!("confrev {}", env!("CARGO_PKG_VERSION")));
+    let bill: Value = serde_json::from_slice(&fs::read(folder.join("confrev.cdx.json")).unwrap()).unwrap();
+    assert_eq!(
+        bill["metadata"]["component"]["purl"],
+        format!("pkg:cargo/confrev@{}", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+#[ignore = "needs the image"]
+fn the_program_in_the_image_serves_an_api_server() {
+    let unpacked = Folder::new("serving");
+    let cluster = ControlPlane::shared();
+    Program::install(cluster);
+    let mut confrev = Program::new(cluster, &program(&unpacked));
+    confrev.start();
+    let namespace = cluster.namespace("image");
+    cluster.create(
+        "configmap",
+        namespace.name(),
+        &json!({"metadata": {"name": "demo"}, "data": {"text": "A"}}),
+    );
+    let labels = json!({"app": "web"});
+    let web = json!({
+        "metadata": {"name": "web", "labels": {"confrev.dev/enabled": "true"}},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+            "containers": [{"name": "app", "image": "app:1", "envFrom": [{"configMapRef": {"name": "demo"}}]}],
+        }}},
+    });
+    let web = cluster.create("deployment", namespace.name(), &web);
+    let reads = &web["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
+    assert!(reads.as_str().unwrap().starts_with("demo-"), "{reads}");
+    confrev.stop();
+}
+
+/// Minutes: it compiles everything again, in a folder with another name and path.
+#[test]
+#[ignore = "needs the image"]
+fn built_in_another_folder_the_image_has_the_same_digest() {
+    let elsewhere = Folder::new("a-folder-of-another-name");
+    let files = run(Command::new("git").args(["ls-files"]).current_dir(root()));
+    for file in files.lines() {
+        let to = elsewhere.0.join(file);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(root().join(file), to).unwrap();
+    }
+    let mut make = Command::new("make");
+    make.args(["--no-print-directory", "image"])
+        .current_dir(&elsewhere.0)
+        .env_remove("IMAGE")
+        .env_remove("MAKEFLAGS");
+    run(&mut make);
+    let again = fs::read(elsewhere.0.join("target/image/confrev.tar")).unwrap();
+    assert_eq!(digest_of(&again), digest_of(&real().1));
+}
+
+/// A folder below the system's temporary one, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("confrev-image-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
