@@ -1,10 +1,13 @@
-//! Keeps the webhook configuration right: whom the API server asks, and which authority it trusts there.
+//! Keeps the webhook configurations right: whom the API server asks, and which authority it trusts there.
 use std::fmt;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use futures::stream::select;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
@@ -24,7 +27,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause: somebody else writes the opposite again and again, or the API server is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The keeper of `MutatingWebhookConfiguration/confrev`.
+/// The keeper of `MutatingWebhookConfiguration/confrev` and, where there is one,
+/// `ValidatingWebhookConfiguration/confrev`.
 pub struct Keeper {
     client: Client,
     namespace: String,
@@ -33,7 +37,7 @@ pub struct Keeper {
     condition: Condition,
 }
 
-/// Why the webhook configuration is not known to be right.
+/// Why the webhook configurations are not known to be right.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     /// There is none, so the API server asks nobody.
@@ -42,26 +46,32 @@ enum Error {
     )]
     Missing,
     #[error(
-        "MutatingWebhookConfiguration {NAME} waits for cert-manager to inject its caBundle: is cert-manager's cainjector running?"
+        "{kind} {NAME} waits for cert-manager to inject its caBundle: is cert-manager's cainjector running?"
     )]
-    Injector,
-    #[error("cannot {verb} MutatingWebhookConfiguration {NAME}{}", if source.forbidden() { ": apply the ClusterRole of manifests/self-signed.yaml" } else { "" })]
+    Injector { kind: &'static str },
+    #[error("cannot {verb} {kind} {NAME}{}", if source.forbidden() { ": apply the ClusterRole of manifests/self-signed.yaml" } else { "" })]
     Api {
         verb: &'static str,
+        kind: &'static str,
         #[source]
         source: Failure,
     },
-    #[error(
-        "MutatingWebhookConfiguration {NAME} was changed by somebody else at the same time; trying again"
-    )]
-    Conflict,
-    #[error("the authority that belongs into the webhook configuration is not known")]
+    #[error("{kind} {NAME} was changed by somebody else at the same time; trying again")]
+    Conflict { kind: &'static str },
+    #[error("the authority that belongs into the webhook configurations is not known")]
     Source(#[source] super::Error),
+}
+
+/// The two kinds.
+#[derive(Clone, Copy)]
+enum Kind {
+    Mutating,
+    Validating,
 }
 
 impl Keeper {
     /// A keeper for the webhooks served from `namespace` or at `url`, which trust what `source` says. `condition`
-    /// holds while the configuration is right.
+    /// holds while the configurations are right.
     pub fn new(
         client: Client,
         namespace: &str,
@@ -72,9 +82,11 @@ impl Keeper {
         Self { client, namespace: namespace.to_owned(), url, source, condition }
     }
 
-    /// Keeps the configuration right. Never returns; may be dropped at any point.
+    /// Keeps the configurations right. Never returns; may be dropped at any point.
     pub async fn run(&self) {
-        let mut changed = pin!(changes::<MutatingWebhookConfiguration>(Api::all(self.client.clone()), NAME));
+        let mutating = changes::<MutatingWebhookConfiguration>(Api::all(self.client.clone()), NAME);
+        let validating = changes::<ValidatingWebhookConfiguration>(Api::all(self.client.clone()), NAME);
+        let mut changed = pin!(select(mutating, validating));
         let mut wanted = self.source.trust().wanted_changes();
         let mut pace = Pace::default();
         loop {
@@ -82,7 +94,7 @@ impl Keeper {
             // What is right now, or only missing, is looked at when it changes; anything else once more, after a pause.
             let again = match &outcome {
                 Ok(wrote) => *wrote,
-                Err(error) => !matches!(error, Error::Missing | Error::Injector),
+                Err(error) => !matches!(error, Error::Missing | Error::Injector { .. }),
             };
             self.tell(outcome);
             if again {
@@ -97,19 +109,23 @@ impl Keeper {
         }
     }
 
-    /// Looks at the configuration and writes what is wrong. True when something was written.
+    /// Looks at both configurations and writes what is wrong. True when something was written.
     async fn look(&self) -> Result<bool, Error> {
-        let present = self.read().await?.ok_or(Error::Missing)?;
-        // Read after the configuration: what another replica wrote into it is in the Secret by now.
+        let mutating = self.read(Kind::Mutating).await?.ok_or(Error::Missing)?;
+        let validating = self.read(Kind::Validating).await?;
+        // Read after the configurations: what another replica wrote into them is in the Secret by now.
         let bundle = self.source.bundle().await.map_err(Error::Source)?;
-        let wrote = self.mend(&present, bundle.as_ref()).await?;
+        let mut wrote = self.mend(Kind::Mutating, &mutating, bundle.as_ref()).await?;
+        if let Some(validating) = validating {
+            wrote |= self.mend(Kind::Validating, &validating, bundle.as_ref()).await?;
+        }
         if !wrote {
             self.source.trust().publish(bundle);
         }
         Ok(wrote)
     }
 
-    async fn mend(&self, present: &Value, bundle: Option<&Bundle>) -> Result<bool, Error> {
+    async fn mend(&self, kind: Kind, present: &Value, bundle: Option<&Bundle>) -> Result<bool, Error> {
         let wanted = Wanted {
             namespace: &self.namespace,
             url: self.url.as_ref(),
@@ -118,48 +134,62 @@ impl Keeper {
         };
         let operations = match judge(present, &wanted) {
             Verdict::Right => return Ok(false),
-            Verdict::WaitsForInjector => return Err(Error::Injector),
+            Verdict::WaitsForInjector => return Err(Error::Injector { kind: kind.name() }),
             Verdict::Write(operations) => operations,
         };
         self.source.trust().publish(None);
         let patch: json_patch::Patch = serde_json::from_value(operations.into()).unwrap_or_default();
         let patch = Patch::Json::<()>(patch);
-        match within(self.api().patch(NAME, &PatchParams::default(), &patch)).await {
+        let kind_name = kind.name();
+        match within(self.api(kind).patch(NAME, &PatchParams::default(), &patch)).await {
             Ok(_) => {
-                tracing::info!(name = NAME, "webhook configuration mended");
+                tracing::info!(kind = kind_name, name = NAME, "webhook configuration mended");
                 Ok(true)
             }
-            Err(failure) if failure.stale() => Err(Error::Conflict),
-            Err(source) => Err(Error::Api { verb: "patch", source }),
+            Err(failure) if failure.stale() => Err(Error::Conflict { kind: kind_name }),
+            Err(source) => Err(Error::Api { verb: "patch", kind: kind_name, source }),
         }
     }
 
-    async fn read(&self) -> Result<Option<Value>, Error> {
-        let failed = |source| Error::Api { verb: "read", source };
-        let object = within(self.api().get_opt(NAME)).await.map_err(failed)?;
+    async fn read(&self, kind: Kind) -> Result<Option<Value>, Error> {
+        let failed = |source| Error::Api { verb: "read", kind: kind.name(), source };
+        let object = within(self.api(kind).get_opt(NAME)).await.map_err(failed)?;
         Ok(object.and_then(|object| serde_json::to_value(object).ok()))
     }
 
     /// Untyped, so that fields of a newer API server survive.
-    fn api(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &ApiResource::erase::<MutatingWebhookConfiguration>(&()))
+    fn api(&self, kind: Kind) -> Api<DynamicObject> {
+        let resource = match kind {
+            Kind::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            Kind::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+        };
+        Api::all_with(self.client.clone(), &resource)
     }
 
-    /// Tells the readiness condition. A read that failed says nothing about the configuration, so it takes nothing
+    /// Tells the readiness condition. A read that failed says nothing about the configurations, so it takes nothing
     /// back: an API server that is away asks no webhook either, and comes back to replicas that are ready.
     fn tell(&self, outcome: Result<bool, Error>) {
         match outcome {
             Ok(false) => self.condition.hold(),
             Ok(true) => {}
-            Err(error @ (Error::Api { .. } | Error::Source(_) | Error::Conflict)) => {
+            Err(error @ (Error::Api { .. } | Error::Source(_) | Error::Conflict { .. })) => {
                 let error = causes(&error);
-                tracing::warn!(%error, "webhook configuration not checked");
+                tracing::warn!(%error, "webhook configurations not checked");
                 self.condition.fail_unless_held(error);
             }
             Err(error) => {
                 self.source.trust().publish(None);
                 self.condition.fail(causes(&error));
             }
+        }
+    }
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mutating => "MutatingWebhookConfiguration",
+            Self::Validating => "ValidatingWebhookConfiguration",
         }
     }
 }

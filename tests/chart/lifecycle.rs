@@ -70,7 +70,7 @@ fn deleting_the_namespace_alone_blocks_nothing_and_helm_installs_again() {
     }
 
     bare.cluster.kubectl(&["delete", "namespace", "confrev", "--timeout=60s"]).run().ok();
-    assert_eq!(bare.in_the_way().len(), 3, "they are left behind");
+    assert_eq!(bare.in_the_way().len(), IN_THE_WAY.len(), "they are left behind");
     for (namespace, snapshot) in both.iter().zip(&snapshots) {
         // The API server learns by a watch of its own that the right is gone.
         wait_for("a template to change", LIMIT, || {
