@@ -35,6 +35,18 @@ fn every_value_of_the_schema_has_a_row_in_the_table() {
     assert_eq!(names, BTreeSet::new(), "values without a row");
 }
 
+#[test]
+fn every_value_of_the_schema_is_told_of_in_the_docs() {
+    let schema = fs::read_to_string(root().join("charts/confrev/values.schema.json")).unwrap();
+    let docs = fs::read_to_string(root().join("docs/install.md")).unwrap();
+    let mut names = BTreeSet::new();
+    collect(&serde_json::from_str(&schema).unwrap(), "", &mut names);
+    names.remove("global");
+    let told: BTreeSet<_> = docs.split('`').skip(1).step_by(2).collect();
+    names.retain(|name| !told.iter().any(|told| overlap(told, name)));
+    assert_eq!(names, BTreeSet::new(), "values that docs/install.md does not tell of");
+}
+
 /// One is the other, or a part of it.
 fn overlap(a: &str, b: &str) -> bool {
     let within =
