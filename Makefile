@@ -64,7 +64,8 @@ manifests: ## Render manifests/ from charts/confrev
 
 # `ring` has some C. Where there is no musl-gcc, the plain compiler does: that C uses no library, unless hardened by it.
 image: ## Write target/image/confrev.tar, an OCI image, and its bill of materials, without a container engine
-	rustup target list --installed | grep -qx $(IMAGE_TARGET) || rustup target add $(IMAGE_TARGET)
+	! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(IMAGE_TARGET) || \
+		rustup target add $(IMAGE_TARGET)
 	RUSTFLAGS="$(IMAGE_RUSTFLAGS)" CC_$(IMAGE_VARIABLE)=$$(command -v musl-gcc || echo cc) \
 		CFLAGS_$(IMAGE_VARIABLE)=-U_FORTIFY_SOURCE \
 		$(CARGO) build --release --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
