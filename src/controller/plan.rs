@@ -260,8 +260,7 @@ impl State {
         }
         let mut due = since + self.grace(!record.owners.is_empty());
         // The copy of an object that is bound itself, and is about to be made again from it.
-        let source = name.sibling(&record.source);
-        if self.users.contains_key(&source) && !self.bound.contains_key(&source) {
+        if self.agenda.has(&Task::Restore(name.sibling(&record.source))) {
             due = due.max(now + RESTORE_DELAY);
         }
         if due > now {

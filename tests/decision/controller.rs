@@ -321,7 +321,7 @@ fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_i
     let object = world.objects[&name("demo").object].to_string();
     // What is done about the copy in so many seconds.
     let done = |desk: &mut Desk, seconds: i64| {
-        let (mut owned, mut swept) = (0, 0);
+        let (mut owned, mut swept, mut restoring) = (0, 0, Vec::new());
         for _ in 0..seconds {
             desk.pass(1);
             for (task, action) in desk.actions() {
@@ -333,10 +333,17 @@ fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_i
                     }
                     Action::SetOwners { snapshot, .. } if snapshot == name(BLUE) => owned += 1,
                     Action::Sweep { .. } => swept += 1,
+                    Action::Restore { .. } => {
+                        restoring.push(task);
+                        continue;
+                    }
                     _ => {}
                 }
                 desk.state.finish(&task, Ok(outcome), desk.now);
             }
+        }
+        for task in restoring {
+            desk.state.finish(&task, Ok(Outcome::Done), desk.now);
         }
         (owned, swept)
     };
