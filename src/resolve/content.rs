@@ -5,7 +5,10 @@ use super::{
     decide::{Resolver, Stop},
     used::{UsedKeys, keys_of},
 };
-use crate::snapshot::{DIGITS, ObjectName, snapshot_name};
+use crate::{
+    snapshot::{DIGITS, ObjectName, snapshot_name},
+    template::Reference,
+};
 
 impl<'r> Resolver<'r> {
     /// The snapshot of the source's present content, or `held` where every key in use reads the same in both.
@@ -80,6 +83,18 @@ impl<'r> Resolver<'r> {
     pub(super) fn keep_seen(&mut self, source: &ObjectName) {
         if let Some(digest) = self.seen.get(source) {
             self.now_seen.insert(source.clone(), *digest);
+        }
+    }
+
+    /// Notes keys that the reference needs and its content lacks.
+    pub(super) fn check_keys(&mut self, reference: &Reference<'_>, source: &ObjectName, name: &str) {
+        let Some(keys) = reference.keys.as_ref().filter(|_| !reference.optional) else { return };
+        let snapshot = ObjectName::new(source.kind, name);
+        let content = if self.ensure.contains_key(&snapshot) { source } else { &snapshot };
+        // Where the content was not read, the reference did not change, and was checked when it did.
+        let Some(Some(content)) = self.facts.object(content) else { return };
+        for key in keys.iter().filter(|key| !content.has_key(key)) {
+            self.missing.push(format!("{source} has no key {key:?}: pods that refer to it do not start"));
         }
     }
 

@@ -85,7 +85,7 @@ pub(super) struct Resolver<'r> {
     pub(super) ensure: BTreeMap<ObjectName, Ensure>,
     pub(super) adopt: BTreeSet<ObjectName>,
     pub(super) warnings: Vec<String>,
-    missing: Vec<String>,
+    pub(super) missing: Vec<String>,
     pub(super) now_seen: SourceMap<Digest>,
 }
 
@@ -237,18 +237,6 @@ impl<'r> Resolver<'r> {
         }
     }
 
-    /// Notes keys that the reference needs and its content lacks.
-    fn check_keys(&mut self, reference: &Reference<'_>, source: &ObjectName, name: &str) {
-        let Some(keys) = reference.keys.as_ref().filter(|_| !reference.optional) else { return };
-        let snapshot = ObjectName::new(source.kind, name);
-        let content = if self.ensure.contains_key(&snapshot) { source } else { &snapshot };
-        // Where the content was not read, the reference did not change, and was checked when it did.
-        let Some(Some(content)) = self.facts.object(content) else { return };
-        for key in keys.iter().filter(|key| !content.has_key(key)) {
-            self.missing.push(format!("{source} has no key {key:?}: pods that refer to it do not start"));
-        }
-    }
-
     /// The rules of the design, in their order.
     fn target(&mut self, reference: &Reference<'_>, used: &UsedKeys<'_>) -> Result<Target, Stop> {
         let object = ObjectName::new(reference.kind, reference.name);
@@ -388,11 +376,18 @@ impl<'r> Resolver<'r> {
             return Ok(Target::Snapshot { source, name: object.name });
         };
         let pending = self.policy.track && self.seen.get(&source) != Some(&present);
-        if self.roll || pending {
+        if self.roll || pending || self.is_applied(&source, &object, used) {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(Target::Snapshot { source, name });
         }
         self.mark_seen(&source)?;
         Ok(Target::Snapshot { source, name: object.name })
+    }
+
+    /// Whether the request names the source beside this snapshot of it, which alone stood for it: an apply that sends
+    /// only the lists that changed. All follow the one, or a pod would read two contents of one source.
+    fn is_applied(&self, source: &ObjectName, snapshot: &ObjectName, used: &UsedKeys<'_>) -> bool {
+        self.prior.get(source) == Some(&snapshot.name)
+            && used.contains_key(&(source.kind, source.name.as_str()))
     }
 }

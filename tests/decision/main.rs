@@ -16,5 +16,6 @@ mod house;
 mod kinds;
 mod properties;
 mod rules;
+mod undo;
 mod vectors;
 mod world;

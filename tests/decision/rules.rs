@@ -5,28 +5,28 @@ use serde_json::{Value, json};
 
 use super::world::{World, annotate, annotation, configmap, deployment, kind, template, volume};
 
-fn world(color: &str) -> World {
+pub(crate) fn world(color: &str) -> World {
     let mut world = World::default();
     world.set("demo", json!({"color": color}));
     world
 }
 
 /// What the controller does: a new value of `roll`, and nothing else.
-fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
+pub(crate) fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
     let mut new = stored.clone();
     annotate(&mut new, names::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
     world.update(&new, stored)
 }
 
 /// `kubectl argo rollouts undo`: the template alone goes back.
-fn undo(stored: &Value, to: &Value) -> Value {
+pub(crate) fn undo(stored: &Value, to: &Value) -> Value {
     let mut new = stored.clone();
     new["spec"]["template"] = template(to).clone();
     new
 }
 
-const BLUE: &str = "demo-3a18d34e26";
-const GREEN: &str = "demo-736a916696";
+pub(crate) const BLUE: &str = "demo-3a18d34e26";
+pub(crate) const GREEN: &str = "demo-736a916696";
 
 #[test]
 fn a_change_takes_effect_at_the_poke_and_a_second_poke_changes_nothing() {
@@ -71,121 +71,6 @@ fn an_apply_without_a_change_is_the_stored_object_again() {
     let first = world.create(&deployment(&["demo"]));
     assert_eq!(world.update(&first, &first), first);
     assert_eq!(world.update(&deployment(&["demo"]), &first), first);
-}
-
-#[test]
-fn an_undo_stays_until_the_source_changes_again() {
-    let mut world = world("blue");
-    let first = world.create(&deployment(&["demo"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
-    let undone = world.update(&undo(&second, &first), &second);
-    assert_eq!(volume(&undone, 0), BLUE);
-    // An image change, a poke for another reason: it stays.
-    let mut new = undone.clone();
-    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
-    let changed = world.update(&new, &undone);
-    assert_eq!(volume(&changed, 0), BLUE);
-    assert_eq!(volume(&poke(&mut world, &changed, 2), 0), BLUE);
-    world.set("demo", json!({"color": "red"}));
-    assert_eq!(volume(&poke(&mut world, &changed, 3), 0), "demo-354d33e656");
-}
-
-#[test]
-fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
-    let mut world = world("blue");
-    let first = world.create(&deployment(&["demo"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
-    // `kubectl rollout undo` of a Deployment replaces the workload's annotations, too.
-    let mut new = undo(&second, &first);
-    new["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
-    let undone = world.update(&new, &second);
-    assert_eq!(volume(&undone, 0), BLUE);
-    assert_eq!(
-        annotation(&undone["metadata"], names::SEEN),
-        annotation(&second["metadata"], names::SEEN),
-        "the present content counts as seen"
-    );
-    assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
-}
-
-#[test]
-fn an_undo_that_brings_an_older_roll_back_does_not_cut_the_interval_short() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    let first = world.create(&deployment(&["demo"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
-    world.set("demo", json!({"color": "red"}));
-    let third = poke(&mut world, &second, 2);
-    let roll = |workload: &Value| workload["metadata"]["annotations"][names::ROLL].clone();
-    let undo_to = |to: &Value| {
-        let mut new = undo(&third, to);
-        new["metadata"]["annotations"] = to["metadata"]["annotations"].clone();
-        new
-    };
-    for to in [&first, &second] {
-        assert_ne!(roll(to), roll(&third));
-        let undone = world.update(&undo_to(to), &third);
-        assert_eq!(roll(&undone), roll(&third), "the interval counts from the last roll");
-    }
-    // What a person writes is theirs.
-    let mut by_hand = undo_to(&first);
-    by_hand["metadata"]["annotations"][names::ROLL] = json!("please");
-    assert_eq!(roll(&world.update(&by_hand, &third)), "please");
-}
-
-#[test]
-fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
-    let mut world = world("blue");
-    world.set("other", json!({"n": "1"}));
-    let first = world.create(&deployment(&["demo", "other"]));
-    let other = volume(&first, 1).to_owned();
-    // A person takes the newest of `demo`; `other` changes, and is undone: a pin.
-    world.set("demo", json!({"color": "green"}));
-    let mut new = first.clone();
-    annotate(&mut new, names::ROLL, "by-hand");
-    let second = world.update(&new, &first);
-    world.set("other", json!({"n": "2"}));
-    let third = poke(&mut world, &second, 1);
-    assert_ne!(volume(&third, 1), other);
-    let mut back = undo(&third, &second);
-    back["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
-    let pinned = world.update(&back, &third);
-    assert_eq!((volume(&pinned, 0), volume(&pinned, 1)), (GREEN, other.as_str()));
-    // Further back, by an undo that restores all annotations, `roll` of another value among them.
-    let mut back = undo(&pinned, &first);
-    back["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
-    annotate(&mut back, names::ROLL, "an-older-value");
-    let undone = world.update(&back, &pinned);
-    assert_eq!((volume(&undone, 0), volume(&undone, 1)), (BLUE, other.as_str()));
-}
-
-#[test]
-fn a_change_of_one_source_leaves_the_pin_of_another_alone() {
-    let mut world = world("blue");
-    world.set("other", json!({"n": "1"}));
-    let first = world.create(&deployment(&["demo", "other"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
-    let undone = world.update(&undo(&second, &first), &second);
-    world.set("other", json!({"n": "2"}));
-    let rolled = poke(&mut world, &undone, 2);
-    assert_eq!(volume(&rolled, 0), BLUE, "pinned");
-    assert_ne!(volume(&rolled, 1), volume(&undone, 1), "rolled");
-}
-
-#[test]
-fn a_person_leaves_a_pin_with_a_new_value_of_roll() {
-    let mut world = world("blue");
-    let first = world.create(&deployment(&["demo"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
-    let undone = world.update(&undo(&second, &first), &second);
-    let mut new = undone.clone();
-    annotate(&mut new, names::ROLL, "now please");
-    assert_eq!(volume(&world.update(&new, &undone), 0), GREEN);
 }
 
 #[test]
@@ -356,27 +241,6 @@ fn labels_and_annotations_that_exclude_leave_references_as_written() {
         assert_eq!(volume(&written, 0), "demo");
         // What was rewritten before goes back to the name that the user wrote.
         assert_eq!(volume(&poke(&mut world, &stored, 1), 0), "demo");
-    }
-}
-
-#[test]
-fn opting_out_restores_the_names_and_takes_back_all_that_was_written() {
-    let mut world = world("blue");
-    let original = deployment(&["demo"]);
-    let stored = world.create(&original);
-    for label in [Some("false"), None] {
-        let mut new = poke(&mut world, &stored, 1);
-        let mut expected = original.clone();
-        if let Some(value) = label {
-            new["metadata"]["labels"][names::ENABLED] = json!(value);
-            expected["metadata"]["labels"][names::ENABLED] = json!(value);
-        } else {
-            new["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
-            expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
-        }
-        expected["metadata"]["annotations"] = json!({});
-        expected["spec"]["template"]["metadata"]["annotations"] = json!({});
-        assert_eq!(world.update(&new, &stored), expected);
     }
 }
 

@@ -1,0 +1,173 @@
+//! Undo and pin: what they hold, and what ends them.
+
+use confrev::names;
+use serde_json::{Value, json};
+
+use super::{
+    rules::{BLUE, GREEN, poke, undo, world},
+    world::{World, annotate, annotation, deployment, template, volume},
+};
+
+#[test]
+fn an_undo_stays_until_the_source_changes_again() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    assert_eq!(volume(&undone, 0), BLUE);
+    // An image change, a poke for another reason: it stays.
+    let mut new = undone.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    let changed = world.update(&new, &undone);
+    assert_eq!(volume(&changed, 0), BLUE);
+    assert_eq!(volume(&poke(&mut world, &changed, 2), 0), BLUE);
+    world.set("demo", json!({"color": "red"}));
+    assert_eq!(volume(&poke(&mut world, &changed, 3), 0), "demo-354d33e656");
+}
+
+#[test]
+fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    // `kubectl rollout undo` of a Deployment replaces the workload's annotations, too.
+    let mut new = undo(&second, &first);
+    new["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
+    let undone = world.update(&new, &second);
+    assert_eq!(volume(&undone, 0), BLUE);
+    assert_eq!(
+        annotation(&undone["metadata"], names::SEEN),
+        annotation(&second["metadata"], names::SEEN),
+        "the present content counts as seen"
+    );
+    assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
+}
+
+#[test]
+fn an_apply_of_some_references_to_a_source_takes_the_others_along() {
+    let mut world = world("blue");
+    let two = |name: &str| {
+        let mut object = deployment(&["demo", "other"]);
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        container["envFrom"] = json!([{"configMapRef": {"name": name}}]);
+        object
+    };
+    world.set("other", json!({"a": "1"}));
+    let first = world.create(&two("demo"));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    let env = |object: &Value| {
+        template(object)["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"].clone()
+    };
+    assert_eq!((volume(&undone, 0), env(&undone)), (BLUE, json!(BLUE)));
+    // `helm upgrade` of a Rollout sends whole lists, and only those that differ from the last manifest.
+    let mut new = undone.clone();
+    new["spec"]["template"]["spec"]["containers"] =
+        two("demo")["spec"]["template"]["spec"]["containers"].clone();
+    let applied = world.update(&new, &undone);
+    assert_eq!((volume(&applied, 0), env(&applied)), (GREEN, json!(GREEN)));
+    // References to other sources stay as they are.
+    assert_eq!(volume(&applied, 1), volume(&undone, 1));
+}
+
+#[test]
+fn an_undo_that_brings_an_older_roll_back_does_not_cut_the_interval_short() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    world.set("demo", json!({"color": "red"}));
+    let third = poke(&mut world, &second, 2);
+    let roll = |workload: &Value| workload["metadata"]["annotations"][names::ROLL].clone();
+    let undo_to = |to: &Value| {
+        let mut new = undo(&third, to);
+        new["metadata"]["annotations"] = to["metadata"]["annotations"].clone();
+        new
+    };
+    for to in [&first, &second] {
+        assert_ne!(roll(to), roll(&third));
+        let undone = world.update(&undo_to(to), &third);
+        assert_eq!(roll(&undone), roll(&third), "the interval counts from the last roll");
+    }
+    // What a person writes is theirs.
+    let mut by_hand = undo_to(&first);
+    by_hand["metadata"]["annotations"][names::ROLL] = json!("please");
+    assert_eq!(roll(&world.update(&by_hand, &third)), "please");
+}
+
+#[test]
+fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let first = world.create(&deployment(&["demo", "other"]));
+    let other = volume(&first, 1).to_owned();
+    // A person takes the newest of `demo`; `other` changes, and is undone: a pin.
+    world.set("demo", json!({"color": "green"}));
+    let mut new = first.clone();
+    annotate(&mut new, names::ROLL, "by-hand");
+    let second = world.update(&new, &first);
+    world.set("other", json!({"n": "2"}));
+    let third = poke(&mut world, &second, 1);
+    assert_ne!(volume(&third, 1), other);
+    let mut back = undo(&third, &second);
+    back["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
+    let pinned = world.update(&back, &third);
+    assert_eq!((volume(&pinned, 0), volume(&pinned, 1)), (GREEN, other.as_str()));
+    // Further back, by an undo that restores all annotations, `roll` of another value among them.
+    let mut back = undo(&pinned, &first);
+    back["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
+    annotate(&mut back, names::ROLL, "an-older-value");
+    let undone = world.update(&back, &pinned);
+    assert_eq!((volume(&undone, 0), volume(&undone, 1)), (BLUE, other.as_str()));
+}
+
+#[test]
+fn a_change_of_one_source_leaves_the_pin_of_another_alone() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let first = world.create(&deployment(&["demo", "other"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    world.set("other", json!({"n": "2"}));
+    let rolled = poke(&mut world, &undone, 2);
+    assert_eq!(volume(&rolled, 0), BLUE, "pinned");
+    assert_ne!(volume(&rolled, 1), volume(&undone, 1), "rolled");
+}
+
+#[test]
+fn a_person_leaves_a_pin_with_a_new_value_of_roll() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    let mut new = undone.clone();
+    annotate(&mut new, names::ROLL, "now please");
+    assert_eq!(volume(&world.update(&new, &undone), 0), GREEN);
+}
+
+#[test]
+fn opting_out_restores_the_names_and_takes_back_all_that_was_written() {
+    let mut world = world("blue");
+    let original = deployment(&["demo"]);
+    let stored = world.create(&original);
+    for label in [Some("false"), None] {
+        let mut new = poke(&mut world, &stored, 1);
+        let mut expected = original.clone();
+        if let Some(value) = label {
+            new["metadata"]["labels"][names::ENABLED] = json!(value);
+            expected["metadata"]["labels"][names::ENABLED] = json!(value);
+        } else {
+            new["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
+            expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
+        }
+        expected["metadata"]["annotations"] = json!({});
+        expected["spec"]["template"]["metadata"]["annotations"] = json!({});
+        assert_eq!(world.update(&new, &stored), expected);
+    }
+}
