@@ -126,6 +126,11 @@ pub(super) fn paint(colour: Colour, text: &str) -> String {
     if wanted { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
+/// `1 pod`, `2 pods`.
+pub(super) fn count(count: usize, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+}
+
 /// An age as kubectl shows it: one unit where it is long ago, two where it is not.
 pub(super) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);

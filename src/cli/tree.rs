@@ -62,12 +62,12 @@ fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) ->
     let pods = inventory.pods_of(workload, revision);
     let role = role(inventory, workload, revision);
     let line = format!(
-        "{}/{}   revision {}{}   {} pods",
+        "{}/{}   revision {}{}   {}",
         text(revision, "/kind"),
         text(revision, "/metadata/name"),
         label(revision, names::REVISION).unwrap_or_default(),
         role.map(|role| format!("   {}", paint(Colour::Green, role))).unwrap_or_default(),
-        pods.len()
+        output::count(pods.len(), "pod")
     );
     let template = ["/spec/template", "/data/spec/template"].iter().find_map(|path| revision.pointer(path));
     let sources: SourceMap<String> = template

@@ -54,7 +54,9 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         let inventory = Inventory::read(&target, &scope).await?;
         let reason = match progress(&target, &inventory, &options.object).await? {
             Progress::Done(count) => {
-                return output::print(&format!("{count} workloads run the present content\n"));
+                let workloads = output::count(count, "workload");
+                let verb = if count == 1 { "runs" } else { "run" };
+                return output::print(&format!("{workloads} {verb} the present content\n"));
             }
             Progress::Stuck(reason) => return Err(Failure::No(reason)),
             Progress::Waits(reason) => reason,

@@ -1,7 +1,7 @@
 //! The guard over snapshots, tried by everybody with every verb on every field, as a table. confrev does not run: the API
 //! server alone keeps it.
 
-use confrev_controlplane::{Api, wait_for};
+use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
 use crate::bare::{Bare, LIMIT};
@@ -109,7 +109,7 @@ impl Kind {
 /// The installation with Secrets on, a namespace, and clients of everybody.
 struct Trial {
     bare: Bare,
-    namespace: String,
+    namespace: Namespace<'static>,
     users: Vec<Api>,
 }
 
@@ -118,10 +118,17 @@ impl Trial {
         let bare = Bare::new();
         bare.install(&[("secrets.enabled", json!(true)), ("replicas", json!(0))]);
         let cluster = bare.cluster;
-        let namespace = format!("guard-{}", std::process::id());
+        let namespace = cluster.namespace("guard");
         let kubectl = |arguments: &[&str]| cluster.kubectl(arguments).run().ok();
-        kubectl(&["create", "namespace", &namespace]);
-        kubectl(&["create", "rolebinding", "editor", "--clusterrole=edit", "--user=ed", "-n", &namespace]);
+        kubectl(&[
+            "create",
+            "rolebinding",
+            "editor",
+            "--clusterrole=edit",
+            "--user=ed",
+            "-n",
+            namespace.name(),
+        ]);
         let by_certificate = |name: &str, groups: &[&str]| {
             let kubeconfig = cluster.kubeconfig_for_user(name, groups).expect("the tests' own cluster");
             cluster.api_as(&kubeconfig)
@@ -135,7 +142,7 @@ impl Trial {
             controller("namespace-controller"),
         ];
         // The API server takes up a policy a moment after it is stored.
-        let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(&namespace));
+        let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(namespace.name()));
         wait_for("the guard to be in force", LIMIT, || {
             let (code, answer) = users[1].post(&collection, &Kind::snapshot("trial"));
             if is_guard(code, &answer) { Ok(()) } else { Err(answer) }
@@ -166,7 +173,6 @@ impl Trial {
     }
 
     fn done(self) {
-        self.bare.cluster.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]).run().ok();
         self.bare.uninstall().ok();
     }
 }
@@ -201,7 +207,7 @@ fn by_put(ends: &str) -> String {
 fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field() {
     let trial = Trial::new();
     for kind in [Kind::ConfigMap, Kind::Secret] {
-        let path = kind.path(&trial.namespace);
+        let path = kind.path(trial.namespace.name());
         let confrev = &trial.users[2];
         let create = |object: &Value| -> Value {
             let (code, answer) = confrev.post(&path, object);
@@ -253,7 +259,7 @@ fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field()
 fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_becomes_one_afterwards() {
     let trial = Trial::new();
     for kind in [Kind::ConfigMap, Kind::Secret] {
-        let path = kind.path(&trial.namespace);
+        let path = kind.path(trial.namespace.name());
         let collection = format!("{path}?dryRun=All");
         let snapshot = Kind::snapshot("demo-4a");
         trial.tried("create", "ygyrr", |api| api.post(&collection, &snapshot));
@@ -280,10 +286,18 @@ fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_bec
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "restore"},
         "rules": [{"apiGroups": ["confrev.dev"], "resources": ["snapshots"], "verbs": ["create"]}],
     });
-    let apply = trial.bare.cluster.kubectl(&["apply", "-f", "-", "-n", &trial.namespace]).stdin(leave);
+    let apply = trial.bare.cluster.kubectl(&["apply", "-f", "-", "-n", trial.namespace.name()]).stdin(leave);
     apply.run().ok();
-    kubectl(&["create", "rolebinding", "restore", "--role=restore", "--user=ed", "-n", &trial.namespace]);
-    let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(&trial.namespace));
+    kubectl(&[
+        "create",
+        "rolebinding",
+        "restore",
+        "--role=restore",
+        "--user=ed",
+        "-n",
+        trial.namespace.name(),
+    ]);
+    let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(trial.namespace.name()));
     wait_for("the leave to count", LIMIT, || {
         let (code, answer) = trial.users[1].post(&collection, &Kind::snapshot("demo-4a"));
         if code == 201 { Ok(()) } else { Err(answer) }

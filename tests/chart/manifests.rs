@@ -3,8 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use confrev_controlplane::ControlPlane;
-
+use crate::bare::Bare;
 use crate::helm::{binary, chart, helm, objects, render, root, run};
 
 const FILES: [&str; 2] = ["self-signed.yaml", "cert-manager.yaml"];
@@ -79,10 +78,11 @@ fn in_another_namespace_the_same_is_rendered_with_that_namespace_in_every_place(
 #[test]
 fn the_notes_say_what_to_do_next() {
     let chart = chart();
+    let bare = Bare::new();
     let notes = |more: &[&str]| {
         let start = ["install", "any", &chart, "--dry-run=client", "--namespace", "there"];
         // Helm wants a cluster even so, to learn its version.
-        let output = helm(&[&start[..], more].concat(), Some(ControlPlane::shared().kubeconfig())).ok();
+        let output = helm(&[&start[..], more].concat(), Some(bare.cluster.kubeconfig())).ok();
         output.split_once("NOTES:").expect("there are notes").1.to_owned()
     };
     let plain = notes(&[]);

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use confrev_controlplane::ControlPlane;
 use serde_json::{Value, json};
 
+use crate::bare::Bare;
 use crate::helm::{Setting, find, render, root};
 use crate::table::{Row, WEBHOOKS, rows};
 
@@ -93,7 +93,9 @@ fn a_kind_with_its_template_elsewhere_and_no_other_is_sent_for_that_path() {
 /// Strictly: an unknown field, a wrong type or an expression that does not compile is refused.
 #[test]
 fn the_api_server_takes_what_every_value_renders() {
-    let cluster = ControlPlane::shared();
+    // Where no other installation is in the way.
+    let bare = Bare::new();
+    let cluster = bare.cluster;
     let namespace = cluster.namespace("chart");
     let mut seen = BTreeSet::new();
     for Row { settings, .. } in rows() {
