@@ -183,3 +183,37 @@ impl Command {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    const DOCS: &str = include_str!("../../docs/commands.md");
+
+    #[test]
+    fn the_definition_of_all_commands_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_its_part_in_the_docs() {
+        let shown = Cli::command();
+        for command in shown.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let heading = format!("\n## {}\n", command.get_name());
+            assert!(DOCS.contains(&heading), "docs/commands.md has no part {heading:?}");
+        }
+    }
+
+    #[test]
+    fn every_command_line_of_the_docs_can_be_parsed() {
+        let lines: Vec<_> = DOCS.lines().filter_map(|line| line.strip_prefix("$ kubectl ")).collect();
+        assert!(lines.len() > 20, "{lines:?}");
+        for line in lines {
+            if let Err(error) = Cli::try_parse_from(line.split_whitespace()) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+}
