@@ -48,6 +48,10 @@ pub const KEEP: &str = concat!(prefix!(), "keep");
 /// Annotation on sources: how many workloads a change may roll at once.
 pub const MAX_IN_FLIGHT: &str = concat!(prefix!(), "max-in-flight");
 
+/// Annotation in which `kubectl apply` keeps what it last applied. Source: Kubernetes, "Declarative Management of Kubernetes
+/// Objects Using Configuration Files".
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// The label that tools use to say who manages an object.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`] on snapshots.

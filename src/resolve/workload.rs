@@ -143,9 +143,16 @@ impl<'a> Workload<'a> {
         self.annotations()?.get(key).map(|value| &**value)
     }
 
-    /// Whether some field manager owns the `enabled` label. What a webhook writes belongs to none.
+    /// Whether some applier states the `enabled` label: a field manager owns it, or `kubectl apply` last applied it. What
+    /// a webhook writes belongs to no manager, and a client-side apply of what is there already does not change that.
     pub fn enabled_is_owned(&self) -> bool {
-        self.metadata.managed_fields.iter().flatten().flatten().any(|fields| fields.fields_v1)
+        const PATH: [&str; 3] = ["metadata", "labels", names::ENABLED];
+        let mut managers = self.metadata.managed_fields.iter().flatten().flatten();
+        let applied = || {
+            let mut text = serde_json::Deserializer::from_str(self.annotation(names::LAST_APPLIED)?);
+            At::<_, IgnoredAny>::new(&PATH).deserialize(&mut text).ok()?
+        };
+        managers.any(|fields| fields.fields_v1) || applied().is_some()
     }
 
     /// The kind and name, as in messages.

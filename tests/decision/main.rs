@@ -16,6 +16,7 @@ mod house;
 mod kinds;
 mod properties;
 mod rules;
+mod settings;
 mod undo;
 mod vectors;
 mod world;

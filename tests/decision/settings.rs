@@ -1,0 +1,73 @@
+//! What a workload's annotations ask for, and what is answered where they are malformed.
+
+use confrev::names;
+use serde_json::json;
+
+use super::{
+    rules::{BLUE, poke, world},
+    world::{annotate, deployment, kind, volume},
+};
+
+#[test]
+fn what_is_missing_is_told_refused_or_passed_over_as_asked() {
+    let mut world = world("blue");
+    let mut object = deployment(&["gone"]);
+    object["spec"]["template"]["spec"]["containers"][0]["env"] = json!([
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "nokey"}}},
+        {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "nokey2", "optional": true}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "gone2", "key": "k", "optional": true}}},
+    ]);
+    let warned = world.admit(&object, None).decision.warnings;
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(warned[1].contains("ConfigMap \"demo\" has no key \"nokey\""), "{warned:?}");
+    annotate(&mut object, names::MISSING, "allow");
+    assert!(world.admit(&object, None).decision.warnings.is_empty());
+    annotate(&mut object, names::MISSING, "deny");
+    let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+    for part in
+        ["Deployment \"web\"", "ConfigMap \"gone\"", "ConfigMap \"demo\"", "\"nokey\"", names::MISSING]
+    {
+        assert!(denial.contains(part), "{denial} names {part}");
+    }
+}
+
+#[test]
+fn labels_and_annotations_that_exclude_leave_references_as_written() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let mut object = deployment(&["demo", "other"]);
+    annotate(&mut object, names::EXCLUDE, "other");
+    let stored = world.create(&object);
+    assert_eq!((volume(&stored, 0), volume(&stored, 1)), (BLUE, "other"));
+    for enabled in ["false", "bind"] {
+        let mut world = world.clone();
+        world.labelled("demo", enabled);
+        let written = world.create(&deployment(&["demo"]));
+        assert_eq!(volume(&written, 0), "demo");
+        // What was rewritten before goes back to the name that the user wrote.
+        assert_eq!(volume(&poke(&mut world, &stored, 1), 0), "demo");
+    }
+}
+
+#[test]
+fn a_malformed_value_is_refused_with_the_annotation_the_value_and_what_is_allowed() {
+    let mut world = world("blue");
+    for (key, value, allowed) in [
+        (names::TRACK, "yes", "\"true\" or \"false\""),
+        (names::SECRETS, "1", "\"true\" or \"false\""),
+        (names::MISSING, "fail", "\"warn\", \"deny\" or \"allow\""),
+        (names::MIN_INTERVAL, "10", "a duration"),
+        (names::EXCLUDE, "a b", "names of ConfigMaps"),
+    ] {
+        let mut object = deployment(&["demo"]);
+        annotate(&mut object, key, value);
+        let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+        for part in ["Deployment \"web\"", key, &format!("{value:?}"), allowed] {
+            assert!(denial.contains(part), "{denial} says {part}");
+        }
+    }
+    let mut object = deployment(&["demo"]);
+    object["metadata"]["labels"][names::ENABLED] = json!("True");
+    let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+    assert!(denial.contains(names::ENABLED) && denial.contains("\"True\""), "{denial}");
+}
