@@ -249,10 +249,17 @@ struct OwnMetadata {
     immutable: Option<bool>,
 }
 
-/// It holds the content once more, and `kubectl apply --prune` deletes what bears it.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// How long a note may be: the API server takes 256 KiB of annotations, and the note is one of several.
 const MOST_NOTED: usize = 200 << 10;
+
+/// Whether a tool deletes what bears this and stands no longer in Git: it would delete again and again what it has just
+/// deleted. Argo CD's marks (source: "Resource Tracking" in its documentation), and what `kubectl apply --prune` looks at,
+/// which holds the content once more besides.
+fn is_mark_to_prune_by(key: &str) -> bool {
+    key == names::LAST_APPLIED
+        || key == "app.kubernetes.io/instance"
+        || key.starts_with("argocd.argoproj.io/")
+}
 
 impl OwnMetadata {
     /// Of an object that is bound itself, or of the copy of one; `None` for any other.
@@ -261,7 +268,7 @@ impl OwnMetadata {
             return serde_json::from_str(noted).ok();
         }
         let owned = |map: &Option<BTreeMap<Str<'_>, Str<'_>>>| {
-            let entries = map.iter().flatten().filter(|(key, _)| &***key != LAST_APPLIED);
+            let entries = map.iter().flatten().filter(|(key, _)| !is_mark_to_prune_by(key));
             entries.map(|(key, value)| (key.to_string(), value.to_string())).collect()
         };
         (object.label(names::ENABLED) == Some("bind")).then(|| Self {

@@ -161,8 +161,11 @@ fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_anno
             object["immutable"] = json!(immutable);
         }
         let wanted = object.clone();
-        let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
-        object["metadata"]["annotations"][last_applied] = json!(wanted.to_string());
+        // By these, tools would delete it again and again.
+        object["metadata"]["annotations"][names::LAST_APPLIED] = json!(wanted.to_string());
+        object["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"] =
+            json!("shop:/ConfigMap:ns/demo-v1");
+        object["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("shop");
         if many {
             object["metadata"]["annotations"]["long"] = json!("x".repeat(201 << 10));
         }
