@@ -9,8 +9,12 @@ IMAGE ?= target/image
 IMAGE_TARGET ?= $(shell uname -m)-unknown-linux-musl
 IMAGE_VARIABLE = $(subst -,_,$(IMAGE_TARGET))
 # The image bears the time of the last commit, so that it does not depend on when it is built.
-SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
-# Nor on where.
+ifndef SOURCE_DATE_EPOCH
+SOURCE_DATE_EPOCH := $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+endif
+# Compilers need not know: they would begin anew with each commit.
+unexport SOURCE_DATE_EPOCH
+# No path of this machine is left in the binary.
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
