@@ -1,7 +1,8 @@
 //! The decision with its reads and writes: facts are read live and side by side, snapshots are made before the object is.
 
-use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 
+use super::Limits;
 use crate::{
     cluster::{Api, ApiError, Created, Owner, ensure_snapshot},
     resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, resolve},
@@ -12,64 +13,108 @@ use crate::{
 /// where someone else writes the same names at the same moment.
 const MOST_ROUNDS: usize = 12;
 
+/// Reads under way at once for one decision.
+const CONCURRENCY: usize = 32;
+
 /// A decision that has taken effect, as far as anything but the object itself goes.
 pub type Decided = Decision;
 
-/// Decides with live facts, which stand in `facts` afterwards. Unless `dry_run`, the snapshots that the decision needs
-/// exist when this returns, and those that it adopts are bound to `owner`, the workload, where that is stored already.
-pub async fn decide<A: Api>(
-    api: &A,
-    request: &Request<'_>,
-    owner: Option<&Owner>,
-    dry_run: bool,
-    facts: &mut Facts,
-) -> Result<Decided, ApiError> {
-    for _ in 0..MOST_ROUNDS {
-        let decision = match resolve(request, facts) {
-            Outcome::Needs(needs) => {
-                read(api, request.namespace, needs, facts).await?;
-                continue;
-            }
-            Outcome::Decided(decision) => decision,
-        };
-        if dry_run || decision.denial.is_some() {
-            return Ok(decision);
-        }
-        let stale = write(api, request.namespace, &decision, owner, facts).await?;
-        if stale.is_empty() {
-            return Ok(decision);
-        }
-        let needs = stale.into_iter().map(Need::Object).collect();
-        read(api, request.namespace, needs, facts).await?;
-    }
-    Err(ApiError::Conflict { what: format!("snapshots for {}", request.new.display()) })
+/// Decides with live facts.
+#[derive(Clone, Copy, Debug)]
+pub struct Decider<'a, A> {
+    /// Calls to the API server.
+    pub api: &'a A,
+    /// How much may be read for one decision.
+    pub limits: Limits,
+    /// Write nothing.
+    pub dry_run: bool,
 }
 
-/// Reads facts, side by side.
-async fn read<A: Api>(
-    api: &A,
-    namespace: &str,
-    needs: std::collections::BTreeSet<Need>,
-    facts: &mut Facts,
-) -> Result<(), ApiError> {
-    let reads = needs.into_iter().map(|need| async move {
-        match need {
-            Need::Namespace => Ok::<_, ApiError>(Read::Namespace(api.namespace(namespace).await?)),
-            Need::Target(target) => Ok(Read::Target(api.is_enabled(namespace, &target).await?)),
-            Need::Object(name) => {
-                let observed = api.read(namespace, &name).await?;
-                Ok(Read::Object(name, observed.map(Box::new)))
+impl<A: Api> Decider<'_, A> {
+    /// Decides; what was read stands in `facts` afterwards. Unless this is a dry run, the snapshots that the decision
+    /// needs exist when this returns, and those that it adopts are bound to `owner`, the workload, where that is stored
+    /// already.
+    pub async fn decide(
+        &self,
+        request: &Request<'_>,
+        owner: Option<&Owner>,
+        facts: &mut Facts,
+    ) -> Result<Decided, ApiError> {
+        for _ in 0..MOST_ROUNDS {
+            let decision = match resolve(request, facts) {
+                Outcome::Needs(needs) => {
+                    if let Some(denial) = self.too_much(request, facts, needs.len()) {
+                        return Ok(Decided { denial: Some(denial), ..Decided::default() });
+                    }
+                    self.read(request.namespace, needs, facts).await?;
+                    continue;
+                }
+                Outcome::Decided(decision) => decision,
+            };
+            if self.dry_run || decision.denial.is_some() {
+                return Ok(decision);
+            }
+            let stale = write(self.api, request.namespace, &decision, owner, facts).await?;
+            if stale.is_empty() {
+                return Ok(decision);
+            }
+            let needs = stale.into_iter().map(Need::Object).collect();
+            self.read(request.namespace, needs, facts).await?;
+        }
+        Err(ApiError::Conflict { what: format!("snapshots for {}", request.new.display()) })
+    }
+
+    /// Why no more is read for this decision; `None` where it may go on.
+    fn too_much(&self, request: &Request<'_>, facts: &Facts, more: usize) -> Option<String> {
+        let Limits { reads, read_bytes, .. } = self.limits;
+        let (objects, bytes) = facts.size();
+        let name = request.new.display();
+        if objects + more > reads {
+            return Some(format!(
+                "{name}: refers to so many ConfigMaps and Secrets that more than {reads} objects would be read \
+                 (--max-reads): split it, or opt it out"
+            ));
+        }
+        (bytes > read_bytes).then(|| {
+            format!(
+                "{name}: its ConfigMaps and Secrets hold more than {read_bytes} bytes in all (--max-read-bytes): \
+                 split it, or opt it out"
+            )
+        })
+    }
+
+    /// Reads facts, side by side, but not all at once: what is too much is noticed in between.
+    async fn read(
+        &self,
+        namespace: &str,
+        needs: std::collections::BTreeSet<Need>,
+        facts: &mut Facts,
+    ) -> Result<(), ApiError> {
+        let api = self.api;
+        let reads = needs.into_iter().map(|need| async move {
+            match need {
+                Need::Namespace => Ok::<_, ApiError>(Read::Namespace(api.namespace(namespace).await?)),
+                Need::Target(target) => Ok(Read::Target(api.is_enabled(namespace, &target).await?)),
+                Need::Object(name) => {
+                    let observed = api.read(namespace, &name).await?;
+                    Ok(Read::Object(name, observed.map(Box::new)))
+                }
+            }
+        });
+        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENCY);
+        while let Some(read) = reads.try_next().await? {
+            match read {
+                Read::Namespace(namespace) => facts.set_namespace(namespace),
+                Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
+                Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
+            }
+            if facts.size().1 > self.limits.read_bytes {
+                // The decision goes no further than asking for the rest.
+                return Ok(());
             }
         }
-    });
-    for read in try_join_all(reads).await? {
-        match read {
-            Read::Namespace(namespace) => facts.set_namespace(namespace),
-            Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
-            Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 enum Read {

@@ -1,6 +1,7 @@
 //! Admission over HTTP: from the body of a request to the body of an answer, and nothing that outlives either.
 
 mod decision;
+mod limits;
 mod review;
 pub mod server;
 mod sources;
@@ -13,11 +14,13 @@ use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, FromRequest, Request, State},
     http::{HeaderMap, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::post,
 };
 
-pub use decision::{Decided, decide};
+pub use decision::{Decided, Decider};
+pub use limits::Limits;
 pub use review::{Answer, Review};
 
 use crate::{
@@ -28,9 +31,6 @@ use crate::{
     telemetry::{Metrics, metrics},
 };
 
-/// The largest body: an AdmissionReview carries the object twice, and etcd takes 1.5 MiB of each. The same as
-/// controller-runtime's limit.
-pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
 /// How long a decision may take. It ends before the API server's own patience does (`timeoutSeconds: 5`), so that the
 /// answer can say why.
 pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
@@ -43,6 +43,8 @@ pub struct Context<A> {
     pub kinds: Arc<Kinds>,
     /// Whether Secrets are snapshotted at all.
     pub secrets: bool,
+    /// What reviews may take.
+    pub limits: Limits,
     /// Who uses which source.
     pub shared: Shared,
     /// Counters.
@@ -51,6 +53,7 @@ pub struct Context<A> {
 
 /// The webhook's routes.
 pub fn router<A: Api>(context: Context<A>) -> Router {
+    let limits = context.limits;
     Router::new()
         .route("/mutate/workloads", post(mutate_workloads::<A>))
         .route("/mutate/configmaps", post(mutate_configmaps::<A>))
@@ -60,7 +63,8 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here\n")
         })
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(DefaultBodyLimit::max(limits.body))
+        .layer(middleware::from_fn_with_state(limits::Budget::new(&limits), limits::in_turn))
         .with_state(Arc::new(context))
 }
 
@@ -110,7 +114,7 @@ async fn answer(
     response
 }
 
-/// A body of JSON, of no more than [`BODY_LIMIT`].
+/// A body of JSON, of no more than [`Limits::body`].
 struct Body(Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Body {
@@ -123,7 +127,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         }
         Bytes::from_request(request, state).await.map(Self).map_err(|rejection| {
             if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                let message = format!("the body is larger than {BODY_LIMIT} bytes\n");
+                let message = "the body is larger than confrev reads (--max-body)\n";
                 (StatusCode::PAYLOAD_TOO_LARGE, message).into_response()
             } else {
                 rejection.into_response()

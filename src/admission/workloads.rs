@@ -1,6 +1,6 @@
 //! `/mutate/workloads` and `/validate/workloads`: the decision, for one object.
 
-use super::{Answer, Context, DECISION_LIMIT, Review, decide};
+use super::{Answer, Context, DECISION_LIMIT, Decider, Review};
 use crate::{
     cluster::{Api, workload_owner},
     resolve::{Decision, Facts, Missing, Policy, Request, Workload, malformed},
@@ -58,7 +58,8 @@ async fn decided<A: Api>(
     facts: &mut Facts,
 ) -> Result<Decision, Answer> {
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
-    let decision = decide(&context.api, request, owner.as_ref(), dry_run, facts);
+    let decider = Decider { api: &context.api, limits: context.limits, dry_run };
+    let decision = decider.decide(request, owner.as_ref(), facts);
     let name = request.new.display();
     match tokio::time::timeout(DECISION_LIMIT, decision).await {
         Err(_) => Err(Answer::unavailable(format!(

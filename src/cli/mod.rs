@@ -7,6 +7,7 @@ mod digest;
 mod history;
 mod impact;
 mod inventory;
+mod limits;
 mod manifests;
 mod moves;
 mod output;

@@ -6,8 +6,9 @@ use clap::{ArgGroup, Args};
 use jiff::SignedDuration;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 
+use super::limits::Limits;
 use crate::{
-    admission::{self, server},
+    admission,
     cluster::{self, IdentityError, KubeApi, Lease},
     controller::{self, Leadership, Shared, State},
     kinds::{Kinds, WorkloadKind},
@@ -69,6 +70,8 @@ pub(super) struct Options {
         value_delimiter = ','
     )]
     kinds: Vec<WorkloadKind>,
+    #[command(flatten)]
+    limits: Limits,
     /// The form of the log, on standard error.
     #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
     log_format: log::Format,
@@ -173,12 +176,14 @@ async fn serve(options: Options) -> Result<(), Error> {
     let controller = tokio::spawn(run);
     let mut watches = tokio::spawn(controller::watch_all(client, shared.clone()));
 
-    let router =
-        admission::router(admission::Context { api, kinds, secrets: options.secrets, shared, metrics });
+    let limits = options.limits.of_reviews();
+    let context = admission::Context { api, kinds, secrets: options.secrets, limits, shared, metrics };
+    let router = admission::router(context);
     let (drain, draining) = watch::channel(false);
-    let limits = server::Limits::default();
+    let limits = options.limits.of_connections();
     let tls = source.server_config();
-    let server = tokio::spawn(server::serve(admission_listener, router, tls, limits, until(draining)));
+    let server =
+        tokio::spawn(admission::server::serve(admission_listener, router, tls, limits, until(draining)));
 
     let result = tokio::select! {
         () = terminated() => Ok(()),

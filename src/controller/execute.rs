@@ -1,5 +1,6 @@
 //! Doing an action: the few calls that each comes to.
 
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::{Action, Name, Outcome};
@@ -178,19 +179,37 @@ async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Ou
     Ok(Outcome::Released(Box::new(observed)))
 }
 
+/// How often a workload that others write all the time is tried at once.
+const MOST_TURNS: usize = 10;
+/// Workloads of a namespace that are taken up at once.
+const SIDE_BY_SIDE: usize = 8;
+
 /// Lets admission take up the workloads of a namespace that it does not know yet.
 async fn opt_in<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
     let mut again = Ok(());
-    for (workload, resource_version) in api.unlabelled(namespace).await? {
-        // On condition: it may have opted out just now, and is then nobody's to write. One that changed is tried again.
-        match api.poke(&workload, &resource_version, now).await {
-            Ok(record) if record.by_namespace => {}
-            // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
-            Ok(_) => again = Err(ApiError::InVain { what: format!("opt in {}", workload.name) }),
-            Err(error) if error.is_not_found() => {}
-            // The others are not held up by one that is refused.
-            Err(error) => again = Err(error),
+    for _ in 0..MOST_TURNS {
+        // What was taken up is not in the next list.
+        again = opt_in_once(api, namespace, now).await;
+        if !again.as_ref().is_err_and(ApiError::is_conflict) {
+            break;
         }
     }
     again
+}
+
+async fn opt_in_once<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
+    // Some side by side, so that little time passes between the list and each write.
+    let pokes = api.unlabelled(namespace).await?.into_iter().map(async |(workload, resource_version)| {
+        // On condition: it may have opted out just now, and is then nobody's to write. One that changed is tried again.
+        match api.poke(&workload, &resource_version, now).await {
+            Ok(record) if record.by_namespace => Ok(()),
+            // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
+            Ok(_) => Err(ApiError::InVain { what: format!("opt in {}", workload.name) }),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    });
+    // The others are not held up by one that is refused.
+    let done: Vec<_> = stream::iter(pokes).buffer_unordered(SIDE_BY_SIDE).collect().await;
+    done.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }

@@ -11,6 +11,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Facts {
     objects: BTreeMap<ObjectName, Option<Observed>>,
+    /// The bytes of their texts.
+    bytes: usize,
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
 }
@@ -29,7 +31,10 @@ pub struct NamespaceFacts {
 impl Facts {
     /// Records what was read of an object; `None`: there is none of that name.
     pub fn set_object(&mut self, name: ObjectName, observed: Option<Observed>) {
-        self.objects.insert(name, observed);
+        let size = |observed: &Option<Observed>| observed.as_ref().map_or(0, |observed| observed.json.len());
+        self.bytes += size(&observed);
+        let before = self.objects.insert(name, observed);
+        self.bytes -= before.as_ref().map_or(0, size);
     }
 
     /// Records what the namespace says.
@@ -50,6 +55,11 @@ impl Facts {
     /// What is known of an object: `None` not read yet, `Some(None)` there is none.
     pub fn object(&self, name: &ObjectName) -> Option<Option<&Observed>> {
         self.objects.get(name).map(Option::as_ref)
+    }
+
+    /// How many objects were read, and how many bytes they hold.
+    pub fn size(&self) -> (usize, usize) {
+        (self.objects.len(), self.bytes)
     }
 
     /// The sound snapshots among what was read.

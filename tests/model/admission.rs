@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
-    admission::{Context, router},
+    admission::{Context, Limits, router},
     names::{self, WORKLOAD_ANNOTATIONS},
 };
 use futures::FutureExt as _;
@@ -166,6 +166,7 @@ impl Model {
             api: Memory(Arc::clone(self)),
             kinds: Arc::clone(&self.kinds),
             secrets: false,
+            limits: Limits::default(),
             shared: self.serving(),
             metrics: self.metrics.clone(),
         };

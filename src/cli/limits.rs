@@ -1,0 +1,121 @@
+//! The options of `serve` that limit what clients may take.
+
+use std::time::Duration;
+
+use clap::{Args, builder::RangedU64ValueParser};
+
+use crate::{
+    admission::{self, server},
+    resolve::parse_duration,
+};
+
+/// One MiB.
+const MIB: usize = 1 << 20;
+
+/// The options. Each default is that of the part that it limits.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(super) struct Limits {
+    /// MiB of one request's body; a larger one is answered with 413.
+    #[arg(long, env = "CONFREV_MAX_BODY", default_value_t = admission::Limits::default().body / MIB,
+          value_name = "MIB", value_parser = count(1024))]
+    max_body: usize,
+    /// MiB of all bodies at once; further requests wait, and are answered with 503 when their turn does not come.
+    #[arg(long, env = "CONFREV_MAX_BODIES", default_value_t = admission::Limits::default().bodies / MIB,
+          value_name = "MIB", value_parser = count(65536))]
+    max_bodies: usize,
+    /// Objects that are read for one workload; one that needs more is refused.
+    #[arg(long, env = "CONFREV_MAX_READS", default_value_t = admission::Limits::default().reads,
+          value_name = "COUNT", value_parser = count(1_000_000))]
+    max_reads: usize,
+    /// MiB of all objects that are read for one workload; one that needs more is refused.
+    #[arg(long, env = "CONFREV_MAX_READ_BYTES", default_value_t = admission::Limits::default().read_bytes / MIB,
+          value_name = "MIB", value_parser = count(65536))]
+    max_read_bytes: usize,
+    /// Connections open at once; a new one takes the place of an idle one.
+    #[arg(long, env = "CONFREV_MAX_CONNECTIONS", default_value_t = server::Limits::default().connections,
+          value_name = "COUNT", value_parser = count(1_000_000))]
+    max_connections: usize,
+    /// For a TLS handshake.
+    #[arg(long, env = "CONFREV_HANDSHAKE_TIMEOUT", default_value = "5s", value_name = "DURATION",
+          value_parser = duration)]
+    handshake_timeout: Duration,
+    /// For a request's head, from the moment when it could begin.
+    #[arg(long, env = "CONFREV_HEADER_TIMEOUT", default_value = "15s", value_name = "DURATION",
+          value_parser = duration)]
+    header_timeout: Duration,
+    /// For a request, from its head to its answer.
+    #[arg(long, env = "CONFREV_REQUEST_TIMEOUT", default_value = "30s", value_name = "DURATION",
+          value_parser = duration)]
+    request_timeout: Duration,
+}
+
+/// A count from 1 to `most`.
+fn count(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=most)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = parse_duration(text).filter(|duration| !duration.is_zero());
+    parsed.ok_or_else(|| "a duration such as \"5s\", \"500ms\" or \"1m\", and not none".to_owned())
+}
+
+impl Limits {
+    /// Those of reviews.
+    pub(super) fn of_reviews(&self) -> admission::Limits {
+        admission::Limits {
+            body: self.max_body * MIB,
+            bodies: self.max_bodies * MIB,
+            reads: self.max_reads,
+            read_bytes: self.max_read_bytes * MIB,
+        }
+    }
+
+    /// Those of connections.
+    pub(super) fn of_connections(&self) -> server::Limits {
+        server::Limits {
+            connections: self.max_connections,
+            handshake: self.handshake_timeout,
+            header: self.header_timeout,
+            request: self.request_timeout,
+            ..server::Limits::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        limits: Limits,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Limits, String> {
+        let line = Line::try_parse_from([&["confrev"], arguments].concat());
+        line.map(|line| line.limits).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_options_the_defaults_of_each_part_hold() {
+        let limits = parse(&[]).unwrap();
+        assert_eq!(limits.of_reviews(), admission::Limits::default());
+        assert_eq!(format!("{:?}", limits.of_connections()), format!("{:?}", server::Limits::default()));
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_refused_with_the_option() {
+        for option in ["--max-body", "--max-bodies", "--max-reads", "--max-read-bytes", "--max-connections"] {
+            assert!(parse(&[option, "0"]).unwrap_err().contains(option), "{option}");
+            assert!(parse(&[option, "1"]).is_ok(), "{option}");
+        }
+        for option in ["--handshake-timeout", "--header-timeout", "--request-timeout"] {
+            assert!(parse(&[option, "0s"]).unwrap_err().contains(option), "{option}");
+            assert_eq!(parse(&[option, "1s"]).map(|_| ()), Ok(()), "{option}");
+        }
+    }
+}
