@@ -9,7 +9,11 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Api, ApiError, CALL_LIMIT, Created, Owner, Version, WorkloadKey, object_path, page::Page};
+use super::{
+    Api, ApiError, CALL_LIMIT, Created, Owner, Precondition, Version, WorkloadKey, object_path,
+    page::Page,
+    patch::{PatchFormat, poke_body},
+};
 use crate::{
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,
@@ -32,22 +36,6 @@ pub struct KubeApi {
     client: kube::Client,
     kinds: Arc<Kinds>,
     metrics: Metrics,
-}
-
-/// The patch formats in use.
-#[derive(Clone, Copy)]
-enum PatchFormat {
-    Merge,
-    StrategicMerge,
-}
-
-impl PatchFormat {
-    fn content_type(self) -> &'static str {
-        match self {
-            Self::Merge => "application/merge-patch+json",
-            Self::StrategicMerge => "application/strategic-merge-patch+json",
-        }
-    }
 }
 
 impl KubeApi {
@@ -132,7 +120,7 @@ impl KubeApi {
         index: usize,
         kind: &WorkloadKind,
         namespace: &str,
-    ) -> Result<Vec<(WorkloadKey, String)>, ApiError> {
+    ) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
         let namespace: Arc<str> = Arc::from(namespace);
         let mut found = Vec::new();
         let mut next = String::new();
@@ -150,7 +138,7 @@ impl KubeApi {
             found.extend(page.items.into_iter().filter(|item| !item.is_revision(kind)).map(|item| {
                 let name = Arc::from(item.metadata.name.as_str());
                 let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
-                (key, item.metadata.resource_version)
+                (key, item.unlabelled())
             }));
             if page.metadata.next.is_empty() {
                 return Ok(found);
@@ -284,14 +272,19 @@ impl Api for KubeApi {
     async fn poke(
         &self,
         workload: &WorkloadKey,
-        resource_version: &str,
+        condition: &Precondition,
         now: Timestamp,
     ) -> Result<Record, ApiError> {
         let kind = self.kind(workload)?;
         let path = workload_path(kind, &workload.namespace, &workload.name) + "?" + FIELD_MANAGER;
-        let annotations = json!({names::ROLL: auto_roll_value(now)});
-        let body = json!({"metadata": {"resourceVersion": resource_version, "annotations": annotations}});
-        let bytes = self.patch(path.clone(), PatchFormat::Merge, &body).await?;
+        let (format, body) = poke_body(condition, &auto_roll_value(now));
+        let bytes = match self.patch(path.clone(), format, &body).await {
+            // All that the API server says of a JSON patch whose test failed.
+            Err(ApiError::Refused { what, code: 422, .. }) if format == PatchFormat::Json => {
+                return Err(ApiError::Conflict { what });
+            }
+            other => other?,
+        };
         let value: Value = parse(&bytes, &path)?;
         let workload = Workload::read(kind, &value)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
@@ -353,7 +346,7 @@ impl Api for KubeApi {
         Ok(())
     }
 
-    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, String)>, ApiError> {
+    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
         let mut found = Vec::new();
         for (index, kind) in self.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
             found.append(&mut self.unlabelled_of_kind(index, kind, namespace).await?);

@@ -5,6 +5,7 @@ mod error;
 mod identity;
 pub mod lease;
 mod page;
+mod patch;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -92,6 +93,20 @@ pub struct Version {
     pub resource_version: String,
 }
 
+/// On what a poke is conditional.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// The workload has this resourceVersion.
+    Version(String),
+    /// It carries no `enabled` label, however often others write it meanwhile.
+    Unlabelled {
+        /// It has other labels.
+        has_labels: bool,
+        /// It has annotations.
+        has_annotations: bool,
+    },
+}
+
 /// The calls that admission and the controller make. The tests' model has an implementation in memory.
 pub trait Api: Clone + Send + Sync + 'static {
     /// Reads a ConfigMap or Secret live, never from a cache. `None`: there is none of that name.
@@ -147,12 +162,12 @@ pub trait Api: Clone + Send + Sync + 'static {
         version: &Version,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Writes the workload's `roll` annotation, on condition of its resourceVersion. Answers with the record of the workload
-    /// as admission made it.
+    /// Writes the workload's `roll` annotation, on a condition. Answers with the record of the workload as admission made
+    /// it.
     fn poke(
         &self,
         workload: &WorkloadKey,
-        resource_version: &str,
+        condition: &Precondition,
         now: Timestamp,
     ) -> impl Future<Output = Result<Record, ApiError>> + Send;
 
@@ -173,12 +188,12 @@ pub trait Api: Clone + Send + Sync + 'static {
         note: &str,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// The workloads of a namespace that carry no `enabled` label, and their resourceVersions. A kind that is not installed
-    /// has none.
+    /// The workloads of a namespace that carry no `enabled` label, and the condition that they still do not. A kind that is
+    /// not installed has none.
     fn unlabelled(
         &self,
         namespace: &str,
-    ) -> impl Future<Output = Result<Vec<(WorkloadKey, String)>, ApiError>> + Send;
+    ) -> impl Future<Output = Result<Vec<(WorkloadKey, Precondition)>, ApiError>> + Send;
 }
 
 /// The owner that a workload is to its snapshots.

@@ -1,10 +1,13 @@
 //! Lists, of which only little is read.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
+use super::Precondition;
 use crate::kinds::WorkloadKind;
 
-/// One page of a list, of which only names and versions are read.
+/// One page of a list, of which only little metadata is read.
 #[derive(Deserialize)]
 pub(super) struct Page {
     #[serde(default)]
@@ -28,7 +31,10 @@ pub(super) struct Item {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ItemMetadata {
     pub(super) name: String,
-    pub(super) resource_version: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
     #[serde(default)]
     owner_references: Vec<ItemOwner>,
 }
@@ -40,6 +46,14 @@ struct ItemOwner {
 }
 
 impl Item {
+    /// That it carries no `enabled` label still.
+    pub(super) fn unlabelled(&self) -> Precondition {
+        Precondition::Unlabelled {
+            has_labels: !self.metadata.labels.is_empty(),
+            has_annotations: !self.metadata.annotations.is_empty(),
+        }
+    }
+
     /// Whether it is a revision of another workload, which must stay as it was made: a ReplicaSet that has a controller.
     /// The webhooks leave those out too.
     pub(super) fn is_revision(&self, kind: &WorkloadKind) -> bool {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::{Action, Name, Outcome};
 use crate::{
-    cluster::{Api, ApiError, Created, Owner, Version, ensure_snapshot},
+    cluster::{Api, ApiError, Created, Owner, Precondition, Version, ensure_snapshot},
     resolve::{Ensure, Observed},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
 };
@@ -15,7 +15,8 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
     match action {
         Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?.map(Box::new))),
         Action::Poke { workload, resource_version } => {
-            let record = api.poke(&workload, &resource_version, now).await?;
+            let condition = Precondition::Version(resource_version);
+            let record = api.poke(&workload, &condition, now).await?;
             Ok(Outcome::Poked(Box::new(record)))
         }
         Action::SetOwners { snapshot, verify: Some(digest), .. }
@@ -199,9 +200,9 @@ async fn opt_in<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), 
 
 async fn opt_in_once<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
     // Some side by side, so that little time passes between the list and each write.
-    let pokes = api.unlabelled(namespace).await?.into_iter().map(async |(workload, resource_version)| {
+    let pokes = api.unlabelled(namespace).await?.into_iter().map(async |(workload, condition)| {
         // On condition: it may have opted out just now, and is then nobody's to write. One that changed is tried again.
-        match api.poke(&workload, &resource_version, now).await {
+        match api.poke(&workload, &condition, now).await {
             Ok(record) if record.by_namespace => Ok(()),
             // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
             Ok(_) => Err(ApiError::InVain { what: format!("opt in {}", workload.name) }),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{Api, ApiError, Created, Owner, Version, WorkloadKey},
+    cluster::{Api, ApiError, Created, Owner, Precondition, Version, WorkloadKey},
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{Identity, ObjectName, snapshot_json},
@@ -172,7 +172,7 @@ impl Api for Memory {
     async fn poke(
         &self,
         workload: &WorkloadKey,
-        resource_version: &str,
+        condition: &Precondition,
         now: Timestamp,
     ) -> Result<Record, ApiError> {
         let key = self.workload(workload);
@@ -180,7 +180,11 @@ impl Api for Memory {
         self.call(&what, true, || {
             let poked = self.0.write(&key, Intent { poke: true, ..Intent::default() }, &|live| {
                 let mut object = live.ok_or(Refusal::NotFound)?.clone();
-                if object["metadata"]["resourceVersion"] != *resource_version {
+                let holds = match condition {
+                    Precondition::Version(version) => object["metadata"]["resourceVersion"] == *version,
+                    Precondition::Unlabelled { .. } => label(&object, names::ENABLED).is_none(),
+                };
+                if !holds {
                     return Err(Refusal::Conflict);
                 }
                 set_meta(&mut object, "annotations", names::ROLL, Some(&auto_roll_value(now)));
@@ -212,7 +216,7 @@ impl Api for Memory {
         self.call(&format!("warn of {object}"), true, || Ok(()))
     }
 
-    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, String)>, ApiError> {
+    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
         self.call("list unlabelled", false, || {
             let store = self.0.store();
             let mut found = Vec::new();
@@ -221,8 +225,8 @@ impl Api for Memory {
                     if key.namespace == namespace && label(object, names::ENABLED).is_none() {
                         let name = Arc::from(key.name.as_str());
                         let workload = WorkloadKey { kind: index, namespace: Arc::from(namespace), name };
-                        let version = object["metadata"]["resourceVersion"].as_str().unwrap();
-                        found.push((workload, version.to_owned()));
+                        let condition = Precondition::Unlabelled { has_labels: true, has_annotations: true };
+                        found.push((workload, condition));
                     }
                 }
             }

@@ -1,0 +1,51 @@
+//! The bodies of patches.
+
+use serde_json::{Value, json};
+
+use super::Precondition;
+use crate::names;
+
+/// The patch formats in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PatchFormat {
+    Json,
+    Merge,
+    StrategicMerge,
+}
+
+impl PatchFormat {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json-patch+json",
+            Self::Merge => "application/merge-patch+json",
+            Self::StrategicMerge => "application/strategic-merge-patch+json",
+        }
+    }
+}
+
+/// A write of `roll`, on a condition. In a JSON patch, a test for `null` holds where there is no such field: the API server's
+/// own reading (its library is evanphx/json-patch), which the tests hold it to.
+pub(super) fn poke_body(condition: &Precondition, roll: &str) -> (PatchFormat, Value) {
+    let pointer = |map: &str, key: &str| format!("/metadata/{map}/{}", names::pointer_token(key));
+    let absent = |path: String| json!({"op": "test", "path": path, "value": null});
+    match condition {
+        Precondition::Version(version) => {
+            let metadata = json!({"resourceVersion": version, "annotations": {names::ROLL: roll}});
+            (PatchFormat::Merge, json!({"metadata": metadata}))
+        }
+        Precondition::Unlabelled { has_labels, has_annotations } => {
+            let label =
+                if *has_labels { pointer("labels", names::ENABLED) } else { "/metadata/labels".to_owned() };
+            let mut operations = vec![absent(label)];
+            if *has_annotations {
+                let path = pointer("annotations", names::ROLL);
+                operations.push(json!({"op": "add", "path": path, "value": roll}));
+            } else {
+                operations.push(absent("/metadata/annotations".to_owned()));
+                let value = json!({names::ROLL: roll});
+                operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": value}));
+            }
+            (PatchFormat::Json, Value::Array(operations))
+        }
+    }
+}
