@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 
@@ -39,6 +39,15 @@ pub(super) struct Options {
     /// configurations' caBundle right.
     #[arg(long, env = "CONFREV_SELF_SIGNED")]
     self_signed: bool,
+    /// Answer only clients with a certificate of an authority in this file (PEM), such as the API server; re-read when
+    /// it changes.
+    #[arg(long, env = "CONFREV_CLIENT_CA", value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// The common name, or a DNS name, that the client's certificate must have. May be given more than once: one of
+    /// them. Without it, any certificate of that authority will do.
+    #[arg(long = "client-name", env = "CONFREV_CLIENT_NAME", value_name = "NAME", value_delimiter = ',',
+          value_parser = NonEmptyStringValueParser::new(), requires = "client_ca")]
+    client_names: Vec<String>,
     /// Point the webhook configurations at this URL instead of the Service, for running outside the cluster.
     #[arg(long, env = "CONFREV_WEBHOOK_URL", value_name = "URL")]
     webhook_url: Option<WebhookUrl>,
@@ -140,6 +149,16 @@ async fn serve(options: Options) -> Result<(), Error> {
 
     let client = cluster::client(&options.namespace).await?;
     let source = certificate_source(&options, &client, &metrics, certificate).await?;
+    let tls = match options.client_ca.clone() {
+        None => source.server_config(),
+        Some(file) => {
+            let clients = tls::Clients::open(file, options.client_names.clone())
+                .map_err(|error| Error::Tls(Box::new(error.into())))?;
+            let config = source.server_config_for(&clients);
+            tokio::spawn(async move { clients.run().await });
+            config
+        }
+    };
     let keeper = webhooks::Keeper::new(
         client.clone(),
         &options.namespace,
@@ -181,7 +200,6 @@ async fn serve(options: Options) -> Result<(), Error> {
     let router = admission::router(context);
     let (drain, draining) = watch::channel(false);
     let limits = options.limits.of_connections();
-    let tls = source.server_config();
     let server =
         tokio::spawn(admission::server::serve(admission_listener, router, tls, limits, until(draining)));
 

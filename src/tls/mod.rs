@@ -4,6 +4,7 @@
 //! open, and [`webhooks::Keeper`] tells the API server which authority to trust.
 mod authority;
 mod changes;
+mod clients;
 mod entries;
 mod files;
 mod pair;
@@ -22,6 +23,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use crate::telemetry::{Condition, Metrics};
 
+pub use clients::{Clients, Error as ClientsError};
 pub use files::Error as FilesError;
 pub use self_signed::{Error as SelfSignedError, Lifetimes, Options as SelfSignedOptions};
 pub use serving::Serving;
@@ -47,6 +49,9 @@ pub enum Error {
     /// Of `--self-signed`.
     #[error("--self-signed has no usable authority")]
     SelfSigned(#[from] self_signed::Error),
+    /// Of `--client-ca`.
+    #[error(transparent)]
+    Clients(#[from] clients::Error),
 }
 
 impl Source {
@@ -71,7 +76,12 @@ impl Source {
 
     /// The settings for a listener. They present, at each handshake, the certificate that is in use by then.
     pub fn server_config(&self) -> Arc<ServerConfig> {
-        self.serving().server_config()
+        self.serving().server_config(None)
+    }
+
+    /// The same for clients that need a certificate: without a good one, the handshake fails.
+    pub fn server_config_for(&self, clients: &Clients) -> Arc<ServerConfig> {
+        self.serving().server_config(Some(clients))
     }
 
     /// The certificate in use.

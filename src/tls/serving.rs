@@ -6,9 +6,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
+use super::clients::Clients;
 use super::pair::{Pair, Validity, provider};
 use crate::telemetry::metrics::Reload;
 use crate::telemetry::{Condition, Metrics};
@@ -67,13 +68,22 @@ impl Serving {
         self.validity().to
     }
 
-    /// The settings for a listener: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1.
-    pub fn server_config(&self) -> Arc<ServerConfig> {
+    /// The settings for a listener: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1. Where `clients` are given, every client needs
+    /// a certificate.
+    pub(super) fn server_config(&self, clients: Option<&Clients>) -> Arc<ServerConfig> {
         let versions = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         // ring has the cipher suites of both versions, so this cannot fail; a builder with its defaults is the same.
         let builder = versions.unwrap_or_else(|_| ServerConfig::builder());
-        // The one place where clients' certificates would be asked for: `with_client_cert_verifier`.
-        let mut config = builder.with_no_client_auth().with_cert_resolver(self.slot.clone());
+        let builder = match clients {
+            Some(clients) => builder.with_client_cert_verifier(clients.verifier()),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(self.slot.clone());
+        if clients.is_some() {
+            // A session that is taken up again is not verified again, and its certificate may be good no more.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Arc::new(config)
     }

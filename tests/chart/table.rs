@@ -190,7 +190,42 @@ fn trust() -> Vec<Row> {
     let cert_manager = [("certificates.mode", json!("cert-manager"))];
     let secret = [("certificates.mode", json!("secret")), ("certificates.secret.name", json!("pair"))];
     let issuer = json!({"name": "vault", "kind": "ClusterIssuer"});
+    let clients = |kind: &'static str, at, becomes| row(kind, json!("clients"), DEPLOYMENT, at, becomes);
+    let only_ca = json!([{"key": "ca.crt", "path": "ca.crt"}]);
     vec![
+        clients(
+            "certificates.clientCA.configMap",
+            "/spec/template/spec/containers/0/args/3",
+            json!("--client-ca=/client-ca/ca.crt"),
+        ),
+        clients(
+            "certificates.clientCA.configMap",
+            "/spec/template/spec/volumes/0/configMap",
+            json!({"name": "clients", "items": only_ca}),
+        ),
+        clients(
+            "certificates.clientCA.secret",
+            "/spec/template/spec/volumes/0/secret",
+            json!({"secretName": "clients", "items": only_ca}),
+        ),
+        with(
+            clients(
+                "certificates.clientCA.secret",
+                "/spec/template/spec/containers/0/volumeMounts/1/mountPath",
+                json!("/client-ca"),
+            ),
+            &secret,
+        ),
+        with(
+            row(
+                "certificates.clientNames",
+                json!(["kube apiserver", "api.example"]),
+                DEPLOYMENT,
+                "/spec/template/spec/containers/0/args/4",
+                json!("--client-name=kube apiserver"),
+            ),
+            &[("certificates.clientCA.configMap", json!("clients"))],
+        ),
         mode("cert-manager", CERTIFICATE, "/spec/issuerRef/name", json!("confrev-ca")),
         mode("cert-manager", "Issuer/confrev-root", "/spec", json!({"selfSigned": {}})),
         mode("cert-manager", DEPLOYMENT, "/spec/template/spec/containers/0/args/1", json!("--tls-dir=/tls")),

@@ -27,6 +27,18 @@ fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
             json!({"kind": "Issuer"}),
             "/certificates/certManager/issuerRef",
         ),
+        one("certificates.clientCA", json!("clients"), "/certificates/clientCA"),
+        one("certificates.clientCA.configmap", json!("clients"), "'configmap' not allowed"),
+        one(
+            "certificates.clientCA",
+            json!({"configMap": "a", "secret": "b"}),
+            "/certificates/clientCA/secret",
+        ),
+        one("certificates.clientNames", json!(["a"]), "/certificates/clientCA"),
+        (
+            vec![("certificates.clientCA.secret", json!("a")), ("certificates.clientNames", json!(["a,b"]))],
+            "/certificates/clientNames/0",
+        ),
         one("failurePolicy", json!("fail"), "/failurePolicy"),
         one("excludedNamespaces", json!(["Prod"]), "/excludedNamespaces/0"),
         one("secrets.enabled", json!("yes"), "/secrets/enabled"),

@@ -2,7 +2,9 @@
 //! that replicas share.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
+mod authorities;
 mod client;
+mod clients;
 mod cluster;
 mod files;
 mod limits;

@@ -24,6 +24,19 @@ authorizer.serviceAccount({{ .Release.Namespace | quote }}, "confrev").group("co
 {{- if eq .Values.certificates.mode "secret" }}{{ .Values.certificates.secret.name }}{{ else }}confrev-tls{{ end }}
 {{- end }}
 
+{{/* The volume with the authority of clients; nothing where clients need no certificate. */}}
+{{- define "confrev.clientCA" -}}
+{{- with .Values.certificates.clientCA }}
+{{- if .configMap -}}
+configMap:
+  name: {{ .configMap }}
+{{- else if .secret -}}
+secret:
+  secretName: {{ .secret }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Whom the API server asks: (dict "root" $ "path" PATH). */}}
 {{- define "confrev.clientConfig" -}}
 {{- if .root.Values.webhookUrl -}}

@@ -56,8 +56,14 @@ impl ControlPlane {
 
     /// A new one for this value alone. It stops when the value is dropped.
     pub fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same, with these flags for its API server beside those that it always has, such as
+    /// `--admission-control-config-file=/some/file`.
+    pub fn start_with(api_server: &[&str]) -> Result<Self> {
         let mut supervisor = Command::new(locate::supervisor()?);
-        supervisor.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped());
+        supervisor.arg("serve").args(api_server).stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = supervisor.spawn().map_err(|e| format!("cannot run the supervisor: {e}"))?;
         let mut supervisor = Supervisor(child);
         let output = supervisor.0.stdout.take().ok_or("the supervisor has no stdout")?;

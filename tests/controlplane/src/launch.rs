@@ -1,5 +1,6 @@
 //! Starts the components, one after another as far as they need each other, and waits until each is ready.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Launch {
     facts: Facts,
+    /// Flags of the API server beside those that it always has.
+    api_server: Vec<OsString>,
     // Before the folder: fields are dropped in this order.
     components: Vec<Component>,
     folder: StateFolder,
@@ -46,12 +49,16 @@ struct Ports {
 }
 
 impl Launch {
-    /// Starts a control plane; again, with other ports, should another process have taken one of them. `cancelled`
-    /// is asked while waiting.
-    pub(crate) fn start(binaries: &Binaries, cancelled: &dyn Fn() -> bool) -> Result<Self> {
+    /// Starts a control plane, whose API server gets the flags `api_server` too; again, with other ports, should
+    /// another process have taken one of them. `cancelled` is asked while waiting.
+    pub(crate) fn start(
+        binaries: &Binaries,
+        api_server: &[OsString],
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Self> {
         let mut attempts = 1;
         loop {
-            match Self::attempt(binaries, cancelled) {
+            match Self::attempt(binaries, api_server, cancelled) {
                 Err(problem) if problem.contains("address already in use") && attempts < 3 => attempts += 1,
                 outcome => return outcome,
             }
@@ -73,7 +80,7 @@ impl Launch {
         process::stop(std::mem::take(&mut self.components));
     }
 
-    fn attempt(binaries: &Binaries, cancelled: &dyn Fn() -> bool) -> Result<Self> {
+    fn attempt(binaries: &Binaries, api_server: &[OsString], cancelled: &dyn Fn() -> bool) -> Result<Self> {
         let folder = StateFolder::create("confrev-controlplane")?;
         let [etcd, peer, api, manager, scheduler, kwok, argo, argo_metrics] = ports::free()?;
         let facts = Facts {
@@ -83,7 +90,8 @@ impl Launch {
         };
         write_identities(&facts)?;
         let ports = Ports { etcd, peer, api, manager, scheduler, kwok, argo, argo_metrics };
-        let mut launch = Self { facts, components: Vec::new(), folder, ports };
+        let api_server = api_server.to_vec();
+        let mut launch = Self { facts, api_server, components: Vec::new(), folder, ports };
         launch.bring_up(cancelled)?;
         launch.facts.save()?;
         Ok(launch)
@@ -151,9 +159,13 @@ impl Launch {
     }
 
     fn spawn(&mut self, name: &'static str, flags: &[(&str, String)]) -> Result<()> {
+        self.spawn_with(name, flags, &[])
+    }
+
+    fn spawn_with(&mut self, name: &'static str, flags: &[(&str, String)], more: &[OsString]) -> Result<()> {
         let binary: PathBuf = self.facts.binaries.join(name);
         let mut command = Command::new(binary);
-        command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
+        command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}"))).args(more);
         // Some components write files into their folder; and none may take its cluster from the caller.
         command.current_dir(self.folder.path()).env_remove("KUBECONFIG");
         self.components.push(Component::spawn(name, &mut command, self.folder.log(name))?);
@@ -198,7 +210,8 @@ impl Launch {
             ("max-requests-inflight", "2000".into()),
             ("max-mutating-requests-inflight", "1000".into()),
         ]);
-        self.spawn("kube-apiserver", &flags)
+        let more = self.api_server.clone();
+        self.spawn_with("kube-apiserver", &flags, &more)
     }
 
     /// The controller manager, the scheduler and kwok.

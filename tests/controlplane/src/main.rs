@@ -10,7 +10,7 @@ use confrev_controlplane::{Result, supervisor};
 const USAGE: &str = "\
 Usage: controlplane build            builds the binaries and prints their folder
        controlplane run -- CMD...    runs a command against a new control plane
-       controlplane serve            serves one until standard input is closed
+       controlplane serve [FLAG...]  serves one until standard input is closed; the flags are its API server's
 
 The command finds KUBECONFIG, CONFREV_CONTROL_PLANE and kubectl in its environment.
 CONFREV_CACHE        where binaries are kept (default: ${XDG_CACHE_HOME:-~/.cache})
@@ -34,7 +34,7 @@ fn command(arguments: &[OsString]) -> Result<u8> {
             println!("{}", Binaries::all()?.folder().display());
             Ok(0)
         }
-        [verb] if verb == "serve" => supervisor::serve(),
+        [verb, flags @ ..] if verb == "serve" => supervisor::serve(flags),
         [verb, dashes, program, rest @ ..] if verb == "run" && dashes == "--" => {
             supervisor::run(program, rest)
         }

@@ -37,16 +37,16 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     let binaries = Binaries::all()?;
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
-    let mut launch = start(&binaries, &events)?;
+    let mut launch = start(&binaries, &[], &events)?;
     let child = spawn(program, arguments, &launch, &binaries)?;
     let code = attend(child, sender, &events, &mut launch);
     launch.stop();
     code
 }
 
-/// Starts a control plane, prints its facts as one line of JSON on stdout, and stops it when stdin is closed or on a
-/// signal. To be called from the main thread.
-pub fn serve() -> Result<u8> {
+/// Starts a control plane, whose API server gets these flags too, prints its facts as one line of JSON on stdout, and
+/// stops it when stdin is closed or on a signal. To be called from the main thread.
+pub fn serve(api_server: &[OsString]) -> Result<u8> {
     let binaries = Binaries::all()?;
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
@@ -55,7 +55,7 @@ pub fn serve() -> Result<u8> {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         sender.send(Event::Orphaned)
     });
-    let mut launch = start(&binaries, &events)?;
+    let mut launch = start(&binaries, api_server, &events)?;
     println!("{}", launch.facts().to_json());
     let mut reported = false;
     while let Err(RecvTimeoutError::Timeout) = events.recv_timeout(CHECK) {
@@ -65,10 +65,10 @@ pub fn serve() -> Result<u8> {
     Ok(0)
 }
 
-fn start(binaries: &Binaries, events: &Receiver<Event>) -> Result<Launch> {
+fn start(binaries: &Binaries, api_server: &[OsString], events: &Receiver<Event>) -> Result<Launch> {
     let start = Instant::now();
     // Nothing is in the channel but reasons to stop.
-    let launch = Launch::start(binaries, &|| events.try_recv().is_ok())?;
+    let launch = Launch::start(binaries, api_server, &|| events.try_recv().is_ok())?;
     eprintln!("controlplane: ready in {:.1} s", start.elapsed().as_secs_f32());
     Ok(launch)
 }

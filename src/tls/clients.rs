@@ -1,0 +1,231 @@
+//! Certificates of clients, where `--client-ca` asks for them: who may speak to the webhook at all.
+//!
+//! The file is polled and its content compared, as that of `--tls-dir`.
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::{
+    self, CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
+};
+use x509_parser::extensions::GeneralName;
+
+use super::pair::provider;
+use super::trust::certificates;
+use crate::telemetry::log::causes;
+
+const POLL: Duration = Duration::from_secs(1);
+
+/// Why nobody could be let in.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("--client-ca: cannot read {}: mount a ConfigMap or Secret with the authority there", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is there and of no use.
+    #[error("--client-ca: {} holds no PEM certificate of an authority that can be used", path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Whose certificates are taken from clients. Cheap to clone; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Clients(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    file: PathBuf,
+    names: Vec<String>,
+    /// Of the content that `open` loaded.
+    first: Vec<u8>,
+    authorities: ArcSwap<Arc<dyn ClientCertVerifier>>,
+}
+
+/// What was seen in the file up to now.
+struct Seen {
+    loaded: Vec<u8>,
+    /// Another content, or none, seen once. It counts when it is the same at the next look: a file that is written in
+    /// place may be half there.
+    suspect: Option<Result<Vec<u8>, String>>,
+    /// Broken and reported.
+    reported: Option<Result<Vec<u8>, String>>,
+}
+
+impl Clients {
+    /// Lets in who has a certificate of an authority in `file` (PEM) with one of `names` as its common name or among
+    /// its DNS names; with no names, any certificate of that authority. The file has to be good.
+    pub fn open(file: PathBuf, names: Vec<String>) -> Result<Self, Error> {
+        let first = std::fs::read(&file).map_err(|source| Error::Read { path: file.clone(), source })?;
+        let authorities = verifier(&file, &first)?;
+        tracing::info!(file = %file.display(), ?names, "clients need a certificate");
+        Ok(Self(Arc::new(Inner { file, names, first, authorities: ArcSwap::from_pointee(authorities) })))
+    }
+
+    /// Takes over each new good content of the file; counts from the next handshake on. Never returns.
+    pub async fn run(&self) {
+        let mut seen = Seen { loaded: self.0.first.clone(), suspect: None, reported: None };
+        loop {
+            tokio::time::sleep(POLL).await;
+            let file = self.0.file.clone();
+            let read = move || std::fs::read(&file).map_err(|source| Error::Read { path: file, source });
+            // On a thread that may block: a hung mount must not hold a worker.
+            if let Ok(content) = tokio::task::spawn_blocking(read).await {
+                self.0.look(&mut seen, content.map_err(|error| causes(&error)));
+            }
+        }
+    }
+
+    pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        self.0.clone()
+    }
+}
+
+impl Inner {
+    /// One look at the file.
+    fn look(&self, seen: &mut Seen, content: Result<Vec<u8>, String>) {
+        if content.as_ref() == Ok(&seen.loaded) {
+            (seen.suspect, seen.reported) = (None, None);
+            return;
+        }
+        if seen.suspect.as_ref() != Some(&content) {
+            seen.suspect = Some(content);
+            return;
+        }
+        let read = content.clone().and_then(|content| {
+            let authorities = verifier(&self.file, &content).map_err(|error| causes(&error))?;
+            Ok((content, authorities))
+        });
+        match read {
+            Ok((content, authorities)) => {
+                self.authorities.store(Arc::new(authorities));
+                *seen = Seen { loaded: content, suspect: None, reported: None };
+                tracing::info!(file = %self.file.display(), "new authority of clients in use");
+            }
+            Err(error) if seen.reported.as_ref() != Some(&content) => {
+                tracing::error!(%error, "new authority of clients refused; the one before stays in use");
+                seen.reported = Some(content);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// What checks the chain of a client's certificate.
+fn verifier(file: &Path, pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(pem));
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|_| Error::Authority { path: file.to_owned() })
+}
+
+impl ClientCertVerifier for Inner {
+    /// None: the authorities change, and a client with one certificate sends that one.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.authorities.load().verify_client_cert(certificate, intermediates, now)?;
+        if self.names.is_empty() || named(certificate, &self.names) {
+            return Ok(verified);
+        }
+        tracing::debug!(wanted = ?self.names, "a client's certificate has another name");
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Whether the common name or a DNS name of the certificate is one of `names`.
+fn named(certificate: &CertificateDer<'_>, names: &[String]) -> bool {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return false };
+    let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let alternative = parsed.subject_alternative_name().ok().flatten();
+    let alternative = alternative.map_or(&[][..], |extension| &extension.value.general_names);
+    let dns = alternative.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(*name),
+        _ => None,
+    });
+    let mut common = common.filter(|name| names.iter().any(|wanted| wanted == name));
+    let mut dns = dns.filter(|name| names.iter().any(|wanted| wanted.eq_ignore_ascii_case(name)));
+    common.next().is_some() || dns.next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    fn named_by(common: &str, dns: &[&str], address: &str, names: &[&str]) -> bool {
+        let mut params =
+            CertificateParams::new(dns.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+        params.subject_alt_names.push(SanType::IpAddress(address.parse().unwrap()));
+        params.distinguished_name.push(DnType::CommonName, common);
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        named(certificate.der(), &names.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_certificate_is_named_by_its_common_name_and_its_dns_names_and_nothing_else() {
+        for (names, expected) in [
+            (&["kube-apiserver"][..], true),
+            (&["other", "kube-apiserver"], true),
+            (&["API.example"], true),
+            (&["second.example"], true),
+            (&["Kube-apiserver"], false),
+            (&["kube"], false),
+            (&["kube-apiserver-2"], false),
+            (&["x.second.example"], false),
+            (&["*.example"], false),
+            (&["192.0.2.1"], false),
+            (&[""], false),
+        ] {
+            let dns = ["api.example", "second.example"];
+            assert_eq!(named_by("kube-apiserver", &dns, "192.0.2.1", names), expected, "{names:?}");
+        }
+        assert!(!named_by("*.example", &[], "192.0.2.1", &["a.example"]), "no wildcards");
+    }
+}
