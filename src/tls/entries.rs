@@ -3,7 +3,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Uri;
 use serde_json::{Map, Value, json};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
+use super::trust::{certificates, same};
 use super::url::WebhookUrl;
 
 /// The name of the Service before the webhook, and of the configurations.
@@ -53,7 +55,8 @@ pub(super) fn judge(configuration: &Value, wanted: &Wanted<'_>) -> Verdict {
         let Some(present) = webhook["clientConfig"].as_object() else { continue };
         let mut right = present.clone();
         set_address(&mut right, wanted);
-        if let Some(bundle) = bundle.filter(|bundle| decoded(present).as_deref() != Some(*bundle)) {
+        let carries = |bundle: &[u8]| decoded(present).is_some_and(|present| same(&present, bundle));
+        if let Some(bundle) = bundle.filter(|bundle| !carries(bundle)) {
             right.insert("caBundle".to_owned(), BASE64.encode(bundle).into());
         }
         waits |= injected && decoded(present).is_none_or(|bundle| bundle.is_empty());
@@ -71,9 +74,17 @@ pub(super) fn judge(configuration: &Value, wanted: &Wanted<'_>) -> Verdict {
     if waits { Verdict::WaitsForInjector } else { Verdict::Right }
 }
 
-fn has_injector(configuration: &Value) -> bool {
+/// Whether another injector has charge of `caBundle`.
+pub(super) fn has_injector(configuration: &Value) -> bool {
     let annotations = &configuration["metadata"]["annotations"];
     INJECTORS.iter().any(|name| annotations.get(name).is_some())
+}
+
+/// What each webhook's `caBundle` holds.
+pub(super) fn carried(configuration: &Value) -> Vec<Vec<CertificateDer<'static>>> {
+    let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    let configs = webhooks.iter().filter_map(|webhook| webhook["clientConfig"].as_object());
+    configs.map(|config| certificates(&decoded(config).unwrap_or_default())).collect()
 }
 
 fn decoded(client_config: &Map<String, Value>) -> Option<Vec<u8>> {

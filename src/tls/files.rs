@@ -2,6 +2,10 @@
 //!
 //! The directory is polled and its content compared. The kubelet swaps a mounted Secret by renaming a symlink above
 //! the files, which a watch on the files does not see.
+//!
+//! A pair with another authority in `ca.crt` comes into use in steps, so that no request fails: the authority joins the
+//! one before in the webhook configurations; the pair is served when every API server has had time to hear of that; and
+//! the authority before stays there until every replica has had time to follow (`lingering`).
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,8 +14,8 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::pair::{self, Pair};
-use super::serving::Serving;
-use super::trust::{Bundle, Trust, certificates};
+use super::serving::{Serving, fit};
+use super::trust::{Bundle, Trust, certificates, same, union};
 use crate::telemetry::log::causes;
 use crate::telemetry::{Condition, Metrics};
 
@@ -52,8 +56,19 @@ pub(super) struct Files {
     dir: PathBuf,
     serving: Serving,
     trust: Trust,
+    transition: Transition,
     /// Of the content that `open` loaded.
     first: Fingerprint,
+}
+
+/// How one authority follows another. The defaults serve; tests take seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Transition {
+    /// How long an authority must have stood in the webhook configurations before a certificate of it is served: time
+    /// for every API server to hear of it.
+    pub settle: Duration,
+    /// How long the authority before stays there: time for the kubelets to bring the files to every replica.
+    pub linger: Duration,
 }
 
 /// What stands in the directory at one moment.
@@ -70,6 +85,8 @@ type Fingerprint = [u8; 32];
 struct Seen {
     /// In use.
     loaded: Fingerprint,
+    /// `ca.crt` of what is in use.
+    authority: Option<Bundle>,
     /// Broken when last looked at. Only what is still the same at the next look is reported: a swap between the
     /// reading of two files looks broken for a moment.
     suspect: Option<Fingerprint>,
@@ -77,15 +94,26 @@ struct Seen {
     reported: Option<Fingerprint>,
 }
 
+impl Default for Transition {
+    fn default() -> Self {
+        Self { settle: Duration::from_secs(30), linger: Duration::from_mins(10) }
+    }
+}
+
 impl Files {
     /// Reads the pair, which has to be good.
-    pub(super) fn open(dir: PathBuf, metrics: Metrics, condition: Condition) -> Result<Self, Error> {
+    pub(super) fn open(
+        dir: PathBuf,
+        transition: Transition,
+        metrics: Metrics,
+        condition: Condition,
+    ) -> Result<Self, Error> {
         let content = Content::read(&dir)?;
         let first = content.fingerprint();
         let (pair, bundle) = content.check(&dir, Timestamp::now())?;
         let serving = Serving::new(pair, metrics, condition);
         tracing::info!(dir = %dir.display(), expires = %serving.expires(), "serving certificate loaded");
-        Ok(Self { dir, serving, trust: Trust::new(bundle), first })
+        Ok(Self { dir, serving, trust: Trust::new(bundle), transition, first })
     }
 
     pub(super) fn serving(&self) -> &Serving {
@@ -96,9 +124,13 @@ impl Files {
         &self.trust
     }
 
+    pub(super) fn transition(&self) -> Transition {
+        self.transition
+    }
+
     /// Takes over each new good pair. Never returns.
     pub(super) async fn run(&self) {
-        let mut seen = Seen { loaded: self.first, suspect: None, reported: None };
+        let mut seen = Seen::new(self.first, self.trust.wanted());
         loop {
             tokio::time::sleep(POLL).await;
             let dir = self.dir.clone();
@@ -106,6 +138,24 @@ impl Files {
             if let Ok(content) = tokio::task::spawn_blocking(move || Content::read(&dir)).await {
                 self.look(&mut seen, content, Timestamp::now());
             }
+        }
+    }
+
+    /// Whether a pair of the authorities in `bundle` can be served: they are trusted everywhere, or there is nothing to
+    /// wait for, since they are the ones before, or since what is served now is of no use any more.
+    fn may_serve(&self, bundle: &Bundle, seen: &Seen, now: Timestamp) -> bool {
+        if seen.authority.as_ref().is_some_and(|before| same(before, bundle)) {
+            return true;
+        }
+        let settled = self.trust.settled(self.transition.settle);
+        if certificates(bundle).iter().all(|one| settled.contains(one)) || !fit(self.serving.validity(), now)
+        {
+            return true;
+        }
+        let before = seen.authority.as_deref().map(certificates).unwrap_or_default();
+        match self.trust.published() {
+            Some(published) => !before.is_empty() && !before.iter().any(|one| published.contains(one)),
+            None => false,
         }
     }
 
@@ -118,13 +168,22 @@ impl Files {
         self.serving.judge(now);
         if fingerprint == seen.loaded {
             (seen.suspect, seen.reported) = (None, None);
+            self.trust.want(seen.authority.clone());
             return;
         }
         match content.and_then(|content| content.check(&self.dir, now)) {
+            Ok((_, Some(bundle))) if !self.may_serve(&bundle, seen, now) => {
+                let before = seen.authority.as_deref().map(certificates).unwrap_or_default();
+                let both = Some(union(&bundle, &before));
+                if self.trust.wanted() != both {
+                    tracing::info!(dir = %self.dir.display(), "new authority; its certificate is served when it is trusted");
+                    self.trust.want(both);
+                }
+            }
             Ok((pair, bundle)) => {
                 self.serving.replace(pair);
-                self.trust.want(bundle);
-                *seen = Seen { loaded: fingerprint, suspect: None, reported: None };
+                self.trust.want(bundle.clone());
+                *seen = Seen::new(fingerprint, bundle);
                 let expires = self.serving.expires();
                 tracing::info!(dir = %self.dir.display(), %expires, "new serving certificate in use");
             }
@@ -136,6 +195,12 @@ impl Files {
             }
             Err(_) => seen.suspect = Some(fingerprint),
         }
+    }
+}
+
+impl Seen {
+    fn new(loaded: Fingerprint, authority: Option<Bundle>) -> Self {
+        Self { loaded, authority, suspect: None, reported: None }
     }
 }
 
@@ -176,6 +241,7 @@ impl Content {
 mod tests {
     use super::*;
     use crate::telemetry::Readiness;
+    use jiff::SignedDuration;
     use rcgen::{CertificateParams, KeyPair};
 
     fn content() -> Content {
@@ -194,8 +260,10 @@ mod tests {
         let loaded = first.fingerprint();
         let (pair, bundle) = first.check(Path::new("x"), Timestamp::now()).unwrap();
         let serving = Serving::new(pair, metrics.clone(), condition);
-        let files = Files { dir: "x".into(), serving, trust: Trust::new(bundle), first: loaded };
-        (files, Seen { loaded, suspect: None, reported: None }, metrics)
+        let trust = Trust::new(bundle.clone());
+        let transition = Transition { settle: Duration::ZERO, ..Transition::default() };
+        let files = Files { dir: "x".into(), serving, trust, transition, first: loaded };
+        (files, Seen::new(loaded, bundle), metrics)
     }
 
     fn refused(metrics: &Metrics) -> bool {
@@ -232,14 +300,83 @@ mod tests {
         assert!(refused(&metrics), "{}", metrics.encode());
     }
 
+    fn with_authority() -> Content {
+        let content = content();
+        Content { authority: Some(content.chain.clone()), ..content }
+    }
+
+    fn loads(metrics: &Metrics) -> bool {
+        metrics.encode().contains("{outcome=\"loaded\"}")
+    }
+
     #[test]
     fn a_new_ca_crt_is_wanted_at_once() {
         let (files, mut seen, _) = files(content());
         assert!(files.trust.wanted().is_none());
-        let mut next = content();
-        next.authority = Some(next.chain.clone());
+        let next = with_authority();
         let wanted = next.chain.clone();
         files.look(&mut seen, Ok(next), Timestamp::now());
         assert_eq!(files.trust.wanted().as_deref(), Some(&wanted[..]));
+    }
+
+    #[test]
+    fn a_pair_of_a_new_authority_is_served_only_when_that_is_trusted_beside_the_one_before() {
+        let (first, next) = (with_authority(), with_authority());
+        let (old, new) = (first.chain.clone(), next.chain.clone());
+        let again = || Content {
+            chain: next.chain.clone(),
+            key: next.key.clone(),
+            authority: next.authority.clone(),
+        };
+        let (files, mut seen, metrics) = files(first);
+        files.trust.publish(Some(old.clone().into()));
+        files.look(&mut seen, Ok(again()), Timestamp::now());
+        assert!(!loads(&metrics), "only the one before is trusted");
+        let both = [new.clone(), old].concat();
+        assert_eq!(files.trust.wanted().as_deref(), Some(&both[..]));
+        files.trust.publish(None);
+        files.look(&mut seen, Ok(again()), Timestamp::now());
+        assert!(!loads(&metrics), "somebody writes");
+        files.trust.publish(Some(both.into()));
+        files.look(&mut seen, Ok(again()), Timestamp::now());
+        assert!(loads(&metrics));
+        assert_eq!(files.trust.wanted().as_deref(), Some(&new[..]));
+    }
+
+    #[test]
+    fn a_new_pair_is_served_at_once_where_there_is_nothing_to_wait_for() {
+        let first = with_authority();
+        let before = first.authority.clone();
+        let Content { chain, key, .. } = content();
+        let renewed = move || Content { chain: chain.clone(), key: key.clone(), authority: before.clone() };
+        let (files, mut seen, metrics) = files(first);
+        files.look(&mut seen, Ok(renewed()), Timestamp::now());
+        assert!(loads(&metrics), "of the same authority");
+
+        let (files, mut seen, metrics) = self::files(with_authority());
+        files.trust.publish(Some(with_authority().chain.into()));
+        files.look(&mut seen, Ok(with_authority()), Timestamp::now());
+        assert!(loads(&metrics), "an injector was first, and what is served is trusted no more");
+
+        let (files, mut seen, metrics) = self::files(with_authority());
+        let late = files.serving.expires() - SignedDuration::from_secs(30);
+        files.look(&mut seen, Ok(with_authority()), late);
+        assert!(loads(&metrics), "what is served is nearly over");
+    }
+
+    #[test]
+    fn files_that_are_put_back_are_wanted_again() {
+        let first = with_authority();
+        let again = Content {
+            chain: first.chain.clone(),
+            key: first.key.clone(),
+            authority: first.authority.clone(),
+        };
+        let old = first.chain.clone();
+        let (files, mut seen, metrics) = files(first);
+        files.look(&mut seen, Ok(with_authority()), Timestamp::now());
+        files.look(&mut seen, Ok(again), Timestamp::now());
+        assert_eq!(files.trust.wanted().as_deref(), Some(&old[..]));
+        assert!(!loads(&metrics));
     }
 }

@@ -7,6 +7,7 @@ mod changes;
 mod clients;
 mod entries;
 mod files;
+mod lingering;
 mod pair;
 mod self_signed;
 mod serving;
@@ -17,6 +18,7 @@ pub mod webhooks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio_rustls::rustls::ServerConfig;
@@ -24,7 +26,7 @@ use tokio_rustls::rustls::ServerConfig;
 use crate::telemetry::{Condition, Metrics};
 
 pub use clients::{Clients, Error as ClientsError};
-pub use files::Error as FilesError;
+pub use files::{Error as FilesError, Transition};
 pub use self_signed::{Error as SelfSignedError, Lifetimes, Options as SelfSignedOptions};
 pub use serving::Serving;
 pub use trust::{Bundle, bundle_end};
@@ -58,7 +60,17 @@ impl Source {
     /// `--tls-dir`: the pair `tls.crt` and `tls.key` in `dir`, and `ca.crt` where there is one. `condition` holds
     /// while the certificate in use is valid.
     pub fn files(dir: impl Into<PathBuf>, metrics: Metrics, condition: Condition) -> Result<Self, Error> {
-        let files = files::Files::open(dir.into(), metrics, condition)?;
+        Self::files_with(dir, Transition::default(), metrics, condition)
+    }
+
+    /// The same, with another pace from one authority to the next.
+    pub fn files_with(
+        dir: impl Into<PathBuf>,
+        transition: Transition,
+        metrics: Metrics,
+        condition: Condition,
+    ) -> Result<Self, Error> {
+        let files = files::Files::open(dir.into(), transition, metrics, condition)?;
         Ok(Self(Kind::Files(Arc::new(files))))
     }
 
@@ -110,6 +122,14 @@ impl Source {
         match &self.0 {
             Kind::Files(files) => Ok(files.trust().wanted()),
             Kind::SelfSigned(source) => Ok(Some(source.fresh_bundle().await?)),
+        }
+    }
+
+    /// How long an authority that this source does not want stays in the webhook configurations.
+    fn linger(&self) -> Duration {
+        match &self.0 {
+            Kind::Files(files) => files.transition().linger,
+            Kind::SelfSigned(source) => source.settle(),
         }
     }
 

@@ -138,6 +138,10 @@ impl SelfSigned {
         &self.trust
     }
 
+    pub(super) fn settle(&self) -> Duration {
+        self.options.lifetimes.settle
+    }
+
     /// The bundle as the Secret has it at this moment, with the authority of this replica's own certificate in it.
     /// Another replica may have put an authority there that this one has not heard of yet, and writing the webhook
     /// configurations without it would undo that replica's work.

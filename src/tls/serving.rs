@@ -89,9 +89,9 @@ impl Serving {
     }
 }
 
-/// Whether a certificate may be presented at `now`: false already a little before its end, so that readiness falls
+/// Whether a certificate is fit to be presented at `now`: false already a little before its end, so that readiness falls
 /// before the certificate does.
-fn fit(validity: Validity, now: Timestamp) -> bool {
+pub(super) fn fit(validity: Validity, now: Timestamp) -> bool {
     let lifetime = validity.from.duration_until(validity.to);
     let margin = SignedDuration::try_from(MARGIN).unwrap_or(SignedDuration::ZERO).min(lifetime / 20);
     validity.from <= now && now.duration_until(validity.to) > margin

@@ -1,5 +1,6 @@
 //! Which authorities the API server should trust, and which it is known to trust: the word between the source of
 //! certificates and the keeper of the webhook configurations.
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
+use super::authority::to_pem;
 use super::pair::Validity;
 
 /// Certificates of authorities, in PEM, as they belong into `caBundle` before base64.
@@ -67,6 +69,11 @@ impl Trust {
         let _ = receiver.changed().await;
     }
 
+    /// The authorities that the webhook configurations carry at this moment, as far as is known.
+    pub(super) fn published(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.published.borrow().as_ref().map(|published| certificates(&published.bundle))
+    }
+
     /// The authorities that every API server trusts by now: published for at least `settle` without a break. An API
     /// server learns of a changed webhook configuration from its own watch, a moment after the write.
     pub(super) fn settled(&self, settle: Duration) -> Vec<CertificateDer<'static>> {
@@ -80,6 +87,28 @@ impl Trust {
 /// The certificates in a PEM text, as far as they can be read.
 pub(super) fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem).map_while(Result::ok).collect()
+}
+
+/// `pem`, and after it what of `more` is not in it.
+pub(super) fn union(pem: &[u8], more: &[CertificateDer<'static>]) -> Bundle {
+    let mut there = certificates(pem);
+    let mut pem = pem.to_vec();
+    if pem.last().is_some_and(|last| *last != b'\n') {
+        pem.push(b'\n');
+    }
+    for certificate in more {
+        if !there.contains(certificate) {
+            pem.extend(to_pem(certificate).into_bytes());
+            there.push(certificate.clone());
+        }
+    }
+    pem.into()
+}
+
+/// Whether both hold the same authorities, in whatever order and with whatever between them.
+pub(super) fn same(one: &[u8], other: &[u8]) -> bool {
+    let set = |pem: &[u8]| certificates(pem).into_iter().map(|der| der.to_vec()).collect::<BTreeSet<_>>();
+    one == other || (!set(one).is_empty() && set(one) == set(other))
 }
 
 /// Until when some authority of a `caBundle`, in base64, is valid; `None` where it holds none that can be read.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::select;
+use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -14,8 +15,9 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 use super::changes::{Failure, changes, within};
-use super::entries::{NAME, Verdict, Wanted, judge};
-use super::trust::Bundle;
+use super::entries::{NAME, Verdict, Wanted, carried, has_injector, judge};
+use super::lingering::Lingering;
+use super::trust::{Bundle, union};
 use super::{Source, WebhookUrl};
 use crate::telemetry::Condition;
 use crate::telemetry::log::causes;
@@ -89,8 +91,9 @@ impl Keeper {
         let mut changed = pin!(select(mutating, validating));
         let mut wanted = self.source.trust().wanted_changes();
         let mut pace = Pace::default();
+        let mut lingering = Lingering::new(self.source.linger());
         loop {
-            let outcome = self.look().await;
+            let outcome = self.look(&mut lingering).await;
             // What is right now, or only missing, is looked at when it changes; anything else once more, after a pause.
             let again = match &outcome {
                 Ok(wrote) => *wrote,
@@ -101,26 +104,36 @@ impl Keeper {
                 tokio::time::sleep(pace.pause(Instant::now())).await;
                 continue;
             }
+            let pause = lingering.next(Instant::now()).map_or(LOOK, |next| next.min(LOOK));
             tokio::select! {
                 Some(()) = changed.next() => {}
                 Ok(()) = wanted.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
     /// Looks at both configurations and writes what is wrong. True when something was written.
-    async fn look(&self) -> Result<bool, Error> {
+    async fn look(&self, lingering: &mut Lingering) -> Result<bool, Error> {
         let mutating = self.read(Kind::Mutating).await?.ok_or(Error::Missing)?;
         let validating = self.read(Kind::Validating).await?;
         // Read after the configurations: what another replica wrote into them is in the Secret by now.
-        let bundle = self.source.bundle().await.map_err(Error::Source)?;
+        let wanted = self.source.bundle().await.map_err(Error::Source)?;
+        let carried: Vec<_> =
+            [Some(&mutating), validating.as_ref()].into_iter().flatten().flat_map(carried).collect();
+        let present = carried.concat();
+        let now = Instant::now();
+        let bundle = wanted.map(|wanted| lingering.keep(&wanted, &present, now, Timestamp::now()));
         let mut wrote = self.mend(Kind::Mutating, &mutating, bundle.as_ref()).await?;
         if let Some(validating) = validating {
             wrote |= self.mend(Kind::Validating, &validating, bundle.as_ref()).await?;
         }
         if !wrote {
-            self.source.trust().publish(bundle);
+            // What another injector has written counts, not what it should have.
+            let injected = !self.source.owns_authority() && has_injector(&mutating);
+            let in_all = |one: &_| carried.iter().all(|webhook| webhook.contains(one));
+            let published = present.into_iter().filter(in_all).collect::<Vec<_>>();
+            self.source.trust().publish(if injected { Some(union(&[], &published)) } else { bundle });
         }
         Ok(wrote)
     }
