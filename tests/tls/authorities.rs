@@ -20,19 +20,24 @@ pub(crate) struct Identity {
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        Self::valid((2020, 1, 1), (2120, 1, 1)).0
+        Self::valid(2020, 2120).0
     }
 
-    /// Valid from one day to another; and its key.
-    pub(crate) fn valid(from: (i32, u8, u8), to: (i32, u8, u8)) -> (Self, String) {
+    /// In the last fifth of its life; and its key.
+    pub(crate) fn old() -> (Self, String) {
+        let year = i32::from(jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).year());
+        Self::valid(year - 20, year + 2)
+    }
+
+    fn valid(from: i32, to: i32) -> (Self, String) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         let name = format!("authority {}", NUMBER.fetch_add(1, Ordering::Relaxed));
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
-        params.not_after = rcgen::date_time_ymd(to.0, to.1, to.2);
+        params.not_before = rcgen::date_time_ymd(from, 1, 1);
+        params.not_after = rcgen::date_time_ymd(to, 1, 1);
         let (pem, text) = (params.self_signed(&key).unwrap().pem(), key.serialize_pem());
         (Self { pem, issuer: Issuer::new(params, key) }, text)
     }
@@ -42,9 +47,9 @@ impl Authority {
         self.sign(common, dns, ExtendedKeyUsagePurpose::ClientAuth, 2120)
     }
 
-    /// A certificate with which nobody can be a client.
-    pub(crate) fn server(&self, name: &str) -> Identity {
-        self.sign(name, &[name], ExtendedKeyUsagePurpose::ServerAuth, 2120)
+    /// A certificate for a server on loopback, with which nobody can be a client.
+    pub(crate) fn server(&self, common: &str) -> Identity {
+        self.sign(common, &["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth, 2120)
     }
 
     pub(crate) fn expired(&self, common: &str) -> Identity {

@@ -8,7 +8,11 @@ mod clients;
 mod cluster;
 mod files;
 mod limits;
+mod load;
 mod mount;
+mod replica;
+mod rotation;
+mod stage;
 
 use std::time::Duration;
 

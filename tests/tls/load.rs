@@ -1,0 +1,125 @@
+//! Writes of opted-in workloads, one after the other without a pause.
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::until;
+
+const WRITERS: usize = 4;
+
+/// Writers in a namespace, each with a request in flight all the time. The first changes a stored workload, the others
+/// try to make one. All name the ConfigMap `demo`, and confrev must have put a snapshot in its place.
+pub(crate) struct Load {
+    over: Arc<AtomicBool>,
+    written: Arc<AtomicUsize>,
+    failure: Arc<Mutex<Option<String>>>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    pub(crate) async fn start(client: &Client, namespace: &str) -> Self {
+        let workloads: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+        let first = until("the first workload", async || {
+            workloads.create(&PostParams::default(), &workload("stored")).await.ok()
+        })
+        .await;
+        taken(&first).unwrap();
+        let (over, written, failure) = <(Arc<_>, Arc<_>, Arc<_>)>::default();
+        let mut load = Self { over, written, failure, writers: Vec::new() };
+        for number in 0..WRITERS {
+            let (over, written, failure) = (load.over.clone(), load.written.clone(), load.failure.clone());
+            let workloads = workloads.clone();
+            load.writers.push(tokio::spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    if let Err(problem) = write(&workloads, number).await {
+                        failure.lock().unwrap().get_or_insert(problem);
+                        break;
+                    }
+                    written.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+        load
+    }
+
+    /// Waits for so many writes more. Panics when one has failed.
+    pub(crate) async fn more(&self, count: usize) {
+        let before = self.written.load(Ordering::Relaxed);
+        until("more writes", async || {
+            self.check();
+            (self.written.load(Ordering::Relaxed) >= before + count).then_some(())
+        })
+        .await;
+    }
+
+    /// Panics when a write has failed, or was admitted without confrev.
+    pub(crate) fn check(&self) {
+        let failure = self.failure.lock().unwrap();
+        assert!(
+            failure.is_none(),
+            "after {} writes: {}",
+            self.written.load(Ordering::Relaxed),
+            failure.as_deref().unwrap_or_default()
+        );
+    }
+
+    /// Ends it.
+    pub(crate) async fn end(mut self) {
+        self.more(WRITERS * 10).await;
+        self.over.store(true, Ordering::Relaxed);
+        for writer in self.writers.drain(..) {
+            writer.await.unwrap();
+        }
+        self.check();
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.writers.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn write(workloads: &Api<Deployment>, number: usize) -> Result<(), String> {
+    let answer = if number == 0 {
+        // With the name of the ConfigMap, as in Git: confrev has to resolve it again.
+        let change = json!({ "spec": { "template": template() } });
+        workloads.patch("stored", &PatchParams::default(), &Patch::Merge(change)).await
+    } else {
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        workloads.create(&dry, &workload(&format!("writer-{number}"))).await
+    };
+    taken(&answer.map_err(|error| error.to_string())?)
+}
+
+/// Whether it names a snapshot.
+fn taken(workload: &Deployment) -> Result<(), String> {
+    let workload = serde_json::to_value(workload).unwrap();
+    let name = &workload["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
+    let resolved = name.as_str().is_some_and(|name| name.starts_with("demo-"));
+    resolved.then_some(()).ok_or_else(|| format!("admitted without confrev: {workload}"))
+}
+
+/// Paused: no ReplicaSets are made of it.
+fn workload(name: &str) -> Deployment {
+    let workload = json!({
+        "metadata": { "name": name, "labels": { "confrev.dev/enabled": "true" } },
+        "spec": { "paused": true, "replicas": 0, "selector": { "matchLabels": { "app": "load" } }, "template": template() },
+    });
+    serde_json::from_value(workload).unwrap()
+}
+
+fn template() -> Value {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    // Another one each time: an equal template would not be sent.
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed).to_string();
+    json!({
+        "metadata": { "labels": { "app": "load" }, "annotations": { "number": number } },
+        "spec": { "containers": [{ "name": "app", "image": "app", "envFrom": [{ "configMapRef": { "name": "demo" } }] }] },
+    })
+}
