@@ -82,29 +82,21 @@ impl KubeApi {
         let request = request
             .body(Body::from(body))
             .map_err(|error| ApiError::Answer { what: what.clone(), reason: error.to_string() })?;
+        let start = std::time::Instant::now();
         let answer = tokio::time::timeout(CALL_LIMIT, async {
             let response = self.client.send(request).await?;
             let status = response.status();
             let body = response.into_body().collect().await?.to_bytes();
             Ok::<_, kube::Error>((status, body))
         });
-        match answer.await {
-            Err(_) => {
-                self.metrics.api_request(verb, 0);
-                Err(ApiError::Late { what, seconds: CALL_LIMIT.as_secs() })
-            }
-            Ok(Err(source)) => {
-                self.metrics.api_request(verb, 0);
-                Err(ApiError::Unreachable { what, source: Box::new(source) })
-            }
-            Ok(Ok((status, body))) => {
-                self.metrics.api_request(verb, status.as_u16());
-                if status.is_success() {
-                    Ok(body.into())
-                } else {
-                    Err(ApiError::of_status(what, status, &body))
-                }
-            }
+        let answer = answer.await;
+        let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
+        self.metrics.api_request(verb, code.map_or(0, |(status, _)| status.as_u16()), start.elapsed());
+        match answer {
+            Err(_) => Err(ApiError::Late { what, seconds: CALL_LIMIT.as_secs() }),
+            Ok(Err(source)) => Err(ApiError::Unreachable { what, source: Box::new(source) }),
+            Ok(Ok((status, body))) if status.is_success() => Ok(body.into()),
+            Ok(Ok((status, body))) => Err(ApiError::of_status(what, status, &body)),
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Name;
-use crate::cluster::WorkloadKey;
+use crate::{cluster::WorkloadKey, telemetry::metrics::Work};
 
 /// The first pause after a failure; it doubles with each further one.
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
@@ -37,6 +37,23 @@ pub enum Task {
     Tell(Name),
     /// A namespace that opts in, whose workloads may not know it yet.
     OptIn(std::sync::Arc<str>),
+}
+
+impl Task {
+    /// As metrics have it.
+    pub fn work(&self) -> Work {
+        match self {
+            Self::Read(_) => Work::Read,
+            Self::Roll(_) => Work::Roll,
+            Self::Ensure(_) => Work::Ensure,
+            Self::Bind(_) => Work::Bind,
+            Self::Unbind(_) => Work::Unbind,
+            Self::Restore(_) => Work::Restore,
+            Self::Sweep(_) => Work::Sweep,
+            Self::Tell(_) => Work::Tell,
+            Self::OptIn(_) => Work::OptIn,
+        }
+    }
 }
 
 /// Tasks by time. A task stands in it at most once, and is never handed out while it is being worked on.

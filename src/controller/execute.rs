@@ -37,8 +37,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             Ok(Outcome::Done)
         }
         Action::Restore { snapshot, source, copies, content } => {
-            restore(api, &snapshot, &source, &copies, content.as_deref()).await?;
-            Ok(Outcome::Done)
+            restore(api, &snapshot, &source, &copies, content.as_deref()).await
         }
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
         Action::Release { object, version } => release(api, &object, &version).await,
@@ -107,7 +106,7 @@ async fn restore<A: Api>(
     source: &str,
     copies: &[Name],
     content: Option<&Observed>,
-) -> Result<(), ApiError> {
+) -> Result<Outcome, ApiError> {
     let mut live = None;
     for name in copies.iter().cloned().chain([snapshot.sibling(source)]) {
         if content.is_none() && live.is_none() {
@@ -117,7 +116,7 @@ async fn restore<A: Api>(
     let bound_itself = source == snapshot.object.name;
     if bound_itself && copies.is_empty() && live.is_some() {
         // It is there, and is not gone.
-        return Ok(());
+        return Ok(Outcome::Done);
     }
     let fits = content.or(live.as_ref()).filter(|content| {
         let named =
@@ -126,19 +125,20 @@ async fn restore<A: Api>(
     });
     let Some(content) = fits else {
         if api.namespace(&snapshot.namespace).await?.terminating {
-            return Ok(());
+            return Ok(Outcome::Done);
         }
         tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
              pods of the revisions that refer to it do not start");
-        return Ok(());
+        return Ok(Outcome::Lost);
     };
     let identity = Identity { source: source.to_owned(), digest: content.digest() };
     let created =
         api.create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), &[]).await?;
-    if created == Created::Now {
-        tracing::warn!(%snapshot, "was gone while referenced, and was made again");
+    if created == Created::Exists {
+        return Ok(Outcome::Done);
     }
-    Ok(())
+    tracing::warn!(%snapshot, "was gone while referenced, and was made again");
+    Ok(Outcome::Restored)
 }
 
 /// Deletes a snapshot, after a last look at what it really is: an object that merely poses as one is left alone.

@@ -14,6 +14,7 @@ mod namespaces;
 mod objects;
 mod plan;
 mod run;
+mod standing;
 mod state;
 mod subjects;
 mod watch;

@@ -106,6 +106,10 @@ pub enum Outcome {
     Released(Box<Observed>),
     /// It bears the labels of a snapshot and is none.
     Impostor,
+    /// A snapshot was made again.
+    Restored,
+    /// A snapshot is referenced and gone, and its content is not known any more.
+    Lost,
     /// Done, and nothing is learned that a watch will not tell.
     Done,
 }
@@ -286,6 +290,7 @@ impl State {
             | (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);
             }
+            (Task::Restore(name), Outcome::Lost) => drop(self.lost.insert(name.clone())),
             _ => {}
         }
         self.agenda.done(task);

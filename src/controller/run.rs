@@ -14,19 +14,25 @@ use jiff::Timestamp;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
+    time::Instant,
 };
 
 use super::{Leadership, Name, Outcome, State, Task, execute};
 use crate::{
     cluster::{Api, ApiError},
     resolve::{Facts, Observed},
-    telemetry::{Condition, Metrics},
+    telemetry::{
+        Condition, Metrics,
+        metrics::{Done, Roll},
+    },
 };
 
 /// Actions under way at once.
 const CONCURRENCY: usize = 16;
 /// The longest the loop rests: clocks may step, and nothing may hang on a lost wake-up.
 const LONGEST_REST: Duration = Duration::from_secs(5);
+/// The least time between two counts of how things stand: each looks at every workload.
+const STANDING_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state, shared by the watches, the loop and admission. It is locked for moments, never across an await.
 #[derive(Clone)]
@@ -166,6 +172,7 @@ pub async fn run<A: Api>(
     }
     let mut under_way: JoinSet<(Task, Result<Outcome, ApiError>)> = JoinSet::new();
     let mut led = false;
+    let mut told: Option<Instant> = None;
     loop {
         let leads = leadership.holds();
         if leads && !led {
@@ -176,7 +183,11 @@ pub async fn run<A: Api>(
             shared.lock().leave_to_the_leader();
         }
         start_due(&api, &shared, &mut under_way);
-        let mut rest = rest(&shared, &metrics);
+        let mut rest = rest(&shared);
+        if told.is_none_or(|at| at.elapsed() >= STANDING_PAUSE) {
+            told = Some(Instant::now());
+            metrics.set_standing(&shared.lock().standing(leads));
+        }
         if under_way.len() >= CONCURRENCY {
             // Whatever is due waits for an action to end, which wakes the loop.
             rest = LONGEST_REST;
@@ -214,31 +225,32 @@ fn start_due<A: Api>(api: &A, shared: &Shared, under_way: &mut JoinSet<(Task, Re
 }
 
 fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outcome, ApiError>) {
-    use crate::telemetry::metrics::Roll;
-    if let Task::Roll(key) = task {
-        let result = match &outcome {
-            Ok(_) => Roll::Rolled,
-            Err(error) if error.is_conflict() => Roll::Conflict,
-            Err(_) => Roll::Failed,
-        };
-        metrics.roll(result);
-        if outcome.is_ok() {
-            tracing::info!(
-                workload = shared.lock().display(key),
-                "rolled to the present content of its sources"
-            );
+    let (ended, roll) = match &outcome {
+        Ok(_) => (Done::Done, Roll::Rolled),
+        Err(error) if error.is_conflict() => (Done::Conflict, Roll::Conflict),
+        Err(_) => (Done::Failed, Roll::Failed),
+    };
+    metrics.task(task.work(), ended);
+    let Task::Roll(key) = task else {
+        return shared.change(|state, now| state.finish(task, outcome, now));
+    };
+    metrics.roll(roll);
+    shared.change(|state, now| {
+        let since = state.pending_since.get(key).copied();
+        state.finish(task, outcome, now);
+        // One that had no effect is pending still.
+        if roll == Roll::Rolled && !state.is_pending(key) {
+            let delay = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
+            metrics.roll_delay(delay.unwrap_or_default());
+            tracing::info!(workload = state.display(key), "rolled to the present content of its sources");
         }
-    }
-    shared.change(|state, now| state.finish(task, outcome, now));
+    });
 }
 
 /// How long the loop may rest before the next task is due.
-fn rest(shared: &Shared, metrics: &Metrics) -> Duration {
+fn rest(shared: &Shared) -> Duration {
     let mut state = shared.lock();
     state.memory.forget_old(Timestamp::now());
-    metrics.set_workloads(state.workloads());
-    metrics.set_pending_workloads(state.pending());
-    metrics.set_held_workloads(state.held());
     let due = state.next_due().map_or(LONGEST_REST, |due| {
         Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO)
     });

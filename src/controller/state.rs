@@ -135,6 +135,8 @@ pub struct State {
     pub(super) held: HashSet<WorkloadKey>,
     /// What was last told of a source whose change is held: its content, and who failed.
     pub(super) told: HashMap<Name, (Digest, WorkloadKey)>,
+    /// Snapshots that are referenced and gone, and whose content is not known any more.
+    pub(super) lost: HashSet<Name>,
     /// When the next roll is within the global rate.
     pub(super) next_roll: Timestamp,
     /// Namespaces that the webhooks leave out.
@@ -166,6 +168,7 @@ impl State {
             unwanted_since: HashMap::new(),
             held: HashSet::new(),
             told: HashMap::new(),
+            lost: HashSet::new(),
             next_roll: Timestamp::MIN,
             excluded: HashSet::new(),
             synced: false,
@@ -184,16 +187,6 @@ impl State {
         self.synced = true;
         // Where no namespace opts in, the list brought none, and that is known now.
         self.namespaces.get_or_insert_default();
-    }
-
-    /// How many workloads are opted in.
-    pub fn workloads(&self) -> usize {
-        self.workloads.len()
-    }
-
-    /// How many workloads wait to be rolled.
-    pub fn pending(&self) -> usize {
-        self.agenda.pending_rolls()
     }
 
     /// When the next task is due.

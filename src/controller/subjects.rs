@@ -136,6 +136,7 @@ fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
                 snapshot: Some(reference.name.to_owned()),
                 whole: reference.keys.is_none(),
                 excluded: false,
+                optional: reference.optional,
             })
         })
         .collect();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Health, Policy, Workload, decide::is_reserved, policy::auto_roll_time};
+use super::{Health, Missing, Policy, Workload, decide::is_reserved, policy::auto_roll_time};
 use crate::{
     names,
     snapshot::{Digest, ObjectName, SourceKind},
@@ -44,6 +44,8 @@ pub struct Use {
     pub whole: bool,
     /// Whether the workload itself says that its references stay as written.
     pub excluded: bool,
+    /// Whether nobody minds that it does not exist: the reference is optional, or the workload says so.
+    pub optional: bool,
 }
 
 /// What is known of a source that is there.
@@ -81,7 +83,8 @@ impl Record {
                 let snapshot = entered.is_some().then(|| reference.name.to_owned());
                 let source = entered.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name));
                 let excluded = excluded(&source);
-                Use { source, snapshot, whole: reference.keys.is_none(), excluded }
+                let optional = reference.optional || policy.missing == Missing::Allow;
+                Use { source, snapshot, whole: reference.keys.is_none(), excluded, optional }
             })
             .filter(|used| used.snapshot.is_some() || (asked(&used.source) && !used.excluded))
             .collect();

@@ -1,39 +1,53 @@
-//! The program's metrics, all named `confrev_…`; no label ever holds the name of an object.
+//! The program's metrics, all named `confrev_…`; no label ever holds the name of an object. docs/metrics.md is their
+//! reference.
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
+
+pub use super::labels::{Done, Reload, Review, Roll, Work};
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server gives up after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+/// The same for calls, which are given up after 10 s.
+const CALL_SECONDS: [f64; 10] = [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 10.0];
+/// The same for rolls: none is sooner than a change has settled, and `min-interval` or `max-in-flight` may ask for hours.
+const ROLL_SECONDS: [f64; 12] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14_400.0];
+
+/// The webhooks' paths.
+const PATHS: [&str; 4] =
+    ["/mutate/workloads", "/mutate/configmaps", "/mutate/secrets", "/validate/workloads"];
 
 /// Every metric of the program. Cheap to clone; clones count together.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
+type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
+
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
     reviews: Family<ReviewLabels, Counter>,
-    review_seconds: Family<PathLabels, Histogram>,
+    review_seconds: Seconds<PathLabels>,
     api_requests: Family<ApiLabels, Counter>,
+    api_seconds: Seconds<VerbLabels>,
+    tasks: Family<TaskLabels, Counter>,
     rolls: Family<RollLabels, Counter>,
+    roll_seconds: Histogram,
     snapshots_created: Counter,
     snapshots_bound: Counter,
     snapshots_swept: Counter,
-    workloads: Gauge,
-    pending_workloads: Gauge,
-    held_workloads: Gauge,
+    standing: [Gauge; STANDING.len()],
     leader: Gauge,
     certificate_expiry: Gauge,
-    certificate_reload: Family<ReloadLabels, Counter>,
+    certificate_reloads: Family<ReloadLabels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,6 +68,17 @@ struct ApiLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerbLabels {
+    verb: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TaskLabels {
+    task: Work,
+    outcome: Done,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RollLabels {
     outcome: Roll,
 }
@@ -63,82 +88,45 @@ struct ReloadLabels {
     outcome: Reload,
 }
 
-/// How an admission review ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Review {
-    /// Let through as it was.
-    Allowed,
-    /// Let through with a patch.
-    Patched,
-    /// Refused, by a rule.
-    Denied,
-    /// Not decided: malformed, too slow, or the API server could not be asked.
-    Failed,
+/// How things stand with what the controller knows: numbers of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Opted-in workloads.
+    pub workloads: usize,
+    /// Sources that they use, or that are labelled.
+    pub sources: usize,
+    /// Snapshots.
+    pub snapshots: usize,
+    /// Workloads that wait to be rolled.
+    pub pending: usize,
+    /// Workloads that `max-in-flight` holds back.
+    pub held: usize,
+    /// Workloads that keep another content of a source than its present one, by an undo or a pin.
+    pub pinned: usize,
+    /// Workloads that refer to what does not exist.
+    pub unresolved: usize,
+    /// Snapshots that are referenced and gone, and cannot be made again.
+    pub lost: usize,
 }
 
-/// How the attempt to roll a workload forward ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Roll {
-    /// The workload was written.
-    Rolled,
-    /// Somebody else wrote it first; it is tried again on its fresh state.
-    Conflict,
-    /// The write was refused or not answered.
-    Failed,
-}
+/// Names and help of the gauges of a [`Standing`], in the order of its fields.
+const STANDING: [(&str, &str); 8] = [
+    ("workloads", "Opted-in workloads"),
+    ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
+    ("snapshots", "Snapshots in the cluster"),
+    ("pending_workloads", "Workloads that wait to be rolled"),
+    ("held_workloads", "Workloads that max-in-flight holds back"),
+    ("pinned_workloads", "Workloads that an undo or a pin keeps from the present content"),
+    ("unresolved_workloads", "Workloads that refer to a ConfigMap or Secret that does not exist"),
+    ("lost_snapshots", "Snapshots that are referenced and gone, and cannot be made again"),
+];
 
-/// What became of a new serving certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reload {
-    /// It is in use.
-    Loaded,
-    /// It is broken; the one before stays in use.
-    Refused,
-}
-
-impl Review {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Patched => "patched",
-            Self::Denied => "denied",
-            Self::Failed => "failed",
-        }
+impl Standing {
+    const fn counts(&self) -> [usize; STANDING.len()] {
+        let Self { workloads, sources, snapshots, pending, held, pinned, unresolved, lost } = *self;
+        [workloads, sources, snapshots, pending, held, pinned, unresolved, lost]
     }
 }
-
-impl Roll {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Rolled => "rolled",
-            Self::Conflict => "conflict",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-impl Reload {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Loaded => "loaded",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-macro_rules! encode_as_text {
-    ($($label:ty),*) => {$(
-        impl EncodeLabelValue for $label {
-            fn encode(
-                &self,
-                encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>,
-            ) -> std::fmt::Result {
-                self.text().encode(encoder)
-            }
-        }
-    )*};
-}
-encode_as_text!(Review, Roll, Reload);
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -149,23 +137,60 @@ impl Default for Metrics {
 impl Metrics {
     /// Every metric at zero.
     pub fn new() -> Self {
-        let mut inner = Inner {
-            registry: Registry::with_prefix("confrev"),
-            reviews: Family::default(),
-            review_seconds: Family::new_with_constructor(|| Histogram::new(REVIEW_SECONDS)),
-            api_requests: Family::default(),
-            rolls: Family::default(),
-            snapshots_created: Counter::default(),
-            snapshots_bound: Counter::default(),
-            snapshots_swept: Counter::default(),
-            workloads: Gauge::default(),
-            pending_workloads: Gauge::default(),
-            held_workloads: Gauge::default(),
-            leader: Gauge::default(),
-            certificate_expiry: Gauge::default(),
-            certificate_reload: Family::default(),
+        // `_total` and `_info` are added to the names by the encoder.
+        let mut registry = Registry::with_prefix("confrev");
+        let all = &mut registry;
+        all.register("build", "The program that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        let review_seconds: Seconds<_> = Family::new_with_constructor(|| Histogram::new(REVIEW_SECONDS));
+        let api_seconds: Seconds<_> = Family::new_with_constructor(|| Histogram::new(CALL_SECONDS));
+        let inner = Inner {
+            reviews: add(all, "admission_reviews", "Admission reviews answered", Family::default()),
+            review_seconds: add(
+                all,
+                "admission_duration_seconds",
+                "Time to answer an admission review",
+                review_seconds,
+            ),
+            api_requests: add(
+                all,
+                "api_requests",
+                "Requests to the API server; code 0 is no answer",
+                Family::default(),
+            ),
+            api_seconds: add(
+                all,
+                "api_request_duration_seconds",
+                "Time until the API server answered, or was given up",
+                api_seconds,
+            ),
+            tasks: add(all, "tasks", "Pieces of work that the controller ended", Family::default()),
+            rolls: add(all, "rolls", "Attempts to roll a workload forward", Family::default()),
+            roll_seconds: add(
+                all,
+                "roll_delay_seconds",
+                "Time from a change of a source to the roll of a workload that uses it",
+                Histogram::new(ROLL_SECONDS),
+            ),
+            snapshots_created: add(all, "snapshots_created", "Snapshots made", Counter::default()),
+            snapshots_bound: add(all, "snapshots_bound", "Writes of snapshots' owners", Counter::default()),
+            snapshots_swept: add(all, "snapshots_swept", "Unused snapshots deleted", Counter::default()),
+            standing: STANDING.map(|(name, help)| add(all, name, help, Gauge::default())),
+            leader: add(all, "leader", "1 where this replica leads", Gauge::default()),
+            certificate_expiry: add(
+                all,
+                "certificate_expiry_timestamp_seconds",
+                "When the serving certificate in use expires, in seconds since 1970",
+                Gauge::default(),
+            ),
+            certificate_reloads: add(
+                all,
+                "certificate_reloads",
+                "New serving certificates seen",
+                Family::default(),
+            ),
+            registry,
         };
-        inner.register();
+        inner.start_at_zero();
         Self(Arc::new(inner))
     }
 
@@ -186,14 +211,25 @@ impl Metrics {
         self.0.review_seconds.get_or_create(&PathLabels { path }).observe(took.as_secs_f64());
     }
 
-    /// The API server answered a request with `code` (an HTTP status; 0 where it did not answer).
-    pub fn api_request(&self, verb: &'static str, code: u16) {
+    /// The API server answered a request with `code` (an HTTP status; 0 where it did not answer) after `took`.
+    pub fn api_request(&self, verb: &'static str, code: u16, took: Duration) {
         self.0.api_requests.get_or_create(&ApiLabels { verb, code: code.into() }).inc();
+        self.0.api_seconds.get_or_create(&VerbLabels { verb }).observe(took.as_secs_f64());
+    }
+
+    /// The controller ended a piece of work.
+    pub fn task(&self, task: Work, outcome: Done) {
+        self.0.tasks.get_or_create(&TaskLabels { task, outcome }).inc();
     }
 
     /// The controller tried to roll a workload forward.
     pub fn roll(&self, outcome: Roll) {
         self.0.rolls.get_or_create(&RollLabels { outcome }).inc();
+    }
+
+    /// A workload was rolled so long after the change that it takes.
+    pub fn roll_delay(&self, delay: Duration) {
+        self.0.roll_seconds.observe(delay.as_secs_f64());
     }
 
     /// A snapshot was made.
@@ -211,19 +247,11 @@ impl Metrics {
         self.0.snapshots_swept.inc();
     }
 
-    /// The number of opted-in workloads known now.
-    pub fn set_workloads(&self, count: usize) {
-        self.0.workloads.set(count.try_into().unwrap_or(i64::MAX));
-    }
-
-    /// The number of workloads that wait to be rolled now.
-    pub fn set_pending_workloads(&self, count: usize) {
-        self.0.pending_workloads.set(count.try_into().unwrap_or(i64::MAX));
-    }
-
-    /// The number of workloads that `max-in-flight` holds now.
-    pub fn set_held_workloads(&self, count: usize) {
-        self.0.held_workloads.set(count.try_into().unwrap_or(i64::MAX));
+    /// How things stand now.
+    pub fn set_standing(&self, standing: &Standing) {
+        for (gauge, count) in self.0.standing.iter().zip(standing.counts()) {
+            gauge.set(count.try_into().unwrap_or(i64::MAX));
+        }
     }
 
     /// Whether this replica leads.
@@ -238,36 +266,37 @@ impl Metrics {
 
     /// A new serving certificate was seen.
     pub fn certificate_reload(&self, outcome: Reload) {
-        self.0.certificate_reload.get_or_create(&ReloadLabels { outcome }).inc();
+        self.0.certificate_reloads.get_or_create(&ReloadLabels { outcome }).inc();
     }
 }
 
+/// Registers a metric, and keeps a hold on it.
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
 impl Inner {
-    fn register(&mut self) {
-        // `_total` and `_info` are added to the names by the encoder.
-        let registry = &mut self.registry;
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "The program that runs", build);
-        registry.register("admission_reviews", "Admission reviews answered", self.reviews.clone());
-        let seconds = self.review_seconds.clone();
-        registry.register("admission_duration_seconds", "Time to answer an admission review", seconds);
-        let requests = self.api_requests.clone();
-        registry.register("api_requests", "Requests to the API server; code 0 is no answer", requests);
-        registry.register("rolls", "Attempts to roll a workload forward", self.rolls.clone());
-        registry.register("snapshots_created", "Snapshots made", self.snapshots_created.clone());
-        registry.register("snapshots_bound", "Writes of snapshots' owners", self.snapshots_bound.clone());
-        registry.register("snapshots_swept", "Unused snapshots deleted", self.snapshots_swept.clone());
-        registry.register("workloads", "Opted-in workloads", self.workloads.clone());
-        let pending = self.pending_workloads.clone();
-        registry.register("pending_workloads", "Workloads that wait to be rolled", pending);
-        let held = self.held_workloads.clone();
-        registry.register("held_workloads", "Workloads that max-in-flight holds back", held);
-        registry.register("leader", "1 where this replica leads", self.leader.clone());
-        let expiry = self.certificate_expiry.clone();
-        let help = "When the serving certificate in use expires, in seconds since 1970";
-        registry.register("certificate_expiry_timestamp_seconds", help, expiry);
-        let reload = self.certificate_reload.clone();
-        registry.register("certificate_reload", "New serving certificates seen", reload);
+    /// A rate over a counter that begins with its first event misses that event, so all whose labels are known begin at
+    /// zero. The codes of the API server's answers are not known.
+    fn start_at_zero(&self) {
+        for path in PATHS {
+            drop(self.review_seconds.get_or_create(&PathLabels { path }));
+            for &outcome in Review::ALL {
+                drop(self.reviews.get_or_create(&ReviewLabels { path, outcome }));
+            }
+        }
+        for &task in Work::ALL {
+            for &outcome in Done::ALL {
+                drop(self.tasks.get_or_create(&TaskLabels { task, outcome }));
+            }
+        }
+        for &outcome in Roll::ALL {
+            drop(self.rolls.get_or_create(&RollLabels { outcome }));
+        }
+        for &outcome in Reload::ALL {
+            drop(self.certificate_reloads.get_or_create(&ReloadLabels { outcome }));
+        }
     }
 }
 
@@ -279,13 +308,14 @@ mod tests {
     fn each_metric_is_written_under_its_documented_name() {
         let metrics = Metrics::new();
         metrics.review("/mutate/workloads", Review::Patched, Duration::from_millis(2));
-        metrics.api_request("get", 404);
+        metrics.api_request("get", 404, Duration::from_millis(2));
+        metrics.task(Work::OptIn, Done::Conflict);
         metrics.roll(Roll::Rolled);
+        metrics.roll_delay(Duration::from_secs(2));
         metrics.snapshot_created();
         metrics.snapshot_bound();
         metrics.snapshot_swept();
-        metrics.set_workloads(3);
-        metrics.set_pending_workloads(2);
+        metrics.set_standing(&Standing { workloads: 3, pending: 2, lost: 1, ..Standing::default() });
         metrics.set_leader(true);
         metrics.set_certificate_expiry(Timestamp::from_second(1_800_000_000).unwrap());
         metrics.certificate_reload(Reload::Refused);
@@ -295,15 +325,20 @@ mod tests {
             "confrev_admission_reviews_total{path=\"/mutate/workloads\",outcome=\"patched\"} 1",
             "confrev_admission_duration_seconds_bucket{le=\"0.0025\",path=\"/mutate/workloads\"} 1",
             "confrev_api_requests_total{verb=\"get\",code=\"404\"} 1",
+            "confrev_api_request_duration_seconds_bucket{le=\"0.0025\",verb=\"get\"} 1",
+            "confrev_tasks_total{task=\"opt-in\",outcome=\"conflict\"} 1",
             "confrev_rolls_total{outcome=\"rolled\"} 1",
+            "confrev_roll_delay_seconds_bucket{le=\"2.0\"} 1",
             "confrev_snapshots_created_total 1",
             "confrev_snapshots_bound_total 1",
             "confrev_snapshots_swept_total 1",
             "confrev_workloads 3",
             "confrev_pending_workloads 2",
+            "confrev_pinned_workloads 0",
+            "confrev_lost_snapshots 1",
             "confrev_leader 1",
             "confrev_certificate_expiry_timestamp_seconds 1800000000",
-            "confrev_certificate_reload_total{outcome=\"refused\"} 1",
+            "confrev_certificate_reloads_total{outcome=\"refused\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

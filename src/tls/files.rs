@@ -266,8 +266,9 @@ mod tests {
         (files, Seen::new(loaded, bundle), metrics)
     }
 
-    fn refused(metrics: &Metrics) -> bool {
-        metrics.encode().contains("confrev_certificate_reload_total{outcome=\"refused\"} 1\n")
+    fn refused(metrics: &Metrics, times: usize) -> bool {
+        let line = format!("confrev_certificate_reloads_total{{outcome=\"refused\"}} {times}\n");
+        metrics.encode().contains(&line)
     }
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
         files.look(&mut seen, Ok(broken("half")), Timestamp::now());
         files.look(&mut seen, Ok(content()), Timestamp::now());
         let text = metrics.encode();
-        assert!(!text.contains("refused"), "{text}");
+        assert!(refused(&metrics, 0), "{text}");
         assert!(text.contains("{outcome=\"loaded\"} 1"), "{text}");
     }
 
@@ -288,7 +289,7 @@ mod tests {
             let again = Content { chain: chain.clone(), key: key.clone(), authority: None };
             files.look(&mut seen, Ok(again), Timestamp::now());
         }
-        assert!(refused(&metrics), "{}", metrics.encode());
+        assert!(refused(&metrics, 1), "{}", metrics.encode());
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
         for _ in 0..10 {
             files.look(&mut seen, Content::read(Path::new("/nowhere")), Timestamp::now());
         }
-        assert!(refused(&metrics), "{}", metrics.encode());
+        assert!(refused(&metrics, 1), "{}", metrics.encode());
     }
 
     fn with_authority() -> Content {

@@ -17,23 +17,23 @@ use serde_json::{Value, json};
 
 use super::world::{World, annotate, deployment, kind};
 
-const BLUE: &str = "demo-3a18d34e26";
+pub(crate) const BLUE: &str = "demo-3a18d34e26";
 
-struct Desk {
-    state: State,
-    now: Timestamp,
+pub(crate) struct Desk {
+    pub state: State,
+    pub now: Timestamp,
 }
 
-fn name(object: &str) -> Name {
+pub(crate) fn name(object: &str) -> Name {
     Name::new("ns", ObjectName::new(SourceKind::ConfigMap, object))
 }
 
-fn key(workload: &str) -> WorkloadKey {
+pub(crate) fn key(workload: &str) -> WorkloadKey {
     let kind = Kinds::default().iter().position(|kind| kind.kind == "Deployment").unwrap();
     WorkloadKey { kind, namespace: Arc::from("ns"), name: Arc::from(workload) }
 }
 
-fn record(stored: &Value, health: Health) -> Record {
+pub(crate) fn record(stored: &Value, health: Health) -> Record {
     let kind = kind("Deployment");
     Record::of(&Workload::read(&kind, stored).unwrap(), health)
 }
@@ -45,11 +45,11 @@ fn observed(data: Value, annotations: Value, version: &str) -> Observed {
     Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap()
 }
 
-fn digest(color: &str) -> Digest {
+pub(crate) fn digest(color: &str) -> Digest {
     observed(json!({"color": color}), json!({}), "1").digest()
 }
 
-fn snapshot(color: &str, version: &str, owners: &[Owner]) -> SnapshotRecord {
+pub(crate) fn snapshot(color: &str, version: &str, owners: &[Owner]) -> SnapshotRecord {
     SnapshotRecord {
         uid: format!("uid-{color}"),
         resource_version: version.to_owned(),
@@ -61,7 +61,7 @@ fn snapshot(color: &str, version: &str, owners: &[Owner]) -> SnapshotRecord {
 }
 
 impl Desk {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let config = Config {
             settle: SignedDuration::from_secs(1),
             orphan_grace: SignedDuration::from_mins(10),
@@ -73,16 +73,16 @@ impl Desk {
         Self { state, now: Timestamp::from_second(1_000_000).unwrap() }
     }
 
-    fn pass(&mut self, seconds: i64) {
+    pub(crate) fn pass(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    fn actions(&mut self) -> Vec<(Task, Action)> {
+    pub(crate) fn actions(&mut self) -> Vec<(Task, Action)> {
         std::iter::from_fn(|| self.state.next_action(self.now)).collect()
     }
 
     /// Lets every read find that content, and answers with the other actions, all of which count as done.
-    fn act(&mut self, data: &Value, annotations: &Value, version: &str) -> Vec<Action> {
+    pub(crate) fn act(&mut self, data: &Value, annotations: &Value, version: &str) -> Vec<Action> {
         let mut others = Vec::new();
         for (task, action) in self.actions() {
             let outcome = if let Action::Read(_) = action {
@@ -94,6 +94,31 @@ impl Desk {
             self.state.finish(&task, Ok(outcome), self.now);
         }
         others
+    }
+}
+
+impl Desk {
+    /// Lets every read find nothing.
+    pub(crate) fn find_nothing(&mut self) {
+        for (task, action) in self.actions() {
+            let outcome = if matches!(action, Action::Read(_)) { Outcome::Read(None) } else { Outcome::Done };
+            self.state.finish(&task, Ok(outcome), self.now);
+        }
+    }
+
+    /// Lets every snapshot that is to be made again be lost, and answers with their names.
+    pub(crate) fn lose(&mut self) -> Vec<Name> {
+        let mut lost = Vec::new();
+        for (task, action) in self.actions() {
+            let outcome = if let Action::Restore { snapshot, .. } = action {
+                lost.push(snapshot);
+                Outcome::Lost
+            } else {
+                Outcome::Done
+            };
+            self.state.finish(&task, Ok(outcome), self.now);
+        }
+        lost
     }
 }
 

@@ -26,7 +26,7 @@ impl Running {
     }
 
     fn reloads(&self, outcome: &str) -> u64 {
-        let name = format!("confrev_certificate_reload_total{{outcome=\"{outcome}\"}}");
+        let name = format!("confrev_certificate_reloads_total{{outcome=\"{outcome}\"}}");
         metric(&self.metrics.encode(), &name)
     }
 

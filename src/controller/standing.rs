@@ -1,0 +1,77 @@
+//! How things stand with what is known: the numbers that metrics tell, and which workloads are not as one might think.
+
+use super::{
+    Name,
+    state::{Source, State},
+};
+use crate::{
+    resolve::{Record, Use},
+    snapshot::ObjectName,
+    telemetry::metrics::Standing,
+};
+
+impl State {
+    /// How things stand. A replica that does not lead reads no sources and rolls nothing, so it tells numbers of objects
+    /// only.
+    pub fn standing(&mut self, leads: bool) -> Standing {
+        let known = Standing {
+            workloads: self.workloads.len(),
+            sources: self.sources.len(),
+            snapshots: self.snapshots.len(),
+            ..Standing::default()
+        };
+        if !leads {
+            return known;
+        }
+        let Self { lost, users, snapshots, bound, .. } = self;
+        // What nothing refers to any more is not missed, and what is there again is not lost.
+        lost.retain(|name| {
+            users.contains_key(name) && !snapshots.contains_key(name) && !bound.contains_key(name)
+        });
+        let count = |holds: &dyn Fn(&str, &Record) -> bool| {
+            self.workloads.iter().filter(|(key, record)| holds(&key.namespace, record)).count()
+        };
+        Standing {
+            pending: self.agenda.pending_rolls(),
+            held: self.held.len(),
+            pinned: count(&|namespace, record| self.pinned(namespace, record).next().is_some()),
+            unresolved: count(&|namespace, record| self.unresolved(namespace, record).next().is_some()),
+            lost: self.lost.len(),
+            ..known
+        }
+    }
+
+    /// The sources of which a workload keeps another content than the present one, though it knows that one: by an undo or
+    /// a pin.
+    pub(super) fn pinned<'r>(
+        &'r self,
+        namespace: &'r str,
+        record: &'r Record,
+    ) -> impl Iterator<Item = &'r Use> {
+        record.uses.iter().filter(move |used| {
+            // One that does not track keeps what it has by itself, and one that reads some keys may read the same in both.
+            if !record.track || !used.whole || used.excluded {
+                return false;
+            }
+            let source = Name::new(namespace, used.source.clone());
+            let Some(Source::Found(found)) = self.sources.get(&source) else { return false };
+            let held = used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(name)));
+            record.seen.get(&used.source) == Some(&found.present.digest)
+                && held.is_some_and(|held| held.digest != found.present.digest)
+        })
+    }
+
+    /// What a workload refers to that does not exist, so that its pods do not start.
+    pub(super) fn unresolved<'r>(
+        &'r self,
+        namespace: &'r str,
+        record: &'r Record,
+    ) -> impl Iterator<Item = &'r ObjectName> {
+        let missing = move |used: &&Use| {
+            used.snapshot.is_none()
+                && !used.optional
+                && self.sources.get(&Name::new(namespace, used.source.clone())) == Some(&Source::Missing)
+        };
+        record.uses.iter().filter(missing).map(|used| &used.source)
+    }
+}

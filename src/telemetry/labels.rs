@@ -1,0 +1,108 @@
+//! The values that labels of metrics take, apart from routes, verbs and HTTP codes.
+
+use prometheus_client::encoding::EncodeLabelValue;
+
+/// Declares an enum with the text of each value, so that every metric can be at zero from the start: a rate over a
+/// counter that begins with its first event misses that event.
+macro_rules! labels {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$of])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The value of the label.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(
+                &self,
+                encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>,
+            ) -> std::fmt::Result {
+                self.text().encode(encoder)
+            }
+        }
+    };
+}
+
+labels! {
+    /// How an admission review ended.
+    Review {
+        /// Let through as it was.
+        Allowed = "allowed",
+        /// Let through with a patch.
+        Patched = "patched",
+        /// Refused, by a rule.
+        Denied = "denied",
+        /// Not decided: malformed, too slow, or the API server could not be asked.
+        Failed = "failed",
+    }
+}
+
+labels! {
+    /// How the attempt to roll a workload forward ended.
+    Roll {
+        /// The workload was written.
+        Rolled = "rolled",
+        /// Somebody else wrote it first; it is tried again on its fresh state.
+        Conflict = "conflict",
+        /// The write was refused or not answered.
+        Failed = "failed",
+    }
+}
+
+labels! {
+    /// What the controller works on.
+    Work {
+        /// Reading a source.
+        Read = "read",
+        /// Rolling a workload forward.
+        Roll = "roll",
+        /// Making the snapshot of a source that lacks one.
+        Ensure = "ensure",
+        /// Adding a snapshot's owners.
+        Bind = "bind",
+        /// Taking owners from a snapshot.
+        Unbind = "unbind",
+        /// Making a snapshot again that is referenced and gone.
+        Restore = "restore",
+        /// Deleting what nothing wants any more.
+        Sweep = "sweep",
+        /// Writing an Event.
+        Tell = "tell",
+        /// Taking up the workloads of a namespace that opts in.
+        OptIn = "opt-in",
+    }
+}
+
+labels! {
+    /// How a piece of the controller's work ended.
+    Done {
+        /// Done.
+        Done = "done",
+        /// The object had changed in the meantime; it is looked at again.
+        Conflict = "conflict",
+        /// Refused or not answered.
+        Failed = "failed",
+    }
+}
+
+labels! {
+    /// What became of a new serving certificate.
+    Reload {
+        /// It is in use.
+        Loaded = "loaded",
+        /// It is broken; the one before stays in use.
+        Refused = "refused",
+    }
+}

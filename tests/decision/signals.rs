@@ -1,0 +1,74 @@
+//! What operators see of the controller's state: how things stand.
+
+use confrev::{resolve::Health, telemetry::metrics::Standing};
+use serde_json::json;
+
+use super::{
+    controller::{BLUE, Desk, key, name, record, snapshot},
+    rules::{poke, undo},
+    world::{World, deployment},
+};
+
+const GREEN: &str = "demo-736a916696";
+
+#[test]
+fn the_leader_tells_which_workloads_are_pinned_and_which_refer_to_nothing_and_others_only_what_there_is() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    let mut desk = Desk::new();
+    let green = json!({"color": "green"});
+    let known = Standing { workloads: 1, sources: 1, snapshots: 2, ..Standing::default() };
+    for (snapshot_name, color) in [(BLUE, "blue"), (GREEN, "green")] {
+        desk.state.apply_snapshot(&name(snapshot_name), Some(snapshot(color, "1", &[])), desk.now);
+    }
+    for (object, pending, pinned) in [(&first, 1, 0), (&second, 0, 0), (&undone, 0, 1)] {
+        desk.state.apply_workload(&key("web"), Some(record(object, Health::Settled)), desk.now);
+        desk.act(&green, &json!({}), "2");
+        assert_eq!(desk.state.standing(true), Standing { pending, pinned, ..known });
+        assert_eq!(desk.state.standing(false), known);
+    }
+}
+
+#[test]
+fn a_workload_is_unresolved_while_what_it_refers_to_does_not_exist_and_somebody_minds() {
+    for (optional, missing, unresolved) in
+        [(false, "warn", 1), (true, "warn", 0), (false, "deny", 1), (false, "allow", 0)]
+    {
+        let mut object = deployment(&["demo"]);
+        object["metadata"]["annotations"] = json!({"confrev.dev/missing": missing});
+        object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["optional"] = json!(optional);
+        let mut desk = Desk::new();
+        desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+        assert_eq!(desk.state.standing(true).unresolved, 0, "it is not known yet");
+        desk.find_nothing();
+        assert_eq!(desk.state.standing(true).unresolved, unresolved, "{optional} {missing}");
+        desk.state.apply_workload(&key("web"), None, desk.now);
+        assert_eq!(desk.state.standing(true), Standing::default());
+    }
+}
+
+#[test]
+fn a_snapshot_is_lost_until_it_is_there_again_or_nothing_refers_to_it() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = world.create(&deployment(&["demo"]));
+    for comes_back in [true, false] {
+        let mut desk = Desk::new();
+        desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+        desk.find_nothing();
+        desk.pass(2);
+        assert_eq!(desk.state.standing(true).lost, 0);
+        assert!(desk.lose().iter().any(|lost| *lost == name(BLUE)));
+        assert_eq!(desk.state.standing(true).lost, 1);
+        if comes_back {
+            desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
+        } else {
+            desk.state.apply_workload(&key("web"), None, desk.now);
+        }
+        assert_eq!(desk.state.standing(true).lost, 0);
+    }
+}
