@@ -73,7 +73,8 @@ impl Replica {
         };
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let api = KubeApi::new(client, kinds.clone(), metrics.clone());
-        let context = admission::Context { api, kinds, secrets: false, shared, metrics };
+        let limits = admission::Limits::default();
+        let context = admission::Context { api, kinds, secrets: false, limits, shared, metrics };
         let router = admission::router(context).layer(map_response(closing));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
