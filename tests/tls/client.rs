@@ -1,7 +1,7 @@
 //! A server as the program runs it, and clients that look at what it presents.
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::Body;
@@ -37,10 +37,25 @@ impl Made {
 
     /// Valid from one year to another.
     pub(crate) fn valid(from: i32, to: i32) -> Self {
+        Self::with(|params| {
+            params.not_before = rcgen::date_time_ymd(from, 1, 1);
+            params.not_after = rcgen::date_time_ymd(to, 1, 1);
+        })
+    }
+
+    /// Valid for years, and for so long from now.
+    pub(crate) fn ending(in_: Duration) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        Self::with(|params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + in_;
+        })
+    }
+
+    fn with(validity: impl FnOnce(&mut CertificateParams)) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.not_before = rcgen::date_time_ymd(from, 1, 1);
-        params.not_after = rcgen::date_time_ymd(to, 1, 1);
+        validity(&mut params);
         Self { certificate: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
     }
 

@@ -1,4 +1,6 @@
 //! `--tls-dir`.
+use std::time::Duration;
+
 use confrev::telemetry::log::causes;
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::Source;
@@ -96,6 +98,23 @@ async fn a_broken_pair_leaves_the_old_one_in_use_until_a_good_one_comes() {
     mount.swap(&last.files());
     running.comes_to_present(&last).await;
     assert_eq!(running.reloads("refused"), 7, "each content is reported once");
+}
+
+#[tokio::test]
+async fn readiness_falls_while_the_certificate_still_holds_and_comes_back_with_the_next() {
+    let (good, late, next) = (Made::new(), Made::ending(Duration::from_secs(55)), Made::new());
+    let mut mount = Mount::new(&good.files());
+    let running = Running::start(&mount).await;
+    assert!(running.readiness.ready());
+    mount.swap(&late.files());
+    running.comes_to_present(&late).await;
+    until("it is not ready", async || (!running.readiness.ready()).then_some(())).await;
+    let report = running.readiness.report().lines.join("\n");
+    assert!(report.contains("serving certificate: valid from 2020-01-01T00:00:00Z to "), "{report}");
+    assert!(presents(running.server.address, &late.certificate).await, "it is good for what is on its way");
+    mount.swap(&next.files());
+    until("it is ready again", async || running.readiness.ready().then_some(())).await;
+    assert!(presents(running.server.address, &next.certificate).await);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod files;
 mod limits;
 mod load;
 mod mount;
+mod processes;
 mod replica;
 mod rotation;
 mod stage;

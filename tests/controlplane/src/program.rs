@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -36,6 +37,7 @@ pub struct Program {
     binary: PathBuf,
     kubeconfig: PathBuf,
     options: Vec<String>,
+    service: Option<String>,
     webhook: u16,
     admin: u16,
     log: PathBuf,
@@ -64,8 +66,8 @@ impl Program {
         let kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, "confrev");
         let [webhook, admin] = ports::free().expect("there are free ports");
         let log = cluster.state_dir().join(format!("confrev-{}.log", suffix()));
-        let options = Vec::new();
-        Self { cluster, binary: binary.to_owned(), kubeconfig, options, webhook, admin, log, child: None }
+        let (binary, options, service) = (binary.to_owned(), Vec::new(), None);
+        Self { cluster, binary, kubeconfig, options, service, webhook, admin, log, child: None }
     }
 
     /// Runs it with the identity of this kubeconfig instead.
@@ -79,6 +81,14 @@ impl Program {
     #[must_use]
     pub fn options(mut self, options: &[&str]) -> Self {
         self.options = options.iter().map(|&option| option.to_owned()).collect();
+        self
+    }
+
+    /// The API server reaches it at this URL, behind which there may be others: something listens there and passes
+    /// connections on to [`address`](Self::address).
+    #[must_use]
+    pub fn behind(mut self, url: &str) -> Self {
+        self.service = Some(url.to_owned());
         self
     }
 
@@ -121,7 +131,7 @@ impl Program {
             "--webhook-url",
             &self.webhook_url(),
             "--listen",
-            &format!("127.0.0.1:{}", self.webhook),
+            &self.address().to_string(),
             "--admin-listen",
             &format!("127.0.0.1:{}", self.admin),
             "--namespace",
@@ -163,9 +173,14 @@ impl Program {
         self.child.is_some()
     }
 
-    /// Where the webhooks are.
+    /// Where the API server finds the webhooks.
     pub fn webhook_url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.webhook)
+        self.service.clone().unwrap_or_else(|| format!("https://{}", self.address()))
+    }
+
+    /// Where it listens for webhooks itself.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.webhook).into()
     }
 
     /// Where `/healthz`, `/readyz` and `/metrics` are.

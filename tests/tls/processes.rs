@@ -1,0 +1,105 @@
+//! The program itself: several at once behind one address, and clients that need a certificate.
+use std::path::Path;
+
+use confrev_controlplane::Program;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+
+use crate::authorities::{Authority, Identity};
+use crate::clients::{ask, client};
+use crate::load::Load;
+use crate::mount::Mount;
+use crate::stage::{API_SERVER, NAMESPACE, SECRET, Stage};
+
+/// What clients trust.
+async fn bundle(stage: &Stage) -> Vec<u8> {
+    let secrets: Api<Secret> = Api::namespaced(stage.client().await, NAMESPACE);
+    secrets.get(SECRET).await.unwrap().data.unwrap().remove("ca.crt").unwrap().0
+}
+
+/// Some that are started at once, and are behind the Service beside `others`.
+async fn start(stage: &Stage, count: usize, others: &[Program], options: &[&str]) -> Vec<Program> {
+    let (plane, service) = (stage.plane, stage.service);
+    let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+    let make = move || {
+        let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let program = || Program::new(plane, binary).options(&options).behind(&service.url().with_path(""));
+        (0..count).map(|_| program()).collect::<Vec<_>>()
+    };
+    let programs = tokio::task::spawn_blocking(make).await.unwrap();
+    // As long as none is ready, nobody else can answer either.
+    if others.is_empty() {
+        service.behind(&addresses(&programs));
+    }
+    let starts = programs.into_iter().map(|mut program| {
+        tokio::task::spawn_blocking(move || {
+            program.start();
+            program
+        })
+    });
+    let started: Vec<_> = futures::future::join_all(starts).await.into_iter().map(Result::unwrap).collect();
+    service.behind(&[addresses(others), addresses(&started)].concat());
+    started
+}
+
+fn addresses(programs: &[Program]) -> Vec<std::net::SocketAddr> {
+    programs.iter().map(Program::address).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_start_at_once_share_an_authority_and_no_write_fails_while_two_others_take_their_place() {
+    let stage = Stage::take().await;
+    let (api, namespace) = (stage.client().await, stage.namespace().await);
+    let first = start(&stage, 2, &[], &[]).await;
+    let shared = bundle(&stage).await;
+    assert_eq!(String::from_utf8_lossy(&shared).matches("BEGIN CERTIFICATE").count(), 1);
+    let load = Load::start(&api, namespace.name()).await;
+    load.more(40).await;
+    let next = start(&stage, 2, &first, &[]).await;
+    load.more(40).await;
+    stage.service.behind(&addresses(&next));
+    let stops = first.into_iter().map(|mut program| tokio::task::spawn_blocking(move || program.stop()));
+    for stopped in futures::future::join_all(stops).await {
+        stopped.unwrap();
+    }
+    load.more(40).await;
+    load.end().await;
+    assert!(bundle(&stage).await == shared, "nobody made another authority");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_is_answered_by_its_certificate_and_nobody_else_is() {
+    let stage = Stage::take().await;
+    let (api, namespace) = (stage.client().await, stage.namespace().await);
+    let mount = Mount::new(&[("ca.crt", stage.clients.pem.as_bytes())]);
+    let file = mount.dir().join("ca.crt");
+    let file = format!("--client-ca={}", file.display());
+    let name = format!("--client-name={API_SERVER}");
+    let programs = start(&stage, 1, &[], &[&file, "--client-name=somebody", &name]).await;
+    let load = Load::start(&api, namespace.name()).await;
+    load.end().await;
+
+    let (program, trusted) = (&programs[0], bundle(&stage).await);
+    let answer = async |identity: Option<&Identity>, version| {
+        ask(program.address(), &client(&trusted, identity, version)).await
+    };
+    let own = stage.clients.client(API_SERVER, &[]);
+    let strangers = [
+        None,
+        Some(Authority::new().client(API_SERVER, &[])),
+        Some(stage.clients.client("kubelet", &[])),
+        Some(stage.clients.server(API_SERVER)),
+    ];
+    for version in [&TLS12, &TLS13] {
+        assert_eq!(&answer(Some(&own), version).await.unwrap(), b"HTTP/1.1 404");
+        for stranger in &strangers {
+            answer(stranger.as_ref(), version).await.expect_err("refused in the handshake");
+        }
+    }
+    // The other port asks for nothing.
+    let metrics =
+        tokio::task::block_in_place(|| program.metric("confrev_certificate_expiry_timestamp_seconds"));
+    assert!(metrics > 0.0);
+}
