@@ -59,13 +59,9 @@ impl Load {
 
     /// Panics when a write has failed, or was admitted without confrev.
     pub(crate) fn check(&self) {
-        let failure = self.failure.lock().unwrap();
-        assert!(
-            failure.is_none(),
-            "after {} writes: {}",
-            self.written.load(Ordering::Relaxed),
-            failure.as_deref().unwrap_or_default()
-        );
+        let failure = self.failure.lock().unwrap().clone();
+        let written = self.written.load(Ordering::Relaxed);
+        assert!(failure.is_none(), "after {written} writes: {}", failure.unwrap_or_default());
     }
 
     /// Ends it.

@@ -69,7 +69,7 @@ async fn no_write_fails_while_self_signed_certificates_and_their_authority_are_r
     });
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-    let lifetimes = Lifetimes { serving: Duration::from_secs(9), settle: SETTLE, ..Lifetimes::default() };
+    let lifetimes = Lifetimes { serving: Duration::from_secs(12), settle: SETTLE, ..Lifetimes::default() };
     let replicas =
         [Replica::self_signed(&stage, lifetimes).await, Replica::self_signed(&stage, lifetimes).await];
     assert!(replicas[0].serves(old.pem.as_bytes()).await && replicas[1].serves(old.pem.as_bytes()).await);
@@ -112,7 +112,8 @@ async fn no_write_fails_while_self_signed_certificates_and_their_authority_are_r
 async fn no_write_fails_when_the_secret_is_lost_and_a_replica_starts_before_the_others_have_heard_of_it() {
     let stage = Stage::take().await;
     let (client, namespace) = (stage.client().await, stage.namespace().await);
-    let lifetimes = Lifetimes { settle: SETTLE, ..Lifetimes::default() };
+    // The authority before stays in the bundle for as long.
+    let lifetimes = Lifetimes { settle: Duration::from_mins(10), ..Lifetimes::default() };
     let mut replicas = vec![Replica::self_signed(&stage, lifetimes).await];
     replicas[0].ready().await;
     let old = current(&client).await.unwrap();
@@ -153,7 +154,7 @@ async fn no_write_fails_while_the_files_of_one_replica_after_the_other_come_to_h
         ]
     };
     let mut mounts = [Mount::new(&content(0)), Mount::new(&content(0))];
-    let transition = Transition { settle: SETTLE, linger: Duration::from_secs(6) };
+    let transition = Transition { settle: SETTLE, linger: Duration::from_secs(10) };
     let replicas = [
         Replica::files(&stage, &mounts[0], transition).await,
         Replica::files(&stage, &mounts[1], transition).await,
@@ -168,7 +169,7 @@ async fn no_write_fails_while_the_files_of_one_replica_after_the_other_come_to_h
         mounts[0].swap(&content(number));
         followed(&client, &replicas[..1], &load, old, new).await;
         // The other node's kubelet is late.
-        load.more(20).await;
+        load.more(8).await;
         assert!(replicas[1].serves(old).await);
         mounts[1].swap(&content(number));
         followed(&client, &replicas, &load, old, new).await;
