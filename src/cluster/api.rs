@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Api, ApiError, CALL_LIMIT, Created, Owner, Precondition, Version, WorkloadKey, object_path,
+    Api, ApiError, CALL_LIMIT, Created, Event, Owner, Precondition, Version, WorkloadKey, object_path,
     page::Page,
     patch::{PatchFormat, poke_body},
 };
@@ -19,7 +19,7 @@ use crate::{
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{self, Identity, ObjectName, snapshot_json},
-    telemetry::Metrics,
+    telemetry::{Metrics, metrics::Told},
 };
 
 /// How writes are recorded in `managedFields`.
@@ -309,33 +309,21 @@ impl Api for KubeApi {
         Ok(false)
     }
 
-    async fn warn(
-        &self,
-        namespace: &str,
-        object: &ObjectName,
-        uid: &str,
-        reason: &str,
-        note: &str,
-    ) -> Result<(), ApiError> {
-        let now = Timestamp::now();
-        let regarding = json!({"apiVersion": "v1", "kind": object.kind.as_str(), "namespace": namespace,
-            "name": object.name, "uid": uid});
-        let body = json!({
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": event_name(&object.name, now), "namespace": namespace},
-            "eventTime": format!("{now:.6}"),
-            "reportingController": format!("{}controller", names::PREFIX),
-            "reportingInstance": "confrev",
-            "action": "Roll",
-            "type": "Warning",
-            "reason": reason,
-            "note": note,
-            "regarding": regarding,
-        });
-        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        self.call("create", Method::POST, path, "application/json", body.to_string().into_bytes()).await?;
-        Ok(())
+    async fn tell(&self, event: &Event) -> Result<(), ApiError> {
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events?{FIELD_MANAGER}", event.namespace);
+        let body = event.to_json().to_string().into_bytes();
+        match self.call("create", Method::POST, path, "application/json", body).await {
+            Ok(_) => {
+                self.metrics.event(event.reason, Told::Written);
+                Ok(())
+            }
+            // By this replica in an attempt that was not answered, or by the one that led before.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => {
+                self.metrics.event(event.reason, Told::Failed);
+                Err(error)
+            }
+        }
     }
 
     async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
@@ -345,13 +333,6 @@ impl Api for KubeApi {
         }
         Ok(found)
     }
-}
-
-/// A name for an Event: the object's, cut so that all fits, and the time.
-fn event_name(object: &str, now: Timestamp) -> String {
-    let time = format!("{:x}", now.as_nanosecond());
-    let stem = &object[..object.floor_char_boundary(252 - time.len())];
-    format!("{}.{time}", stem.trim_end_matches('.'))
 }
 
 fn observed(object: &ObjectName, bytes: Vec<u8>, path: &str) -> Result<Observed, ApiError> {

@@ -111,6 +111,15 @@ impl ApiError {
         matches!(self, Self::NotFound { .. })
     }
 
+    /// Whether the same call may succeed a little later.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Late { .. } | Self::Unreachable { .. } => true,
+            Self::Refused { code, .. } => *code == 429 || *code >= 500,
+            _ => false,
+        }
+    }
+
     /// Whether to look at the present state and try again.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })

@@ -2,6 +2,7 @@
 
 mod api;
 mod error;
+mod event;
 mod identity;
 pub mod lease;
 mod page;
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 pub use api::KubeApi;
 pub use error::ApiError;
+pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
 pub use lease::{Lease, LeaseRecord};
 
@@ -178,15 +180,8 @@ pub trait Api: Clone + Send + Sync + 'static {
         object: &ObjectName,
     ) -> impl Future<Output = Result<bool, ApiError>> + Send;
 
-    /// Writes a warning Event on a ConfigMap or Secret.
-    fn warn(
-        &self,
-        namespace: &str,
-        object: &ObjectName,
-        uid: &str,
-        reason: &str,
-        note: &str,
-    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+    /// Writes an Event; that the same was written of late is no error.
+    fn tell(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;
 
     /// The workloads of a namespace that carry no `enabled` label, and the condition that they still do not. A kind that is
     /// not installed has none.

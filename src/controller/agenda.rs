@@ -33,8 +33,10 @@ pub enum Task {
     Restore(Name),
     /// A snapshot that nothing may want any more.
     Sweep(Name),
-    /// A source whose change is held, which its owner should hear of.
-    Tell(Name),
+    /// A workload that may refer to what does not exist.
+    Report(WorkloadKey),
+    /// Events that wait to be written, one after the other.
+    Tell,
     /// A namespace that opts in, whose workloads may not know it yet.
     OptIn(std::sync::Arc<str>),
 }
@@ -50,7 +52,7 @@ impl Task {
             Self::Unbind(_) => Work::Unbind,
             Self::Restore(_) => Work::Restore,
             Self::Sweep(_) => Work::Sweep,
-            Self::Tell(_) => Work::Tell,
+            Self::Report(_) | Self::Tell => Work::Tell,
             Self::OptIn(_) => Work::OptIn,
         }
     }

@@ -41,8 +41,8 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         }
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
         Action::Release { object, version } => release(api, &object, &version).await,
-        Action::Tell { source, uid, note } => {
-            api.warn(&source.namespace, &source.object, &uid, "RollHeld", &note).await?;
+        Action::Tell(event) => {
+            api.tell(&event).await?;
             Ok(Outcome::Done)
         }
         Action::OptIn(namespace) => {

@@ -11,8 +11,9 @@ use super::{
     state::{Found, Source, State},
 };
 use crate::{
-    cluster::WorkloadKey,
+    cluster::{Event, WorkloadKey},
     resolve::{Health, Record},
+    telemetry::metrics::Reason,
 };
 
 /// How long a workload that is held waits before its turn is looked for again.
@@ -90,12 +91,12 @@ impl State {
         let digest = found.present.digest;
         let told = self.told.insert(source.clone(), (digest, failed.clone()));
         if told != Some((digest, failed)) {
-            self.agenda.schedule(Task::Tell(source.clone()), now + TURN);
+            self.tell_later_of_hold(source.clone(), now + TURN);
         }
     }
 
-    /// What the Event on a source says: its uid, and the note. `None` where nothing is held any more.
-    pub(super) fn hold_note(&self, source: &Name) -> Option<(String, String)> {
+    /// The Event on a source whose change is held; `None` where nothing is held any more.
+    pub(super) fn hold_event(&self, source: &Name, now: Timestamp) -> Option<Event> {
         let Some(Source::Found(found)) = self.sources.get(source) else { return None };
         let (digest, failed) = self.told.get(source).filter(|(digest, _)| *digest == found.present.digest)?;
         let held = self.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
@@ -104,6 +105,7 @@ impl State {
              content, or remove max-in-flight to go on",
             self.display_short(failed)
         );
-        Some((found.uid.clone(), note))
+        let event = self.event_on_source(source, Reason::RollHeld, note, now)?;
+        Some(Event { same: format!("{digest:?} {}", self.display_short(failed)), ..event })
     }
 }

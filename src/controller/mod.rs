@@ -5,6 +5,7 @@
 
 mod agenda;
 mod bound;
+mod events;
 mod execute;
 mod hold;
 mod leader;

@@ -42,7 +42,7 @@ impl State {
         match (meta, self.sources.get(name)) {
             (Some(meta), Some(Source::Found(found))) if found.resource_version == meta.resource_version => {}
             (None, Some(Source::Missing)) => {}
-            (None, _) => self.set_source(name, Source::Missing, now),
+            (None, _) => self.set_source(name, &Source::Missing, now),
             (Some(_), _) => {
                 // What it was must not be acted on: this replica may have led long ago, and lead again.
                 self.sources.insert(name.clone(), Source::Unknown);
@@ -89,17 +89,21 @@ impl State {
                 keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
             })
         });
-        self.set_source(name, source, now);
+        self.set_source(name, &source, now);
     }
 
-    fn set_source(&mut self, name: &Name, source: Source, now: Timestamp) {
+    fn set_source(&mut self, name: &Name, source: &Source, now: Timestamp) {
         let found = matches!(source, Source::Found(_));
-        if self.sources.insert(name.clone(), source.clone()) == Some(source) {
+        let old = self.sources.insert(name.clone(), source.clone());
+        if old.as_ref() == Some(source) {
             return;
         }
         let users: Vec<_> = self.workloads_using(name).map(|(key, _)| key.clone()).collect();
         for key in users {
             self.evaluate(&key, now);
+            if matches!(old, Some(Source::Found(_))) && !found {
+                self.look_for_missing(&key, now);
+            }
         }
         for snapshot in self.snapshots_of(name) {
             self.look_at_snapshot(&snapshot, now);
@@ -259,6 +263,7 @@ impl State {
     /// Strikes from the agenda what only the replica that leads does. What any does is to make a snapshot again whose
     /// content it alone may remember, from an admission that it answered.
     pub fn leave_to_the_leader(&mut self) {
+        self.events.leave();
         let memory = &self.memory;
         self.agenda.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
     }

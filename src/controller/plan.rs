@@ -11,9 +11,10 @@ use super::{
     state::{RESTORE_DELAY, Source, State, UNBIND_DELAY, User},
 };
 use crate::{
-    cluster::{ApiError, Owner, Version, WorkloadKey},
+    cluster::{ApiError, Event, Owner, Version, WorkloadKey},
     resolve::{Observed, Record},
     snapshot::Digest,
+    telemetry::metrics::Reason,
 };
 
 /// How long a task waits for knowledge that is on its way.
@@ -71,15 +72,8 @@ pub enum Action {
         /// Its state, on which the deletion is conditional.
         version: Version,
     },
-    /// Write an Event on a source.
-    Tell {
-        /// The source.
-        source: Name,
-        /// Its uid.
-        uid: String,
-        /// What to say.
-        note: String,
-    },
+    /// Write an Event.
+    Tell(Box<Event>),
     /// Delete a snapshot that nothing wants.
     Sweep {
         /// The snapshot.
@@ -139,10 +133,11 @@ impl State {
             Task::Unbind(name) => self.unbind(name, now),
             Task::Restore(name) => self.restore(name),
             Task::Sweep(name) => return self.sweep(name, now),
-            Task::Tell(name) => {
-                let source = name.clone();
-                self.hold_note(name).map(|(uid, note)| Action::Tell { source, uid, note })
+            Task::Report(key) => {
+                self.report(key, now);
+                None
             }
+            Task::Tell => return self.next_event(now),
             Task::OptIn(namespace) => {
                 let enabled = self.namespaces.as_ref().is_some_and(|known| known.contains(namespace));
                 enabled.then(|| Action::OptIn(Arc::clone(namespace)))
@@ -160,7 +155,7 @@ impl State {
             self.agenda.done(&task);
             return None;
         };
-        let resource_version = record.resource_version.clone();
+        let record = record.clone();
         // A second's worth may go at once; beyond it the rate holds.
         let free = now.max(self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(now));
         let due = self.roll_due(key, now).max(free).max(self.held_until(key, now).unwrap_or(now));
@@ -169,6 +164,9 @@ impl State {
             return None;
         }
         self.next_roll = self.next_roll.max(now) + self.config.roll_pause();
+        let since = self.pending_since.get(key).copied().unwrap_or(now);
+        let resource_version = record.resource_version.clone();
+        self.rolling.insert(key.clone(), (since, record));
         Some(Action::Poke { workload: key.clone(), resource_version })
     }
 
@@ -276,12 +274,16 @@ impl State {
 
     /// Takes in what came of an action.
     pub fn finish(&mut self, task: &Task, outcome: Result<Outcome, ApiError>, now: Timestamp) {
+        if *task == Task::Tell {
+            return self.told(outcome.as_ref().map(|_| ()), now);
+        }
+        let rolling = if let Task::Roll(key) = task { self.rolling.remove(key) } else { None };
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return self.failed(task, &error, now),
         };
         match (task, outcome) {
-            (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, *record, now),
+            (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, rolling, &record, now),
             (Task::Read(name), Outcome::Read(observed)) => {
                 self.source_was_read(name, observed.as_deref(), now);
             }
@@ -290,21 +292,30 @@ impl State {
             | (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);
             }
-            (Task::Restore(name), Outcome::Lost) => drop(self.lost.insert(name.clone())),
+            (Task::Restore(name), Outcome::Lost) => self.lose(name, now),
+            (Task::Restore(name), Outcome::Restored) => {
+                self.tell_of_loss(name, Reason::SnapshotRestored, now);
+            }
             _ => {}
         }
         self.agenda.done(task);
     }
 
-    fn poked(&mut self, task: &Task, key: &WorkloadKey, record: Record, now: Timestamp) {
-        if !self.workloads.contains_key(key) {
+    fn poked(
+        &mut self,
+        task: &Task,
+        key: &WorkloadKey,
+        rolling: Option<(Timestamp, Record)>,
+        record: &Record,
+        now: Timestamp,
+    ) {
+        let Some((_, before)) = rolling.filter(|_| self.workloads.contains_key(key)) else {
             return self.agenda.done(task);
-        }
+        };
         self.pending_since.remove(key);
-        let before = self.workloads.get(key);
-        let in_vain =
-            before.is_some_and(|before| (&before.seen, &before.uses) == (&record.seen, &record.uses));
-        self.apply_workload(key, Some(record), now);
+        let in_vain = (&before.seen, &before.uses) == (&record.seen, &record.uses);
+        self.apply_workload(key, Some(record.clone()), now);
+        self.tell_roll(key, &before, record, now);
         // Where it took effect, a source that changed again at that moment is a roll of its own.
         if in_vain && self.is_pending(key) {
             // Admission did not take it up: the webhook is not in force for it. Each try is a write, so rest longer.

@@ -23,7 +23,7 @@ use crate::{
     resolve::{Facts, Observed},
     telemetry::{
         Condition, Metrics,
-        metrics::{Done, Roll},
+        metrics::{Done, Roll, Told},
     },
 };
 
@@ -186,7 +186,11 @@ pub async fn run<A: Api>(
         let mut rest = rest(&shared);
         if told.is_none_or(|at| at.elapsed() >= STANDING_PAUSE) {
             told = Some(Instant::now());
-            metrics.set_standing(&shared.lock().standing(leads));
+            let mut state = shared.lock();
+            metrics.set_standing(&state.standing(leads));
+            for reason in state.take_dropped_events() {
+                metrics.event(reason, Told::Dropped);
+            }
         }
         if under_way.len() >= CONCURRENCY {
             // Whatever is due waits for an action to end, which wakes the loop.
@@ -231,12 +235,15 @@ fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outco
         Err(_) => (Done::Failed, Roll::Failed),
     };
     metrics.task(task.work(), ended);
+    if matches!(outcome, Ok(Outcome::Restored)) {
+        metrics.snapshot_restored();
+    }
     let Task::Roll(key) = task else {
         return shared.change(|state, now| state.finish(task, outcome, now));
     };
     metrics.roll(roll);
     shared.change(|state, now| {
-        let since = state.pending_since.get(key).copied();
+        let since = state.rolling.get(key).map(|(since, _)| *since);
         state.finish(task, outcome, now);
         // One that had no effect is pending still.
         if roll == Roll::Rolled && !state.is_pending(key) {

@@ -13,6 +13,7 @@ use super::{
     Config, Name,
     agenda::{Agenda, Task},
     bound::BoundRecord,
+    events::Events,
     memory::Memory,
 };
 use crate::{
@@ -111,6 +112,7 @@ pub struct State {
     pub(super) kinds: Arc<Kinds>,
     pub(super) agenda: Agenda,
     pub(super) memory: Memory,
+    pub(super) events: Events,
     pub(super) workloads: HashMap<WorkloadKey, Record>,
     pub(super) revisions: HashMap<RevisionKey, Revision>,
     pub(super) sources: HashMap<Name, Source>,
@@ -129,6 +131,8 @@ pub struct State {
     pub(super) namespace_generation: usize,
     /// Since when a workload is pending.
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
+    /// Workloads that are being poked: since when they were pending, and as they were. A watch may tell before the answer.
+    pub(super) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
     /// Since when nothing wants a snapshot.
     pub(super) unwanted_since: HashMap<Name, Timestamp>,
     /// Workloads that wait for others to prove a content sound.
@@ -153,6 +157,7 @@ impl State {
             kinds,
             agenda: Agenda::default(),
             memory: Memory::default(),
+            events: Events::default(),
             workloads: HashMap::new(),
             revisions: HashMap::new(),
             sources: HashMap::new(),
@@ -165,6 +170,7 @@ impl State {
             namespace_holds: HashMap::new(),
             namespace_generation: 0,
             pending_since: HashMap::new(),
+            rolling: HashMap::new(),
             unwanted_since: HashMap::new(),
             held: HashSet::new(),
             told: HashMap::new(),
@@ -226,10 +232,14 @@ impl State {
             _ => {}
         }
         let same_uid = old.as_ref().map(|old| &old.uid) == record.as_ref().map(|record| &record.uid);
+        if let (Some(old), Some(record), true) = (&old, &record, same_uid) {
+            self.tell_pins(key, old, record, now);
+        }
         let old_uses = old.map(|old| old.uses).unwrap_or_default();
         let new_uses = record.map(|record| record.uses).unwrap_or_default();
         if !same_uid || old_uses != new_uses {
             self.change_uses(&user, &key.namespace, &old_uses, &new_uses, now);
+            self.look_for_missing(key, now);
         }
         self.evaluate(key, now);
     }

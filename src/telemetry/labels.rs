@@ -106,3 +106,33 @@ labels! {
         Refused = "refused",
     }
 }
+
+labels! {
+    /// What an Event tells.
+    Reason {
+        /// A workload took the present content of its sources.
+        Rolled = "Rolled",
+        /// A workload was put back to another content, or made to keep it.
+        Pinned = "Pinned",
+        /// A workload refers to what does not exist.
+        SourceMissing = "SourceMissing",
+        /// A change is not taken further, since a workload that took it failed.
+        RollHeld = "RollHeld",
+        /// A snapshot that is referenced is gone, and cannot be made again.
+        SnapshotLost = "SnapshotLost",
+        /// A snapshot that is referenced was gone, and was made again.
+        SnapshotRestored = "SnapshotRestored",
+    }
+}
+
+labels! {
+    /// What became of an Event.
+    Told {
+        /// It was written.
+        Written = "written",
+        /// An attempt to write it failed; it is tried a few times.
+        Failed = "failed",
+        /// There were too many.
+        Dropped = "dropped",
+    }
+}

@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-pub use super::labels::{Done, Reload, Review, Roll, Work};
+pub use super::labels::{Done, Reason, Reload, Review, Roll, Told, Work};
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server gives up after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -44,6 +44,8 @@ struct Inner {
     snapshots_created: Counter,
     snapshots_bound: Counter,
     snapshots_swept: Counter,
+    snapshots_restored: Counter,
+    events: Family<EventLabels, Counter>,
     standing: [Gauge; STANDING.len()],
     leader: Gauge,
     certificate_expiry: Gauge,
@@ -81,6 +83,12 @@ struct TaskLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RollLabels {
     outcome: Roll,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    reason: Reason,
+    outcome: Told,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -174,6 +182,13 @@ impl Metrics {
             snapshots_created: add(all, "snapshots_created", "Snapshots made", Counter::default()),
             snapshots_bound: add(all, "snapshots_bound", "Writes of snapshots' owners", Counter::default()),
             snapshots_swept: add(all, "snapshots_swept", "Unused snapshots deleted", Counter::default()),
+            snapshots_restored: add(
+                all,
+                "snapshots_restored",
+                "Snapshots made again that were gone while referenced",
+                Counter::default(),
+            ),
+            events: add(all, "events", "Events for those who look at an object", Family::default()),
             standing: STANDING.map(|(name, help)| add(all, name, help, Gauge::default())),
             leader: add(all, "leader", "1 where this replica leads", Gauge::default()),
             certificate_expiry: add(
@@ -247,6 +262,16 @@ impl Metrics {
         self.0.snapshots_swept.inc();
     }
 
+    /// A snapshot that was gone while referenced was made again.
+    pub fn snapshot_restored(&self) {
+        self.0.snapshots_restored.inc();
+    }
+
+    /// What became of an Event, or of an attempt to write it.
+    pub fn event(&self, reason: Reason, outcome: Told) {
+        self.0.events.get_or_create(&EventLabels { reason, outcome }).inc();
+    }
+
     /// How things stand now.
     pub fn set_standing(&self, standing: &Standing) {
         for (gauge, count) in self.0.standing.iter().zip(standing.counts()) {
@@ -294,6 +319,11 @@ impl Inner {
         for &outcome in Roll::ALL {
             drop(self.rolls.get_or_create(&RollLabels { outcome }));
         }
+        for &reason in Reason::ALL {
+            for &outcome in Told::ALL {
+                drop(self.events.get_or_create(&EventLabels { reason, outcome }));
+            }
+        }
         for &outcome in Reload::ALL {
             drop(self.certificate_reloads.get_or_create(&ReloadLabels { outcome }));
         }
@@ -315,6 +345,8 @@ mod tests {
         metrics.snapshot_created();
         metrics.snapshot_bound();
         metrics.snapshot_swept();
+        metrics.snapshot_restored();
+        metrics.event(Reason::Rolled, Told::Written);
         metrics.set_standing(&Standing { workloads: 3, pending: 2, lost: 1, ..Standing::default() });
         metrics.set_leader(true);
         metrics.set_certificate_expiry(Timestamp::from_second(1_800_000_000).unwrap());
@@ -332,6 +364,8 @@ mod tests {
             "confrev_snapshots_created_total 1",
             "confrev_snapshots_bound_total 1",
             "confrev_snapshots_swept_total 1",
+            "confrev_snapshots_restored_total 1",
+            "confrev_events_total{reason=\"Rolled\",outcome=\"written\"} 1",
             "confrev_workloads 3",
             "confrev_pending_workloads 2",
             "confrev_pinned_workloads 0",

@@ -17,6 +17,7 @@ mod world;
 
 mod alone;
 mod commands;
+mod events;
 mod guard;
 mod http;
 mod missing;

@@ -62,14 +62,20 @@ pub(crate) fn snapshot(color: &str, version: &str, owners: &[Owner]) -> Snapshot
 
 impl Desk {
     pub(crate) fn new() -> Self {
+        let mut desk = Self::unsynced();
+        desk.state.set_synced();
+        desk
+    }
+
+    /// One whose watches have not listed everything.
+    pub(crate) fn unsynced() -> Self {
         let config = Config {
             settle: SignedDuration::from_secs(1),
             orphan_grace: SignedDuration::from_mins(10),
             rolls_per_second: 100,
             secrets: false,
         };
-        let mut state = State::new(Arc::new(Kinds::default()), config);
-        state.set_synced();
+        let state = State::new(Arc::new(Kinds::default()), config);
         Self { state, now: Timestamp::from_second(1_000_000).unwrap() }
     }
 

@@ -11,6 +11,7 @@ mod controller;
 mod corpus;
 mod coverage;
 mod documents;
+mod events;
 mod forms;
 mod house;
 mod kinds;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{Api, ApiError, Created, Owner, Precondition, Version, WorkloadKey},
+    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Version, WorkloadKey},
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{Identity, ObjectName, snapshot_json},
@@ -196,6 +196,7 @@ impl Api for Memory {
                 Refusal::Conflict => ApiError::Conflict { what },
                 Refusal::Denied(code, message) => ApiError::Refused { what, code, message },
             })?;
+            self.0.ghost().pokes += 1;
             let kind = self.0.kinds.iter().nth(workload.kind).unwrap();
             Ok(Record::of(&Workload::parse(kind, &object.to_string()).unwrap(), Health::of(&object)))
         })
@@ -211,9 +212,10 @@ impl Api for Memory {
         })
     }
 
-    async fn warn(&self, _: &str, object: &ObjectName, _: &str, _: &str, _: &str) -> Result<(), ApiError> {
+    async fn tell(&self, event: &Event) -> Result<(), ApiError> {
+        self.0.ghost().told(event);
         // An Event is a write, but none that anything here depends on.
-        self.call(&format!("warn of {object}"), true, || Ok(()))
+        self.call(&format!("tell {} of {}", event.reason.text(), event.regarding.name), true, || Ok(()))
     }
 
     async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use confrev::names;
+use confrev::{cluster::Event, names, telemetry::metrics::Reason};
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -61,6 +61,10 @@ pub(crate) struct Ghost {
     /// Changes since which a workload may be rolled once each.
     causes: BTreeMap<Key, usize>,
     rolled: BTreeMap<Key, SignedDuration>,
+    /// Pokes that took effect.
+    pub pokes: usize,
+    /// What Events told of rolls of workloads.
+    told_rolls: BTreeSet<String>,
 }
 
 impl Default for Ghost {
@@ -79,6 +83,8 @@ impl Default for Ghost {
             frozen: BTreeMap::new(),
             causes: BTreeMap::new(),
             rolled: BTreeMap::new(),
+            pokes: 0,
+            told_rolls: BTreeSet::new(),
         }
     }
 }
@@ -100,6 +106,17 @@ impl Ghost {
         self.push(key, SourceState { content: None, exempt: false });
         self.pins.retain(|(workload, _), _| workload != key);
         self.unseen.remove(key);
+    }
+
+    /// An Event is written, or tried to be: there are never more of rolls than rolls.
+    pub(crate) fn told(&mut self, event: &Event) {
+        if event.reason == Reason::Rolled && event.regarding.kind != "ConfigMap" {
+            self.told_rolls.insert(format!("{} {} {}", event.regarding.uid, event.at, event.note));
+        }
+        if self.told_rolls.len() > self.pokes {
+            let what = format!("{} Events tell of {} rolls", self.told_rolls.len(), self.pokes);
+            self.broken.get_or_insert_with(|| format!("quiet: {what}"));
+        }
     }
 
     /// A replica admitted a reference to a snapshot, where there was none.

@@ -1,0 +1,188 @@
+//! What an Event says (events.k8s.io/v1). It names objects, snapshots and digests, and never holds content.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::Owner;
+use crate::{names, telemetry::metrics::Reason};
+
+/// How long the same is not told again.
+pub const REPEAT_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+/// The longest note that the API server takes, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// An object as Events name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectRef {
+    /// `group/version`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+}
+
+impl From<Owner> for ObjectRef {
+    fn from(owner: Owner) -> Self {
+        Self { api_version: owner.api_version, kind: owner.kind, name: owner.name, uid: owner.uid }
+    }
+}
+
+/// An Event to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The namespace of all that it names.
+    pub namespace: Arc<str>,
+    /// The object that it is about, where `kubectl describe` shows it.
+    pub regarding: ObjectRef,
+    /// The other object that has to do with it.
+    pub related: Option<ObjectRef>,
+    /// What happened.
+    pub reason: Reason,
+    /// The same, in a sentence.
+    pub note: String,
+    /// What makes it the same as another of that reason about that object.
+    pub same: String,
+    /// When it happened.
+    pub at: Timestamp,
+}
+
+impl Reason {
+    /// Whether somebody should look at it.
+    pub const fn is_warning(self) -> bool {
+        matches!(self, Self::SourceMissing | Self::RollHeld | Self::SnapshotLost)
+    }
+
+    /// What confrev was about when it happened.
+    const fn action(self) -> &'static str {
+        match self {
+            Self::Rolled | Self::Pinned | Self::RollHeld => "Roll",
+            Self::SourceMissing => "Resolve",
+            Self::SnapshotLost | Self::SnapshotRestored => "Restore",
+        }
+    }
+}
+
+impl Event {
+    /// The Event's name: the object's, cut so that all fits, and a hash of what it says and about when. A second one of
+    /// the same within that time cannot be written, whichever replica tries.
+    pub fn name(&self) -> String {
+        let window = self.at.as_second().div_euclid(REPEAT_AFTER.as_secs());
+        let mut hash = Sha256::new();
+        for part in [self.regarding.uid.as_str(), self.reason.text(), &self.same, &window.to_string()] {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        let hash: [u8; 32] = hash.finalize().into();
+        let digits = format!("{:016x}", u64::from_be_bytes(*hash.first_chunk().unwrap_or(&[0; 8])));
+        let object = &self.regarding.name;
+        let stem = &object[..object.floor_char_boundary(252 - digits.len())];
+        format!("{}.{digits}", stem.trim_end_matches('.'))
+    }
+
+    /// As the API server takes it.
+    pub fn to_json(&self) -> Value {
+        let reference = |object: &ObjectRef| {
+            let mut reference = serde_json::to_value(object).unwrap_or_default();
+            reference["namespace"] = json!(*self.namespace);
+            reference
+        };
+        let mut event = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": self.name(), "namespace": *self.namespace},
+            "eventTime": format!("{:.6}", self.at),
+            "reportingController": format!("{}controller", names::PREFIX),
+            "reportingInstance": names::MANAGER,
+            "action": self.reason.action(),
+            "type": if self.reason.is_warning() { "Warning" } else { "Normal" },
+            "reason": self.reason.text(),
+            "note": self.note[..self.note.floor_char_boundary(LONGEST_NOTE)],
+            "regarding": reference(&self.regarding),
+        });
+        if let Some(related) = &self.related {
+            event["related"] = reference(related);
+        }
+        event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::is_object_name;
+
+    fn event() -> Event {
+        let name = "web".to_owned();
+        let regarding =
+            ObjectRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name, uid: "u".into() };
+        Event {
+            namespace: "ns".into(),
+            regarding,
+            related: None,
+            reason: Reason::Rolled,
+            note: "note".to_owned(),
+            same: "a".to_owned(),
+            at: Timestamp::from_second(600).unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_same_within_its_time_has_one_name_and_all_else_another() {
+        let first = event();
+        let later = Event { note: "another".into(), at: Timestamp::from_second(1199).unwrap(), ..event() };
+        assert_eq!(first.name(), later.name());
+        let mut others = vec![first.name()];
+        others.push(Event { at: Timestamp::from_second(1200).unwrap(), ..event() }.name());
+        others.push(Event { same: "b".into(), ..event() }.name());
+        others.push(Event { reason: Reason::Pinned, ..event() }.name());
+        let mut elsewhere = event();
+        elsewhere.regarding.uid = "v".into();
+        others.push(elsewhere.name());
+        let distinct: std::collections::BTreeSet<_> = others.iter().collect();
+        assert_eq!(distinct.len(), others.len(), "{others:?}");
+    }
+
+    #[test]
+    fn names_and_notes_fit_however_long_those_of_the_objects_are() {
+        let mut long = event();
+        long.note = "ä".repeat(1000);
+        for length in [1, 234, 235, 236, 253] {
+            long.regarding.name = "a".repeat(length);
+            let name = long.name();
+            assert!(name.len() <= 253 && is_object_name(&name), "{length}: {name}");
+        }
+        long.regarding.name = format!("{}.{}", "a".repeat(235), "b".repeat(10));
+        assert!(is_object_name(&long.name()), "{}", long.name());
+        assert!(long.to_json()["note"].as_str().unwrap().len() <= 1024);
+    }
+
+    #[test]
+    fn each_reason_is_told_as_what_it_is() {
+        for (reason, kind) in [
+            (Reason::Rolled, "Normal"),
+            (Reason::Pinned, "Normal"),
+            (Reason::SourceMissing, "Warning"),
+            (Reason::RollHeld, "Warning"),
+            (Reason::SnapshotLost, "Warning"),
+            (Reason::SnapshotRestored, "Normal"),
+        ] {
+            let json = Event { reason, related: Some(event().regarding), ..event() }.to_json();
+            assert_eq!(json["type"], kind);
+            assert_eq!(json["reason"], reason.text());
+            for object in ["regarding", "related"] {
+                assert_eq!(
+                    json[object],
+                    json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ns", "name": "web", "uid": "u"})
+                );
+            }
+        }
+    }
+}

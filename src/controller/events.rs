@@ -1,0 +1,340 @@
+//! What is told by Events, and when: each once in a while, a few in a second, and not more than anybody reads.
+//!
+//! Events are of changes that this replica saw. Nothing is told again at a start or when another replica takes over.
+
+use std::collections::{HashMap, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Action, Name,
+    agenda::Task,
+    state::{Source, State, User},
+};
+use crate::{
+    cluster::{ApiError, Event, ObjectRef, REPEAT_AFTER, WorkloadKey},
+    resolve::{Record, Use},
+    snapshot::ObjectName,
+    telemetry::metrics::Reason,
+};
+
+/// The time between two Events: at most ten in a second.
+const PAUSE: SignedDuration = SignedDuration::from_millis(100);
+/// How many may wait. A storm has more to tell than anybody reads; the metrics count it all.
+const MOST_WAITING: usize = 100;
+/// Of how many it is remembered that they were told.
+const MOST_REMEMBERED: usize = 1000;
+/// How often one is tried to be written.
+const TRIES: u32 = 3;
+/// How long a reference may lead nowhere before that is told: what is applied together does not come at once.
+const MISSING_DELAY: SignedDuration = SignedDuration::from_secs(10);
+
+/// Events that wait to be written, and what was told of late.
+#[derive(Default)]
+pub(super) struct Events {
+    waiting: VecDeque<(Timestamp, Topic)>,
+    /// What is being written.
+    under_way: Option<Event>,
+    told: HashMap<(String, Reason, String), Timestamp>,
+    /// When the next one may be written.
+    next: Option<Timestamp>,
+    dropped: Vec<Reason>,
+}
+
+/// Something to tell.
+enum Topic {
+    /// This.
+    Event(Box<Event>),
+    /// That a source's change is held: how many workloads it is held from is counted when it is told.
+    Held(Name),
+}
+
+impl Topic {
+    fn reason(&self) -> Reason {
+        match self {
+            Self::Event(event) => event.reason,
+            Self::Held(_) => Reason::RollHeld,
+        }
+    }
+}
+
+impl Events {
+    /// Notes that this is told now; whether it was not told of late.
+    fn is_news(&mut self, event: &Event, now: Timestamp) -> bool {
+        let key = (event.regarding.uid.clone(), event.reason, event.same.clone());
+        self.told.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
+        if self.told.contains_key(&key) {
+            return false;
+        }
+        if self.told.len() >= MOST_REMEMBERED
+            && let Some(oldest) = self.told.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone())
+        {
+            self.told.remove(&oldest);
+        }
+        self.told.insert(key, now);
+        true
+    }
+
+    /// Enters a topic. Where too many wait, what only informs makes room for what warns.
+    fn enter(&mut self, at: Timestamp, topic: Topic) {
+        if self.waiting.len() >= MOST_WAITING {
+            let informs = self.waiting.iter().position(|(_, waiting)| !waiting.reason().is_warning());
+            let Some(informs) = informs.filter(|_| topic.reason().is_warning()) else {
+                return self.dropped.push(topic.reason());
+            };
+            self.dropped.extend(self.waiting.remove(informs).map(|(_, topic)| topic.reason()));
+        }
+        self.waiting.push_back((at, topic));
+    }
+
+    /// When the next one is to be written.
+    fn due(&self) -> Option<Timestamp> {
+        let (at, _) = self.waiting.front()?;
+        Some(self.next.map_or(*at, |next| next.max(*at)))
+    }
+
+    /// Forgets what waits: another replica tells.
+    pub(super) fn leave(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+impl State {
+    /// What was left untold for want of room since this was last asked.
+    pub fn take_dropped_events(&mut self) -> Vec<Reason> {
+        std::mem::take(&mut self.events.dropped)
+    }
+
+    fn tell(&mut self, event: Event, now: Timestamp) {
+        if self.events.is_news(&event, now) {
+            self.events.enter(now, Topic::Event(Box::new(event)));
+            self.schedule_events();
+        }
+    }
+
+    /// Enters that a source's change is held.
+    pub(super) fn tell_later_of_hold(&mut self, source: Name, at: Timestamp) {
+        self.events.enter(at, Topic::Held(source));
+        self.schedule_events();
+    }
+
+    fn schedule_events(&mut self) {
+        if let Some(due) = self.events.due() {
+            self.agenda.schedule(Task::Tell, due);
+        }
+    }
+
+    /// The next Event to write.
+    pub(super) fn next_event(&mut self, now: Timestamp) -> Option<Action> {
+        while let Some(due) = self.events.due() {
+            if due > now {
+                self.agenda.postpone(Task::Tell, due);
+                return None;
+            }
+            let (_, topic) = self.events.waiting.pop_front()?;
+            let event = match topic {
+                Topic::Event(event) => Some(*event),
+                Topic::Held(source) => self.hold_event(&source, now),
+            };
+            if let Some(event) = event {
+                self.events.next = Some(now + PAUSE);
+                self.events.under_way = Some(event.clone());
+                return Some(Action::Tell(Box::new(event)));
+            }
+        }
+        self.agenda.done(&Task::Tell);
+        None
+    }
+
+    /// An Event was written, or not: a few tries are enough for what is good to know.
+    pub(super) fn told(&mut self, outcome: Result<(), &ApiError>, now: Timestamp) {
+        let event = self.events.under_way.take();
+        let again = outcome.is_err_and(ApiError::may_pass) && self.agenda.failures(&Task::Tell) + 1 < TRIES;
+        if let Some(event) = event.filter(|_| again) {
+            self.events.waiting.push_front((now, Topic::Event(Box::new(event))));
+            self.agenda.failed(Task::Tell, now);
+        } else {
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "an Event was not written");
+            }
+            self.agenda.done(&Task::Tell);
+        }
+        self.schedule_events();
+    }
+
+    /// An Event on a source; `None` where that does not exist.
+    pub(super) fn event_on_source(
+        &self,
+        source: &Name,
+        reason: Reason,
+        note: String,
+        now: Timestamp,
+    ) -> Option<Event> {
+        let regarding = self.source_ref(source)?;
+        let namespace = std::sync::Arc::clone(&source.namespace);
+        Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
+    }
+
+    fn source_ref(&self, source: &Name) -> Option<ObjectRef> {
+        let Some(Source::Found(found)) = self.sources.get(source) else { return None };
+        Some(ObjectRef {
+            api_version: "v1".to_owned(),
+            kind: source.object.kind.as_str().to_owned(),
+            name: source.object.name.clone(),
+            uid: found.uid.clone(),
+        })
+    }
+
+    fn event_on_user(&self, user: &User, reason: Reason, note: String, now: Timestamp) -> Option<Event> {
+        let namespace = match user {
+            User::Workload(key) => &key.namespace,
+            User::Revision(key) => &key.namespace,
+        };
+        let (namespace, regarding) = (std::sync::Arc::clone(namespace), self.owner(user)?.into());
+        Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
+    }
+
+    /// A roll took effect: one Event on the workload, and one on each source for each of its contents, whatever the
+    /// number of workloads that take it.
+    pub(super) fn tell_roll(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
+        let name_in = |record: &Record, used: &Use| {
+            let held = record.uses.iter().find(|held| held.source == used.source);
+            held.map(|held| held.snapshot.clone().unwrap_or_else(|| held.source.name.clone()))
+        };
+        let mut moves: Vec<(ObjectName, String, String)> = Vec::new();
+        for used in after.uses.iter().filter(|used| used.snapshot.is_some()) {
+            let (from, to) = (name_in(before, used), name_in(after, used));
+            if let (Some(from), Some(to)) = (from, to)
+                && from != to
+                && !moves.iter().any(|(source, ..)| *source == used.source)
+            {
+                moves.push((used.source.clone(), from, to));
+            }
+        }
+        let Some((first, ..)) = moves.first() else { return };
+        let related = self.source_ref(&Name::new(&key.namespace, first.clone()));
+        let told: Vec<_> =
+            moves.iter().map(|(source, from, to)| format!("{source} changed: from {from} to {to}")).collect();
+        let event = self.event_on_user(&User::Workload(key.clone()), Reason::Rolled, told.join("; "), now);
+        if let Some(event) = event {
+            self.tell(Event { related, ..event }, now);
+        }
+        for (source, _, to) in moves {
+            let source = Name::new(&key.namespace, source);
+            let count = self.workloads_using(&source).count();
+            let note =
+                format!("{to} is taken by {}, the first of {count} workloads", self.display_short(key));
+            if let Some(event) = self.event_on_source(&source, Reason::Rolled, note, now) {
+                self.tell(Event { same: to, ..event }, now);
+            }
+        }
+    }
+
+    /// A workload changed: where it keeps another content than the present one from now on, both sides hear of it.
+    pub(super) fn tell_pins(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
+        let was_so = |used: &Use| {
+            self.pinned(&key.namespace, before)
+                .any(|before| (&before.source, &before.snapshot) == (&used.source, &used.snapshot))
+        };
+        let new: Vec<_> = self.pinned(&key.namespace, after).filter(|used| !was_so(used)).cloned().collect();
+        for Use { source, snapshot, .. } in new {
+            let (name, held) = (Name::new(&key.namespace, source), snapshot.unwrap_or_default());
+            let related = self.source_ref(&name);
+            let user = User::Workload(key.clone());
+            let note = format!(
+                "keeps {held}, which is not the present content of {}: it is not rolled forward until that changes again, \
+                 or the workload is applied with the source's name",
+                name.object
+            );
+            if let Some(event) = self.event_on_user(&user, Reason::Pinned, note, now) {
+                self.tell(Event { related, ..event }, now);
+            }
+            let note = format!("{} keeps {held}, which is not the present content", self.display_short(key));
+            if let Some(event) = self.event_on_source(&name, Reason::Pinned, note, now) {
+                self.tell(event, now);
+            }
+        }
+    }
+
+    /// Has a workload looked at again soon, if something that it refers to may not exist.
+    pub(super) fn look_for_missing(&mut self, key: &WorkloadKey, now: Timestamp) {
+        let suspect =
+            |record: &Record| record.uses.iter().any(|used| used.snapshot.is_none() && !used.optional);
+        if self.synced && self.workloads.get(key).is_some_and(suspect) {
+            self.agenda.schedule(Task::Report(key.clone()), now + MISSING_DELAY);
+        }
+    }
+
+    /// Tells of what a workload refers to that still does not exist.
+    pub(super) fn report(&mut self, key: &WorkloadKey, now: Timestamp) {
+        let Some(record) = self.workloads.get(key) else { return };
+        let mut missing: Vec<_> = self.unresolved(&key.namespace, record).map(ToString::to_string).collect();
+        missing.dedup();
+        if missing.is_empty() {
+            return;
+        }
+        let verb = if missing.len() == 1 { "does" } else { "do" };
+        let note = format!(
+            "{} {verb} not exist: pods that refer to it do not start until it does",
+            missing.join(", ")
+        );
+        if let Some(event) =
+            self.event_on_user(&User::Workload(key.clone()), Reason::SourceMissing, note, now)
+        {
+            self.tell(event, now);
+        }
+    }
+
+    /// A snapshot is referenced and gone, and cannot be made again.
+    pub(super) fn lose(&mut self, snapshot: &Name, now: Timestamp) {
+        if self.lost.insert(snapshot.clone()) {
+            self.tell_of_loss(snapshot, Reason::SnapshotLost, now);
+        }
+    }
+
+    /// A snapshot that is referenced was gone, and was made again or is lost: its source hears of it, and the first
+    /// workload and revision that refer to it.
+    pub(super) fn tell_of_loss(&mut self, snapshot: &Name, reason: Reason, now: Timestamp) {
+        let users: Vec<_> = self.users.get(snapshot).into_iter().flatten().cloned().collect();
+        let named: Vec<_> = users.iter().filter_map(|user| self.owner(user)).collect();
+        let mut names: Vec<_> =
+            named.iter().rev().take(3).map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
+        if named.len() > names.len() {
+            names.push(format!("{} more", named.len() - names.len()));
+        }
+        let who = names.join(", ");
+        let note = if reason == Reason::SnapshotLost {
+            format!(
+                "{} is gone, and its content is not known any more: pods of {who} do not start. Apply the workload anew, or \
+                 write the old content into the source once more",
+                snapshot.object
+            )
+        } else {
+            format!("{} was gone while {who} referred to it, and was made again", snapshot.object)
+        };
+        let sources: Vec<_> =
+            users.iter().filter_map(|user| self.source_used_by(user, snapshot)).take(1).collect();
+        for source in sources {
+            if let Some(event) = self.event_on_source(&source, reason, note.clone(), now) {
+                self.tell(Event { same: snapshot.object.name.clone(), ..event }, now);
+            }
+        }
+        let workload = users.iter().find(|user| matches!(user, User::Workload(_)));
+        let revision = users.iter().find(|user| matches!(user, User::Revision(_)));
+        for user in workload.into_iter().chain(revision) {
+            if let Some(event) = self.event_on_user(user, reason, note.clone(), now) {
+                self.tell(Event { same: snapshot.object.name.clone(), ..event }, now);
+            }
+        }
+    }
+
+    /// The source of a snapshot, by one who uses it.
+    fn source_used_by(&self, user: &User, snapshot: &Name) -> Option<Name> {
+        let uses = match user {
+            User::Workload(key) => &self.workloads.get(key)?.uses,
+            User::Revision(key) => &self.revisions.get(key)?.uses,
+        };
+        let used = uses.iter().find(|used| used.snapshot.as_ref() == Some(&snapshot.object.name))?;
+        Some(Name::new(&snapshot.namespace, used.source.clone()))
+    }
+}

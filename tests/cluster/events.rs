@@ -1,0 +1,88 @@
+//! Events: what happened to one workload or source, where users look for it.
+
+use std::collections::BTreeMap;
+
+use confrev_controlplane::wait_for;
+use serde_json::Value;
+
+use crate::manifests::Workload;
+use crate::shared::running;
+use crate::undo::undone;
+use crate::world::{LIMIT, World, each_kind, text};
+
+/// confrev's Events of a namespace by `Reason Kind/name`, with what each says.
+fn told(world: &World) -> BTreeMap<String, Vec<String>> {
+    let mut told = BTreeMap::<String, Vec<String>>::new();
+    for event in world.cluster.list("events", world.name(), "") {
+        if event["reportingComponent"] != "confrev.dev/controller" {
+            continue;
+        }
+        let of = |field: &str| text(&event["involvedObject"][field]);
+        assert!(!of("uid").is_empty(), "{event}");
+        let what = format!("{} {}/{}", text(&event["reason"]), of("kind"), of("name"));
+        told.entry(what).or_default().push(text(&event["message"]));
+    }
+    told
+}
+
+#[test]
+fn a_roll_an_undo_and_a_missing_source_are_told_once_each_on_the_workload_and_its_source() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("events");
+        let web = undone(&world, kind, 0);
+        let [first, second] = ["A", "B"].map(|text| world.snapshot_name("demo", text));
+        let lost = Workload::new(kind, "lost", &["nowhere"]).replicas(0);
+        world.apply(&lost.manifest()).ok();
+        let kind = text(&world.live(&web)["kind"]);
+        let wanted = [
+            ("Pinned ConfigMap/demo".to_owned(), first.clone()),
+            (format!("Pinned {kind}/web"), first.clone()),
+            ("Rolled ConfigMap/demo".to_owned(), second.clone()),
+            (format!("Rolled {kind}/web"), format!("from {first} to {second}")),
+            (format!("SourceMissing {kind}/lost"), "nowhere".to_owned()),
+        ];
+        let names: Vec<_> = wanted.iter().map(|(name, _)| name).collect();
+        let events = wait_for("the Events", LIMIT, || {
+            let events = told(&world);
+            if events.keys().collect::<Vec<_>>() == names { Ok(events) } else { Err(format!("{events:?}")) }
+        });
+        for (name, part) in &wanted {
+            let said = &events[name];
+            assert!(said.len() == 1 && said[0].contains(part), "{name}: {said:?}");
+        }
+    });
+}
+
+/// `kubectl describe` is where people look.
+#[test]
+fn kubectl_describe_shows_the_events_of_a_workload() {
+    let _confrev = running();
+    let world = World::new("events-described");
+    let web = undone(&world, crate::manifests::Kind::Deployment, 0);
+    let shown = |what: &str| {
+        wait_for("kubectl describe to show the Events", LIMIT, || {
+            let output = world.kubectl(&["describe", what]).ok();
+            let lines = output.lines().filter(|line| line.contains("confrev.dev/controller")).count();
+            if lines >= 2 { Ok(()) } else { Err(output) }
+        });
+    };
+    shown(&web.reference());
+    shown("configmap/demo");
+}
+
+/// An Event that the API server does not take would be lost in silence.
+#[test]
+fn no_event_is_refused_and_rolls_and_their_delay_are_counted() {
+    let confrev = running();
+    let world = World::new("events-counted");
+    undone(&world, crate::manifests::Kind::Deployment, 0);
+    wait_for("an Event", LIMIT, || if told(&world).is_empty() { Err(Value::Null) } else { Ok(()) });
+    for reason in ["Rolled", "Pinned", "SourceMissing", "RollHeld", "SnapshotLost", "SnapshotRestored"] {
+        let refused = format!("confrev_events_total{{reason=\"{reason}\",outcome=\"failed\"}}");
+        assert!(confrev.metric(&refused) < 1.0, "{reason}");
+    }
+    assert!(confrev.metric("confrev_events_total{reason=\"Rolled\",outcome=\"written\"}") > 0.0);
+    // Each roll waited a little, at least to settle.
+    assert!(confrev.metric("confrev_roll_delay_seconds_sum") > 0.0);
+}

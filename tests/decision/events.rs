@@ -1,0 +1,322 @@
+//! What the controller tells by Events: of what, how often, and when not.
+
+use confrev::{
+    cluster::{ApiError, Event},
+    controller::{Action, Outcome, Revision, RevisionKey, Task},
+    kinds::REVISION_KINDS,
+    resolve::{Health, Record, Use},
+    telemetry::metrics::Reason,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    controller::{BLUE, Desk, key, name, record, snapshot},
+    rules::{GREEN, poke, undo, world},
+    world::{configmap, deployment},
+};
+
+impl Desk {
+    /// Lets time go on, with every read finding that content and every Event written; answers with those.
+    fn tell(&mut self, seconds: i64, data: &Value) -> Vec<Event> {
+        let mut told = Vec::new();
+        for _ in 0..seconds * 10 {
+            told.extend(self.act(data, &json!({}), "9").into_iter().filter_map(|action| match action {
+                Action::Tell(event) => Some(*event),
+                _ => None,
+            }));
+            self.now += SignedDuration::from_millis(100);
+        }
+        told
+    }
+
+    /// Does what is due at once, with that outcome of every poke, which the watch may tell before the answer.
+    fn poked(&mut self, after: &Value, watch_first: bool) -> usize {
+        let mut pokes = 0;
+        for (task, action) in self.actions() {
+            let outcome = match action {
+                Action::Poke { .. } => {
+                    pokes += 1;
+                    let after = record(after, Health::Settled);
+                    if watch_first {
+                        self.state.apply_workload(&key("web"), Some(after.clone()), self.now);
+                    }
+                    Outcome::Poked(Box::new(after))
+                }
+                _ => Outcome::Done,
+            };
+            self.state.finish(&task, Ok(outcome), self.now);
+        }
+        pokes
+    }
+}
+
+fn said(events: &[Event]) -> Vec<String> {
+    events
+        .iter()
+        .map(|event| format!("{} {}: {}", event.reason.text(), event.regarding.kind, event.note))
+        .collect()
+}
+
+fn green() -> Value {
+    json!({"color": "green"})
+}
+
+/// A desk that knows the snapshots and a workload, with the present content green.
+fn desk(web: &Value) -> Desk {
+    let mut desk = Desk::new();
+    for (snapshot_name, color) in [(BLUE, "blue"), (GREEN, "green")] {
+        desk.state.apply_snapshot(&name(snapshot_name), Some(snapshot(color, "1", &[])), desk.now);
+    }
+    desk.state.apply_workload(&key("web"), Some(record(web, Health::Settled)), desk.now);
+    desk.act(&green(), &json!({}), "2");
+    desk
+}
+
+/// A Deployment before a change, after the roll, and put back.
+fn three() -> [Value; 3] {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", green());
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    [first, second, undone]
+}
+
+#[test]
+fn a_roll_is_told_once_on_the_workload_and_once_on_its_source() {
+    let [first, second, _] = three();
+    for watch_first in [false, true] {
+        let mut desk = desk(&first);
+        desk.pass(1);
+        assert_eq!(desk.poked(&second, watch_first), 1);
+        let events = desk.tell(30, &green());
+        assert_eq!(
+            said(&events),
+            [
+                format!("Rolled Deployment: ConfigMap \"demo\" changed: from {BLUE} to {GREEN}"),
+                format!("Rolled ConfigMap: {GREEN} is taken by Deployment web, the first of 1 workloads"),
+            ]
+        );
+        assert_eq!(events[0].related.as_ref(), Some(&events[1].regarding));
+    }
+}
+
+/// A workload of that name.
+fn named(name: &str, object: &Value) -> Record {
+    Record { uid: format!("uid-{name}"), ..record(object, Health::Settled) }
+}
+
+/// Lets so many workloads take a change, with every Event taking that long to be written; answers with when each was.
+fn many(count: usize, missing: bool, millis: i64) -> (Desk, Vec<(Timestamp, Event)>) {
+    let [first, second, _] = three();
+    let mut desk = desk(&second);
+    for number in 0..count {
+        let name = format!("w{number}");
+        desk.state.apply_workload(&key(&name), Some(named(&name, &first)), desk.now);
+    }
+    let nowhere = deployment(&["nowhere"]);
+    if missing {
+        desk.state.apply_workload(&key("missing"), Some(named("missing", &nowhere)), desk.now);
+    }
+    let mut events = Vec::new();
+    for _ in 0..6000 {
+        for (task, action) in desk.actions() {
+            let outcome = match action {
+                Action::Poke { workload, .. } => Outcome::Poked(Box::new(named(&workload.name, &second))),
+                Action::Read(_) => Outcome::Read(None),
+                Action::Tell(event) => {
+                    events.push((desk.now, *event));
+                    desk.now += SignedDuration::from_millis(millis);
+                    Outcome::Done
+                }
+                _ => Outcome::Done,
+            };
+            desk.state.finish(&task, Ok(outcome), desk.now);
+        }
+        desk.now += SignedDuration::from_millis(10);
+    }
+    (desk, events)
+}
+
+#[test]
+fn a_source_of_many_workloads_tells_of_each_content_once_and_no_more_than_ten_events_are_written_in_a_second()
+{
+    let (mut desk, events) = many(60, false, 1);
+    let of_source = events.iter().filter(|(_, event)| event.regarding.kind == "ConfigMap").count();
+    assert_eq!((events.len(), of_source), (61, 1));
+    for (at, _) in &events {
+        let second =
+            events.iter().filter(|(other, _)| (0..1000).contains(&other.duration_since(*at).as_millis()));
+        assert!(second.count() <= 10, "from {at}");
+    }
+    assert!(desk.state.take_dropped_events().is_empty());
+}
+
+#[test]
+fn a_storm_leaves_untold_what_informs_and_never_what_warns() {
+    let (mut desk, events) = many(300, true, 1000);
+    let warned = events.iter().filter(|(_, event)| event.reason == Reason::SourceMissing).count();
+    assert_eq!(warned, 1);
+    let dropped = desk.state.take_dropped_events();
+    assert!(dropped.len() > 100 && dropped.iter().all(|reason| *reason == Reason::Rolled), "{dropped:?}");
+    assert_eq!(events.len() + dropped.len(), 300 + 1 + 1, "each roll, the source, and what is missing");
+}
+
+#[test]
+fn an_undo_is_told_on_both_sides_and_not_again_while_it_lasts_nor_at_a_start() {
+    let [_, second, undone] = three();
+    let mut rolled = desk(&second);
+    assert_eq!(said(&rolled.tell(30, &green())), [""; 0]);
+    rolled.state.apply_workload(&key("web"), Some(record(&undone, Health::Settled)), rolled.now);
+    let told = said(&rolled.tell(30, &green()));
+    assert!(
+        told[0].starts_with(&format!("Pinned Deployment: keeps {BLUE}, which is not the present content"))
+    );
+    assert_eq!(
+        told[1..],
+        [format!("Pinned ConfigMap: Deployment web keeps {BLUE}, which is not the present content")]
+    );
+    rolled.state.apply_workload(&key("web"), Some(record(&undone, Health::Failed)), rolled.now);
+    assert_eq!(said(&rolled.tell(3600, &green())), [""; 0]);
+    let mut restarted = desk(&undone);
+    assert_eq!(said(&restarted.tell(3600, &green())), [""; 0]);
+}
+
+#[test]
+fn what_does_not_exist_is_told_after_a_while_unless_it_comes_or_was_known_before() {
+    let object = deployment(&["demo"]);
+    let mut desk = Desk::new();
+    let missing = |desk: &mut Desk, seconds: usize| {
+        let mut events = Vec::new();
+        for _ in 0..seconds {
+            for (task, action) in desk.actions() {
+                let outcome =
+                    if matches!(action, Action::Read(_)) { Outcome::Read(None) } else { Outcome::Done };
+                if let Action::Tell(event) = action {
+                    events.push(*event);
+                }
+                desk.state.finish(&task, Ok(outcome), desk.now);
+            }
+            desk.pass(1);
+        }
+        said(&events)
+    };
+    desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+    assert_eq!(missing(&mut desk, 9), [""; 0]);
+    let note = "SourceMissing Deployment: ConfigMap \"demo\" does not exist: pods that refer to it do not start until \
+                it does";
+    assert_eq!(missing(&mut desk, 60), [note]);
+    // Its status changes, and changes again.
+    desk.state.apply_workload(&key("web"), Some(record(&object, Health::Failed)), desk.now);
+    assert_eq!(missing(&mut desk, 3600), [""; 0]);
+    // It comes in time.
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+    assert_eq!(said(&desk.tell(60, &green())), [""; 0]);
+    // A program that starts finds it so.
+    let mut desk = Desk::unsynced();
+    desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+    desk.state.set_synced();
+    assert_eq!(missing(&mut desk, 3600), [""; 0]);
+}
+
+#[test]
+fn a_lost_snapshot_is_told_with_the_revisions_that_name_it_and_one_made_again_too() {
+    let [first, second, _] = three();
+    for (outcome, reason) in [(Outcome::Lost, "SnapshotLost"), (Outcome::Restored, "SnapshotRestored")] {
+        let mut desk = desk(&second);
+        let set = RevisionKey {
+            kind: REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap(),
+            namespace: "ns".into(),
+            name: "web-1".into(),
+        };
+        let used = Use {
+            source: configmap("demo"),
+            snapshot: Some(BLUE.to_owned()),
+            whole: true,
+            excluded: false,
+            optional: false,
+        };
+        let revision = Revision { uid: "rs".to_owned(), uses: vec![used] };
+        desk.state.apply_revision(&set, Some(revision), desk.now);
+        desk.state.apply_workload(&key("old"), Some(record(&first, Health::Settled)), desk.now);
+        desk.state.apply_snapshot(&name(BLUE), None, desk.now);
+        let (task, _) = desk
+            .actions()
+            .into_iter()
+            .find(|(task, _)| *task == Task::Restore(name(BLUE)))
+            .expect("it is to be made again");
+        desk.state.finish(&task, Ok(outcome), desk.now);
+        let mut told = desk.tell(5, &green());
+        told.retain(|event| event.reason.text() == reason);
+        let regarding: Vec<_> = told.iter().map(|event| event.regarding.kind.as_str()).collect();
+        assert_eq!(regarding, ["ConfigMap", "Deployment", "ReplicaSet"], "{told:?}");
+        for event in &told {
+            assert!(event.note.contains(BLUE) && event.note.contains("ReplicaSet web-1"), "{}", event.note);
+        }
+    }
+}
+
+#[test]
+fn an_event_that_cannot_be_written_is_tried_three_times_where_that_may_help_and_once_where_not() {
+    let [first, second, _] = three();
+    let what = String::new;
+    let refused = |code| ApiError::Refused { what: what(), code, message: String::new() };
+    let cases: [(&dyn Fn() -> ApiError, usize); 6] = [
+        (&|| ApiError::Late { what: what(), seconds: 10 }, 3),
+        (&|| ApiError::NotFound { what: what() }, 1),
+        (&|| ApiError::Terminating { what: what() }, 1),
+        (&|| refused(500), 3),
+        (&|| refused(429), 3),
+        (&|| refused(403), 1),
+    ];
+    for (error, tries) in cases {
+        let mut desk = desk(&first);
+        desk.pass(1);
+        desk.poked(&second, false);
+        let mut tried = Vec::new();
+        for _ in 0..600 {
+            for (task, action) in desk.actions() {
+                let outcome = match action {
+                    Action::Tell(event) => {
+                        tried.push(event.regarding.kind.clone());
+                        Err(error())
+                    }
+                    _ => Ok(Outcome::Done),
+                };
+                desk.state.finish(&task, outcome, desk.now);
+            }
+            desk.pass(1);
+        }
+        let of = |kind: &str| tried.iter().filter(|tried| *tried == kind).count();
+        assert_eq!((of("Deployment"), of("ConfigMap")), (tries, tries), "{:?}", error());
+    }
+}
+
+#[test]
+fn a_replica_that_does_not_lead_tells_nothing() {
+    let [_, second, undone] = three();
+    let mut desk = desk(&second);
+    desk.state.apply_workload(&key("web"), Some(record(&undone, Health::Settled)), desk.now);
+    desk.state.leave_to_the_leader();
+    assert_eq!(said(&desk.tell(60, &green())), [""; 0]);
+}
+
+/// Content reaches no Event, whatever happens.
+#[test]
+fn no_event_holds_content() {
+    let [first, second, undone] = three();
+    let mut events = Vec::new();
+    let mut desk = desk(&first);
+    desk.pass(1);
+    desk.poked(&second, false);
+    events.extend(desk.tell(5, &green()));
+    desk.state.apply_workload(&key("web"), Some(record(&undone, Health::Settled)), desk.now);
+    events.extend(desk.tell(5, &green()));
+    assert!(events.len() >= 4);
+    for event in events {
+        let text = event.to_json().to_string();
+        assert!(!text.contains("green") && !text.contains("blue"), "{text}");
+    }
+}
