@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn loads(metrics: &Metrics) -> bool {
-        metrics.encode().contains("{outcome=\"loaded\"}")
+        metrics.encode().contains("{outcome=\"loaded\"} 1")
     }
 
     #[test]
