@@ -10,8 +10,8 @@ mod connections;
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
 
@@ -35,6 +35,9 @@ use connections::{Connection, Connections};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a connection that was asked to go may take before another one is asked.
 const EVICTION: Duration = Duration::from_secs(1);
+
+/// How often, at most, it is told that clients without a good certificate come.
+const TELL: Duration = Duration::from_secs(30);
 
 /// What a client may hold on to. A request's body is limited by the router.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +95,8 @@ struct Server {
     http: Builder<TokioExecutor>,
     connections: Connections,
     stop: watch::Receiver<bool>,
+    /// When a client without a good certificate was last told of.
+    told: Mutex<Option<Instant>>,
 }
 
 /// Serves `router` on `listener` until `shutdown` is done; then takes no more connections, answers the requests in
@@ -107,7 +112,8 @@ pub async fn serve(
 ) -> Drained {
     let (stopping, stop) = watch::channel(false);
     let connections = Connections::default();
-    let server = Arc::new(Server { router, tls: tls.into(), limits, http: http(limits), connections, stop });
+    let (tls, http, told) = (tls.into(), http(limits), Mutex::new(None));
+    let server = Arc::new(Server { router, tls, limits, http, connections, stop, told });
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let places = Arc::new(Semaphore::new(limits.connections));
@@ -214,13 +220,27 @@ async fn connection(
     let stream = tokio::select! {
         shaken = tokio::time::timeout(server.limits.handshake, handshake) => match shaken {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%error, "no TLS handshake"),
+            Ok(Err(error)) => return no_handshake(&server, &error),
             Err(_) => return tracing::debug!("TLS handshake too slow"),
         },
         () = this.evicted() => return,
         _ = stop.wait_for(|stop| *stop) => return,
     };
     talk(&server, &this, stream, &mut stop).await;
+}
+
+/// A client without a good certificate is told of, though not each: anybody can come again and again.
+fn no_handshake(server: &Server, error: &io::Error) {
+    use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    if matches!(cause, Some(NoCertificatesPresented | InvalidCertificate(_))) {
+        let mut told = server.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|at| at.elapsed() > TELL) {
+            *told = Some(Instant::now());
+            return tracing::warn!(%error, "client refused; it needs a certificate of the authority of --client-ca");
+        }
+    }
+    tracing::debug!(%error, "no TLS handshake");
 }
 
 /// Answers the requests of a connection.

@@ -108,7 +108,9 @@ async fn readiness_falls_while_the_certificate_still_holds_and_comes_back_with_t
     assert!(running.readiness.ready());
     mount.swap(&late.files());
     running.comes_to_present(&late).await;
-    until("it is not ready", async || (!running.readiness.ready()).then_some(())).await;
+    let unready = until("it is not ready", async || (!running.readiness.ready()).then_some(()));
+    // The limit is well before the certificate's end, where readiness would fall without a margin.
+    tokio::time::timeout(Duration::from_secs(30), unready).await.expect("it is not ready before the end");
     let report = running.readiness.report().lines.join("\n");
     assert!(report.contains("serving certificate: valid from 2020-01-01T00:00:00Z to "), "{report}");
     assert!(presents(running.server.address, &late.certificate).await, "it is good for what is on its way");

@@ -1,5 +1,5 @@
-//! TLS over real sockets: rotation, kinds of keys, limits of the server, and, on the real control plane, the authority
-//! that replicas share.
+//! TLS over real sockets: rotation, kinds of keys, limits of the server, certificates of clients; and, on the real control
+//! plane, the authority that replicas share, and rotation under load.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
 mod authorities;

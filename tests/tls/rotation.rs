@@ -2,10 +2,15 @@
 //! write fails, and none is admitted without confrev.
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use confrev::tls::{Lifetimes, Transition};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, PostParams};
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -69,7 +74,7 @@ async fn no_write_fails_while_self_signed_certificates_and_their_authority_are_r
     });
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-    let lifetimes = Lifetimes { serving: Duration::from_secs(12), settle: SETTLE, ..Lifetimes::default() };
+    let lifetimes = Lifetimes { serving: Duration::from_secs(10), settle: SETTLE, ..Lifetimes::default() };
     let replicas =
         [Replica::self_signed(&stage, lifetimes).await, Replica::self_signed(&stage, lifetimes).await];
     assert!(replicas[0].serves(old.pem.as_bytes()).await && replicas[1].serves(old.pem.as_bytes()).await);
@@ -154,7 +159,7 @@ async fn no_write_fails_while_the_files_of_one_replica_after_the_other_come_to_h
         ]
     };
     let mut mounts = [Mount::new(&content(0)), Mount::new(&content(0))];
-    let transition = Transition { settle: SETTLE, linger: Duration::from_secs(10) };
+    let transition = Transition { settle: SETTLE, ..Transition::default() };
     let replicas = [
         Replica::files(&stage, &mounts[0], transition).await,
         Replica::files(&stage, &mounts[1], transition).await,
@@ -174,10 +179,62 @@ async fn no_write_fails_while_the_files_of_one_replica_after_the_other_come_to_h
         mounts[1].swap(&content(number));
         followed(&client, &replicas, &load, old, new).await;
     }
-    until("the authority before leaves the bundle", async || {
-        load.check();
-        (published(&client).await == authorities[2].pem).then_some(())
-    })
-    .await;
+    // It lingers.
+    assert!(holds(&published(&client).await, authorities[1].pem.as_bytes()));
     load.end().await;
+}
+
+/// As cert-manager's injector: the whole bundle, at once.
+async fn inject(client: &Client, pem: &str) {
+    let kinds = [
+        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+    ];
+    for kind in &kinds {
+        let configurations: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+        until("a write of the injector", async || {
+            let mut configuration = configurations.get("confrev").await.unwrap();
+            let annotations = configuration.metadata.annotations.get_or_insert_default();
+            annotations.insert("cert-manager.io/inject-ca-from".to_owned(), "confrev/confrev-tls".to_owned());
+            for webhook in configuration.data["webhooks"].as_array_mut().unwrap() {
+                webhook["clientConfig"]["caBundle"] = STANDARD.encode(pem).into();
+            }
+            // Refused where the replica has written its URL meanwhile.
+            configurations.replace("confrev", &PostParams::default(), &configuration).await.ok()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_another_injector_new_files_are_served_as_soon_as_that_has_put_their_authority_there() {
+    let stage = Stage::take().await;
+    let client = stage.client().await;
+    let [old, new] = [Authority::new(), Authority::new()];
+    let pairs = [&old, &new].map(|authority| (authority.server("confrev"), &authority.pem));
+    let [before, after] = pairs.each_ref().map(|(pair, authority)| {
+        [
+            ("tls.crt", pair.pem.as_bytes()),
+            ("tls.key", pair.key_pem.as_bytes()),
+            ("ca.crt", authority.as_bytes()),
+        ]
+    });
+    inject(&client, &old.pem).await;
+    let mut mount = Mount::new(&before);
+    let transition = Transition { settle: Duration::from_secs(1), linger: Duration::ZERO };
+    let replica = Replica::files(&stage, &mount, transition).await;
+    replica.ready().await;
+    mount.swap(&after);
+    let stays = async {
+        loop {
+            assert!(replica.serves(old.pem.as_bytes()).await, "the API server does not trust the other yet");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    // Some looks at the files, and more than the time to settle.
+    tokio::time::timeout(Duration::from_secs(4), stays).await.expect_err("it stays so");
+    assert_eq!(published(&client).await, old.pem, "the injector alone writes the bundle");
+    inject(&client, &new.pem).await;
+    until("the new files are served", async || replica.serves(new.pem.as_bytes()).await.then_some(())).await;
+    assert_eq!(published(&client).await, new.pem);
 }
