@@ -7,6 +7,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod alerts;
 mod bare;
 mod guard;
 mod helm;

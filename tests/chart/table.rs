@@ -41,6 +41,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(program());
     rows.extend(trust());
     rows.extend(reach());
+    rows.extend(signals());
     rows
 }
 
@@ -368,5 +369,37 @@ fn reach() -> Vec<Row> {
             &open,
         ),
         with(row("networkPolicy.metricsFrom", peers.clone(), POLICY, "/spec/ingress/1/from", peers), &open),
+    ]
+}
+
+/// Alerts and the dashboard.
+fn signals() -> Vec<Row> {
+    const RULE: &str = "PrometheusRule/confrev";
+    const DASHBOARD: &str = "ConfigMap/confrev-dashboard";
+    const GRAFANA: &str = "/metadata/labels/grafana_dashboard";
+    let rule = [("prometheusRule.enabled", json!(true))];
+    let dashboard = [("dashboard.enabled", json!(true))];
+    let folder = json!({"grafana_folder": "Kubernetes"});
+    vec![
+        row("prometheusRule.enabled", json!(true), RULE, "/spec/groups/0/name", json!("confrev")),
+        with(
+            row(
+                "prometheusRule.labels",
+                json!({"release": "a"}),
+                RULE,
+                "/metadata/labels/release",
+                json!("a"),
+            ),
+            &rule,
+        ),
+        row("dashboard.enabled", json!(true), DASHBOARD, GRAFANA, json!("1")),
+        with(
+            row("dashboard.labels", json!({"grafana_dashboard": "a"}), DASHBOARD, GRAFANA, json!("a")),
+            &dashboard,
+        ),
+        with(
+            row("dashboard.annotations", folder.clone(), DASHBOARD, "/metadata/annotations", folder),
+            &dashboard,
+        ),
     ]
 }
