@@ -7,7 +7,7 @@ use std::time::Duration;
 use confrev_controlplane::{ControlPlane, Output, Program};
 use serde_json::{Value, json};
 
-use crate::helm::{Setting, chart, flags, helm};
+use crate::helm::{Setting, chart, flags, helm, root};
 
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 pub(crate) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
@@ -84,7 +84,11 @@ impl Bare {
         let namespace = self.cluster.kubectl(&["get", "namespace", "confrev"]).run();
         if namespace.status.success() {
             let _ = self.uninstall();
-            self.cluster.kubectl(&["delete", "namespace", "confrev"]).run().ok();
+            // Whatever was applied, by helm or not.
+            let manifests = root().join("manifests/self-signed.yaml").display().to_string();
+            let delete = ["delete", "--ignore-not-found", "-f", &manifests];
+            let _ = self.cluster.kubectl(&delete).run();
+            self.cluster.kubectl(&["delete", "namespace", "confrev", "--ignore-not-found"]).run().ok();
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod alerts;
 mod bare;
+mod first_steps;
 mod guard;
 mod helm;
 mod lifecycle;
