@@ -33,11 +33,19 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, revie
     let Ok(observed) = Observed::read(kind, object.as_bytes()) else {
         return Answer::allowed();
     };
-    let wanted = used || observed.enabled() == Some("true");
+    let odd = observed.enabled().filter(|value| !matches!(*value, "true" | "false" | "bind"));
+    let odd = odd.map(|value| {
+        let key = names::ENABLED;
+        format!("label {key}: {value:?} means nothing, use \"true\", \"false\" or \"bind\"")
+    });
+    let wanted = used || odd.is_some() || observed.enabled() == Some("true");
     if !wanted || observed.identity().is_some() || observed.stays_as_written() {
         return Answer::allowed();
     }
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<_> = odd.into_iter().collect();
+    if !used && !warnings.is_empty() {
+        return Answer::allowed().with_warnings(warnings);
+    }
     if parse_keep(observed.annotation(names::KEEP).as_deref()).is_none() {
         warnings
             .push(format!("annotation {}: not a count from 0 to 1000, so the default holds", names::KEEP));

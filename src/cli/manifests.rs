@@ -67,7 +67,10 @@ fn read_text(file: &Path) -> std::io::Result<String> {
 
 /// The objects in a text; `file` is what errors call it.
 pub(super) fn objects(file: &str, text: &str) -> Result<Vec<Value>, ManifestError> {
-    let documents = serde_saphyr::from_multiple::<Value>(text.strip_prefix('\u{feff}').unwrap_or(text));
+    // As kubectl reads it: `0644` is octal, and `010` is eight.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
     let documents = documents
         .map_err(|error| ManifestError::Yaml { file: file.to_owned(), reason: error.to_string() })?;
     Ok(documents.into_iter().flat_map(flatten).collect())

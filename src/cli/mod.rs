@@ -151,7 +151,10 @@ impl Cli {
 impl Command {
     fn run(self) -> Result<(), Failure> {
         match self {
-            Self::Serve(options) => Ok(serve::run(*options)?),
+            Self::Serve(options) => match options.wrong() {
+                Some(wrong) => Err(Failure::Usage(wrong.to_owned())),
+                None => Ok(serve::run(*options)?),
+            },
             Self::Digest(options) => digest::run(&options),
             Self::Render(options) => render::run(&options),
             Self::Completion(options) => complete::script(&options),

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use clap::{ArgGroup, Args, builder::NonEmptyStringValueParser};
+use clap::{Args, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 
@@ -24,7 +24,6 @@ const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("certificate").required(true).args(["tls_dir", "self_signed"])))]
 pub(super) struct Options {
     /// Where admission is served, over TLS.
     #[arg(long, env = "CONFREV_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
@@ -84,6 +83,18 @@ pub(super) struct Options {
     /// The form of the log, on standard error.
     #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
     log_format: log::Format,
+}
+
+impl Options {
+    /// What is wrong with the options together. A variable that says `false` counts as an option that is not given, which
+    /// the parser's own groups would take for one that is.
+    pub(super) fn wrong(&self) -> Option<&'static str> {
+        match (&self.tls_dir, self.self_signed) {
+            (None, false) => Some("no certificate to serve with: give --tls-dir DIR or --self-signed"),
+            (Some(_), true) => Some("--tls-dir and --self-signed: give one of them, not both"),
+            _ => None,
+        }
+    }
 }
 
 fn duration(text: &str) -> Result<SignedDuration, String> {

@@ -129,6 +129,7 @@ fn without_contents(
     let excluded = record.uses.iter().any(|used| used.source == *source && used.excluded);
     match (present, snapshot) {
         (Live::Forbidden, _) => Standing::Unknown,
+        (Live::Gone, None) if is_optional(workload, source) => Standing::AsWritten,
         (Live::Gone, None) => Standing::Missing,
         (Live::Gone, Some(_)) => Standing::SourceGone,
         (Live::There(present), _) if present.is_bound_itself() => Standing::Bound,
@@ -149,6 +150,15 @@ fn without_contents(
             }
         }
     }
+}
+
+/// Whether pods start without it: every reference to it says so.
+fn is_optional(workload: &OptedIn, source: &ObjectName) -> bool {
+    let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };
+    let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
+    let mut to_it =
+        references.iter().filter(|reference| reference.kind == source.kind && reference.name == source.name);
+    to_it.all(|reference| reference.optional)
 }
 
 /// Whether the workload reads the same from both: by the keys that it uses, or by everything where it takes the whole.

@@ -107,9 +107,13 @@ async fn of_workload(
         }
         let of = format!("{name}: {} {}", used.source, used.standing.word());
         match used.standing {
-            // One that is paused takes nothing by its own word, and nothing is awaited of it.
-            Standing::Current | Standing::AsWritten | Standing::Bound | Standing::Paused => {}
+            Standing::Current | Standing::AsWritten | Standing::Bound => {}
             Standing::Pending => return Ok(Progress::Waits(of)),
+            Standing::Paused => {
+                return Ok(Progress::Stuck(format!(
+                    "{of}: it follows no change by itself, see kubectl confrev resume"
+                )));
+            }
             Standing::Pinned => {
                 return Ok(Progress::Stuck(format!(
                     "{of}: an undo or a pin holds it, see kubectl confrev unpin"

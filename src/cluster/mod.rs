@@ -5,6 +5,7 @@ mod error;
 mod event;
 mod identity;
 pub mod lease;
+mod owners;
 mod page;
 mod patch;
 
@@ -18,6 +19,7 @@ pub use error::ApiError;
 pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
 pub use lease::{Lease, LeaseRecord};
+pub use owners::owners_of_others;
 
 use crate::{
     kinds::WorkloadKind,

@@ -29,6 +29,8 @@ pub enum Task {
     Bind(Name),
     /// A snapshot that may have an owner too many.
     Unbind(Name),
+    /// A user's object that may have owners of confrev's, and is not bound.
+    Free(Name),
     /// A snapshot that is referenced and may not be there.
     Restore(Name),
     /// A snapshot that nothing may want any more.
@@ -49,7 +51,7 @@ impl Task {
             Self::Roll(_) => Work::Roll,
             Self::Ensure(_) => Work::Ensure,
             Self::Bind(_) => Work::Bind,
-            Self::Unbind(_) => Work::Unbind,
+            Self::Unbind(_) | Self::Free(_) => Work::Unbind,
             Self::Restore(_) => Work::Restore,
             Self::Sweep(_) => Work::Sweep,
             Self::Report(_) | Self::Tell => Work::Tell,

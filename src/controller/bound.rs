@@ -35,6 +35,7 @@ impl State {
         } else if self.bound.remove(name).is_some() {
             self.unwanted_since.remove(name);
             self.release_namespace(&name.namespace);
+            self.agenda.schedule(Task::Free(name.clone()), now);
             if self.users.contains_key(name) {
                 // Its copy is told of by another watch, and may not be known yet.
                 let delay = if self.taken.contains_key(name) { SignedDuration::ZERO } else { RESTORE_DELAY };

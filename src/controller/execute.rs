@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use super::{Action, Name, Outcome};
 use crate::{
-    cluster::{Api, ApiError, Created, Owner, Precondition, Version, ensure_snapshot},
+    cluster::{Api, ApiError, Created, Owner, Precondition, Version, ensure_snapshot, owners_of_others},
+    names,
     resolve::{Ensure, Observed},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
 };
@@ -39,6 +40,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         Action::Restore { snapshot, source, copies, content } => {
             restore(api, &snapshot, &source, &copies, content.as_deref()).await
         }
+        Action::Free(name) => free(api, &name).await,
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
         Action::Release { object, version } => release(api, &object, &version).await,
         Action::Tell(event) => {
@@ -107,16 +109,14 @@ async fn restore<A: Api>(
     copies: &[Name],
     content: Option<&Observed>,
 ) -> Result<Outcome, ApiError> {
-    let mut live = None;
-    for name in copies.iter().cloned().chain([snapshot.sibling(source)]) {
-        if content.is_none() && live.is_none() {
-            live = api.read(&name.namespace, &name.object).await?;
-        }
-    }
     let bound_itself = source == snapshot.object.name;
-    if bound_itself && copies.is_empty() && live.is_some() {
-        // It is there, and is not gone.
-        return Ok(Outcome::Done);
+    let mut live = api.read(&snapshot.namespace, &snapshot.sibling(source).object).await?;
+    if bound_itself {
+        if live.is_some() {
+            // It is there, and is not gone.
+            return Ok(Outcome::Done);
+        }
+        live = if content.is_none() { last_copy(api, copies).await? } else { None };
     }
     let fits = content.or(live.as_ref()).filter(|content| {
         let named =
@@ -139,6 +139,32 @@ async fn restore<A: Api>(
     }
     tracing::warn!(%snapshot, "was gone while referenced, and was made again");
     Ok(Outcome::Restored)
+}
+
+/// The copy that was made of an object that is bound itself when it was deleted last. Its earlier snapshots may hold
+/// anything: it is never made again from one of those.
+async fn last_copy<A: Api>(api: &A, copies: &[Name]) -> Result<Option<Observed>, ApiError> {
+    let mut found = Vec::new();
+    for name in copies {
+        found.extend(api.read(&name.namespace, &name.object).await?);
+    }
+    let copies = found.into_iter().filter(|copy| copy.annotation(names::METADATA).is_some());
+    Ok(copies.max_by_key(|copy| (copy.created(), copy.uid.clone())))
+}
+
+/// Takes confrev's owners off a user's object that is not to be bound any more: with them it would go with the workloads
+/// that used it. Who entered which is known by the object's managedFields.
+async fn free<A: Api>(api: &A, name: &Name) -> Result<Outcome, ApiError> {
+    let Some(observed) = api.read(&name.namespace, &name.object).await? else { return Ok(Outcome::Done) };
+    if observed.is_bound_itself() || observed.identity().is_some() {
+        return Ok(Outcome::Done);
+    }
+    if let Some(others) = owners_of_others(observed.json()) {
+        let version =
+            Version { uid: observed.uid.clone(), resource_version: observed.resource_version.clone() };
+        api.set_owners(&name.namespace, &name.object, &version, &others).await?;
+    }
+    Ok(Outcome::Done)
 }
 
 /// Deletes a snapshot, after a last look at what it really is: an object that merely poses as one is left alone.

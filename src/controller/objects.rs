@@ -71,6 +71,9 @@ impl State {
             self.sources.remove(name);
             return;
         }
+        if observed.is_some_and(|observed| !observed.is_bound_itself() && observed.may_have_our_owners()) {
+            self.agenda.schedule(Task::Free(name.clone()), now);
+        }
         let source = observed.map_or(Source::Missing, |observed| {
             let keep = observed.annotation(names::KEEP);
             let max_in_flight = observed.annotation(names::MAX_IN_FLIGHT);

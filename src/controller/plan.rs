@@ -74,6 +74,8 @@ pub enum Action {
     },
     /// Write an Event.
     Tell(Box<Event>),
+    /// Take confrev's owners off a user's object.
+    Free(Name),
     /// Delete a snapshot that nothing wants.
     Sweep {
         /// The snapshot.
@@ -131,6 +133,7 @@ impl State {
             Task::Ensure(name) => self.ensure(name),
             Task::Bind(name) => self.bind(name, now),
             Task::Unbind(name) => self.unbind(name, now),
+            Task::Free(name) => Some(Action::Free(name.clone())),
             Task::Restore(name) => self.restore(name),
             Task::Sweep(name) => return self.sweep(name, now),
             Task::Report(key) => {

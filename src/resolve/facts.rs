@@ -173,6 +173,12 @@ impl Observed {
         !self.owners.is_empty() && !self.owners.iter().any(|owner| owner == uid)
     }
 
+    /// Whether confrev may have entered some of its owners: a look that costs no parsing.
+    pub fn may_have_our_owners(&self) -> bool {
+        let mark = format!("\"{}\"", names::MANAGER);
+        !self.owners.is_empty() && self.json.windows(mark.len()).any(|bytes| bytes == mark.as_bytes())
+    }
+
     /// Whether references to it stay as written: by its label (`"false"`, `"bind"`), or because its type is the
     /// platform's own.
     pub fn stays_as_written(&self) -> bool {
@@ -192,6 +198,11 @@ impl Observed {
     /// An annotation of the object.
     pub fn annotation(&self, key: &str) -> Option<String> {
         self.object()?.annotation(key).map(str::to_owned)
+    }
+
+    /// When it was created, as the API server writes times: they sort as they follow each other.
+    pub fn created(&self) -> String {
+        self.object().map(|object| object.created().to_owned()).unwrap_or_default()
     }
 
     /// The parsed object.

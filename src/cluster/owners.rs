@@ -1,0 +1,62 @@
+//! Which owners of an object confrev entered, by the object's managedFields.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Owner;
+use crate::names;
+
+/// The owners that others entered; `None` where confrev entered none.
+///
+/// Source: Kubernetes, "Server-Side Apply": a merge key stands in `fieldsV1` as `k:{"uid":"…"}`.
+pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {
+    let object: Value = serde_json::from_slice(object).ok()?;
+    let managers = object["metadata"]["managedFields"].as_array()?;
+    let ours: BTreeSet<String> = managers
+        .iter()
+        .filter(|entry| entry["manager"] == names::MANAGER)
+        .filter_map(|entry| entry["fieldsV1"]["f:metadata"]["f:ownerReferences"].as_object())
+        .flat_map(|fields| fields.keys())
+        .filter_map(|key| serde_json::from_str::<Value>(key.strip_prefix("k:")?).ok())
+        .filter_map(|key| key["uid"].as_str().map(str::to_owned))
+        .collect();
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let is_ours = |owner: &&Value| owner["uid"].as_str().is_some_and(|uid| ours.contains(uid));
+    let others = owners.iter().filter(|owner| !is_ours(owner)).map(|owner| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        Owner {
+            controller: owner["controller"] == true,
+            block_owner_deletion: owner["blockOwnerDeletion"] == true,
+            ..Owner::new(text("apiVersion"), text("kind"), text("name"), text("uid"))
+        }
+    });
+    owners.iter().any(|owner| is_ours(&owner)).then(|| others.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_owners_that_confrev_entered_are_its_own() {
+        let owner =
+            |uid: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid});
+        let entered = |manager: &str, uid: &str| {
+            let key = format!("k:{{\"uid\":\"{uid}\"}}");
+            json!({"manager": manager, "fieldsV1": {"f:metadata": {"f:ownerReferences": {".": {}, key: {}}}}})
+        };
+        let object = |owners: &[&str], managers: Value| {
+            let owners: Vec<_> = owners.iter().map(|uid| owner(uid)).collect();
+            json!({"metadata": {"ownerReferences": owners, "managedFields": managers}}).to_string()
+        };
+        let both = json!([entered("confrev", "1"), entered("kubectl", "2")]);
+        let others = owners_of_others(object(&["1", "2"], both.clone()).as_bytes()).unwrap();
+        assert_eq!(others, [Owner::new("apps/v1", "Deployment", "web", "2")]);
+        assert_eq!(owners_of_others(object(&["2"], both).as_bytes()), None, "it is gone already");
+        assert_eq!(owners_of_others(object(&["1"], json!([entered("kubectl", "1")])).as_bytes()), None);
+        assert_eq!(owners_of_others(b"{}"), None);
+    }
+}
