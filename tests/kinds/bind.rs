@@ -138,3 +138,30 @@ fn a_source_that_is_labelled_bind_later_is_named_as_written_again_and_snapshotte
         wait_for("a snapshot", LIMIT, || if named() == "demo" { Err("it names the source") } else { Ok(()) });
     });
 }
+
+#[test]
+fn what_is_bound_no_longer_loses_the_owners_it_was_given_and_outlives_its_workload() {
+    let _confrev = running();
+    each(|world, source| {
+        let web = {
+            world.apply(&source.bound("demo-1", "old")).ok();
+            source.deployed(world, "demo-1")
+        };
+        web.wait_reads(world, "demo", &["old", "old"]);
+        source.wait_bound(world, "demo-1");
+        let mut plain = source.bound("demo-1", "old");
+        plain["metadata"].as_object_mut().unwrap().remove("labels");
+        world.apply(&plain).ok();
+        wait_for("the object to have no owners", LIMIT, || {
+            let owners = owners(&source.get(world, "demo-1").ok_or("it is gone")?);
+            if owners.is_empty() { Ok(()) } else { Err(format!("{owners:?}")) }
+        });
+        world.delete("deployment", "web");
+        wait_for("the ReplicaSets to go", LIMIT, || {
+            world.cluster.list("replicasets", world.name(), "app=web").is_empty().then_some(())
+        });
+        holds_for("it is there", Duration::from_secs(3), || {
+            source.get(world, "demo-1").map(drop).ok_or("it is gone")
+        });
+    });
+}
