@@ -18,6 +18,7 @@ pub struct Api {
     agent: ureq::Agent,
     url: String,
     token: Option<String>,
+    limit: Duration,
 }
 
 impl Api {
@@ -40,14 +41,19 @@ impl Api {
             .http_status_as_error(false)
             .allow_non_standard_methods(true)
             .proxy(None)
-            .timeout_global(Some(LIMIT))
             .build();
-        Ok(Self { agent: config.new_agent(), url: connection.url.clone(), token })
+        Ok(Self { agent: config.new_agent(), url: connection.url.clone(), token, limit: LIMIT })
     }
 
     /// The same client for another server under the same authority.
     pub(crate) fn at(&self, url: &str) -> Self {
         Self { url: url.to_owned(), ..self.clone() }
+    }
+
+    /// The same client, which waits at most so long for an answer.
+    #[must_use]
+    pub fn within(&self, limit: Duration) -> Self {
+        Self { limit, ..self.clone() }
     }
 
     /// GET: the status code and the answer. As all methods, it panics when the server cannot be reached; what the
@@ -84,8 +90,8 @@ impl Api {
         self.send(method, path, Some((content_type, body))).unwrap_or_else(|problem| panic!("{problem}"))
     }
 
-    /// One request; an error when there is no answer.
-    pub(crate) fn send(
+    /// One request, the body with its content type; an error when there is no answer.
+    pub fn send(
         &self,
         method: &Method,
         path: &str,
@@ -97,10 +103,14 @@ impl Api {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         let answer = match body {
-            None => self.agent.run(request.body(()).map_err(|e| problem(&e))?),
+            None => {
+                let request = self.agent.configure_request(request.body(()).map_err(|e| problem(&e))?);
+                self.agent.run(request.timeout_global(Some(self.limit)).build())
+            }
             Some((content_type, body)) => {
                 let request = request.header("Content-Type", content_type).body(body.to_string());
-                self.agent.run(request.map_err(|e| problem(&e))?)
+                let request = self.agent.configure_request(request.map_err(|e| problem(&e))?);
+                self.agent.run(request.timeout_global(Some(self.limit)).build())
             }
         };
         let mut answer = answer.map_err(|e| problem(&e))?;

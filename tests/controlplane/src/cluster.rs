@@ -1,10 +1,10 @@
 //! The control plane as tests see it.
 
 use std::env;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use crate::binaries::Binaries;
 use crate::kubeconfig::Connection;
 use crate::kubectl::Kubectl;
 use crate::namespace::Namespace;
+use crate::process::Order;
 use crate::state::{Facts, STATE_VARIABLE, StateFolder};
 use crate::{Result, locate, resources};
 
@@ -26,13 +27,28 @@ pub struct ControlPlane {
     state: PathBuf,
     authority_key: Option<PathBuf>,
     // What stops, or goes, with this value.
-    _supervisor: Option<Supervisor>,
+    supervisor: Option<Mutex<Supervisor>>,
     _folder: Option<StateFolder>,
 }
 
 /// A running supervisor. It stops everything when the pipe to it closes, which the kernel does when this process ends.
 #[derive(Debug)]
-struct Supervisor(Child);
+struct Supervisor(Child, BufReader<ChildStdout>);
+
+impl Supervisor {
+    fn order(&mut self, line: &str) -> Result<String> {
+        let input = self.0.stdin.as_mut().ok_or("the supervisor has no stdin")?;
+        writeln!(input, "{line}").map_err(|e| format!("cannot write to the supervisor: {e}"))?;
+        self.line()
+    }
+
+    /// The next line that it writes; an empty one when it has ended.
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.1.read_line(&mut line).map_err(|e| format!("cannot read from the supervisor: {e}"))?;
+        Ok(line)
+    }
+}
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
@@ -64,17 +80,58 @@ impl ControlPlane {
     pub fn start_with(api_server: &[&str]) -> Result<Self> {
         let mut supervisor = Command::new(locate::supervisor()?);
         supervisor.arg("serve").args(api_server).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = supervisor.spawn().map_err(|e| format!("cannot run the supervisor: {e}"))?;
-        let mut supervisor = Supervisor(child);
-        let output = supervisor.0.stdout.take().ok_or("the supervisor has no stdout")?;
-        let mut line = String::new();
-        BufReader::new(output)
-            .read_line(&mut line)
-            .map_err(|e| format!("cannot read from the supervisor: {e}"))?;
+        let mut child = supervisor.spawn().map_err(|e| format!("cannot run the supervisor: {e}"))?;
+        let output = child.stdout.take().ok_or("the supervisor has no stdout")?;
+        let mut supervisor = Supervisor(child, BufReader::new(output));
+        let line = supervisor.line()?;
         if line.is_empty() {
             return Err("the control plane did not start; the supervisor says why on stderr".to_owned());
         }
         Self::attach(&Facts::parse(&line)?, Some(supervisor))
+    }
+
+    /// Kills a component (`etcd`, `kube-apiserver` and so on) of a control plane that this process has started by itself.
+    ///
+    /// # Panics
+    /// Where it cannot, as on a control plane that others use too.
+    #[track_caller]
+    pub fn kill(&self, component: &str) {
+        self.order(Order::Kill, component);
+    }
+
+    /// Starts a component again that was killed, with its ports and its data; does not wait until it is ready.
+    ///
+    /// # Panics
+    /// As [`kill`](Self::kill).
+    #[track_caller]
+    pub fn restart(&self, component: &str) {
+        self.order(Order::Start, component);
+    }
+
+    /// Stops a component in the middle of whatever it does.
+    ///
+    /// # Panics
+    /// As [`kill`](Self::kill).
+    #[track_caller]
+    pub fn pause(&self, component: &str) {
+        self.order(Order::Pause, component);
+    }
+
+    /// Lets a component go on that was paused.
+    ///
+    /// # Panics
+    /// As [`kill`](Self::kill).
+    #[track_caller]
+    pub fn resume(&self, component: &str) {
+        self.order(Order::Resume, component);
+    }
+
+    #[track_caller]
+    fn order(&self, order: Order, component: &str) {
+        let supervisor = self.supervisor.as_ref().expect("this process has started the control plane");
+        let mut supervisor = supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = supervisor.order(&format!("{} {component}", order.word()));
+        assert_eq!(answer.as_deref().map(str::trim_end), Ok(""), "{} {component}", order.word());
     }
 
     fn find_or_start() -> Result<Self> {
@@ -99,7 +156,7 @@ impl ControlPlane {
             binaries: facts.binaries.clone(),
             state: facts.state.clone(),
             authority_key: Some(facts.authority_key()),
-            _supervisor: supervisor,
+            supervisor: supervisor.map(Mutex::new),
             _folder: None,
         })
     }
@@ -127,7 +184,7 @@ impl ControlPlane {
             binaries: binaries.folder().to_owned(),
             state,
             authority_key: None,
-            _supervisor: None,
+            supervisor: None,
             _folder: Some(folder),
         })
     }

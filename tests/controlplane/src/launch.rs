@@ -16,7 +16,7 @@ use crate::audit;
 use crate::binaries::Binaries;
 use crate::kubeconfig::Connection;
 use crate::ports;
-use crate::process::{self, Component};
+use crate::process::{self, Component, Order};
 use crate::recipe::{ARGO_MANIFESTS, STAGES};
 use crate::state::{Facts, StateFolder, write_identities};
 
@@ -73,6 +73,15 @@ impl Launch {
     /// The first component that has ended, if one has, and the end of its log.
     pub(crate) fn failure(&mut self) -> Option<String> {
         self.components.iter_mut().find_map(Component::failure)
+    }
+
+    /// Does what one line says: an [`Order`]'s word and the name of a component.
+    pub(crate) fn obey(&mut self, line: &str) -> Result<()> {
+        let unknown = || format!("no such order: {line}");
+        let (word, name) = line.split_once(' ').ok_or_else(unknown)?;
+        let order = Order::ALL.into_iter().find(|order| order.word() == word).ok_or_else(unknown)?;
+        let component = self.components.iter_mut().find(|component| component.name() == name);
+        component.ok_or_else(unknown)?.obey(order)
     }
 
     /// Stops everything.
@@ -168,7 +177,7 @@ impl Launch {
         command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}"))).args(more);
         // Some components write files into their folder; and none may take its cluster from the caller.
         command.current_dir(self.folder.path()).env_remove("KUBECONFIG");
-        self.components.push(Component::spawn(name, &mut command, self.folder.log(name))?);
+        self.components.push(Component::spawn(name, command, self.folder.log(name))?);
         Ok(())
     }
 

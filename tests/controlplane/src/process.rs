@@ -5,30 +5,86 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::Result;
 
-/// One running component, with its log. Killed and reaped when dropped.
+/// One component, with its log. Killed and reaped when dropped.
 #[derive(Debug)]
 pub(crate) struct Component {
     name: &'static str,
+    command: Command,
     child: Child,
     log: PathBuf,
+    /// It was killed by an order, and not started again.
+    killed: bool,
+}
+
+/// What may be done to a component while the others run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Ends it as a failing machine does.
+    Kill,
+    /// Starts it again after that: on the same ports, with the same data.
+    Start,
+    /// Stops it in the middle of whatever it does.
+    Pause,
+    /// Lets it go on after that.
+    Resume,
+}
+
+impl Order {
+    pub(crate) const ALL: [Self; 4] = [Self::Kill, Self::Start, Self::Pause, Self::Resume];
+
+    /// The word for it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Start => "start",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+        }
+    }
 }
 
 impl Component {
     /// Starts `command` in a process group of its own, its output going to `log`.
-    pub(crate) fn spawn(name: &'static str, command: &mut Command, log: PathBuf) -> Result<Self> {
+    pub(crate) fn spawn(name: &'static str, mut command: Command, log: PathBuf) -> Result<Self> {
         let problem = |e| format!("cannot start {name}: {e}");
         let output = File::create(&log).map_err(problem)?;
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(problem)?).stderr(output);
         // Ctrl-C goes to the terminal's foreground group: it is the supervisor that decides when these stop.
         command.process_group(0);
-        let child = die_with_parent(command).spawn().map_err(problem)?;
-        Ok(Self { name, child, log })
+        let child = die_with_parent(&mut command).spawn().map_err(problem)?;
+        Ok(Self { name, command, child, log, killed: false })
     }
 
-    /// How it ended, with the end of its log, if it did.
+    /// Does as ordered. To be called from the thread that has spawned it.
+    pub(crate) fn obey(&mut self, order: Order) -> Result<()> {
+        let problem = |e: &dyn std::fmt::Display| format!("cannot {} {}: {e}", order.word(), self.name);
+        match order {
+            Order::Kill => {
+                self.killed = true;
+                self.child.kill().and_then(|()| self.child.wait()).map_err(|e| problem(&e))?;
+            }
+            Order::Start if self.killed => {
+                self.child = self.command.spawn().map_err(|e| problem(&e))?;
+                self.killed = false;
+            }
+            Order::Start => return Err(problem(&"it is running")),
+            Order::Pause | Order::Resume => {
+                let signal = if order == Order::Pause { Signal::STOP } else { Signal::CONT };
+                kill_process(Pid::from_child(&self.child), signal).map_err(|e| problem(&e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How it ended by itself, with the end of its log, if it did.
     pub(crate) fn failure(&mut self) -> Option<String> {
+        if self.killed {
+            return None;
+        }
         let status: ExitStatus = self.child.try_wait().ok()??;
         Some(format!("{} ended ({status}). The end of its log:\n{}", self.name, tail(&self.log)))
     }
@@ -104,11 +160,30 @@ mod tests {
         let log = std::env::temp_dir().join(format!("confrev-component-{}.log", std::process::id()));
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such flag; exit 3"]);
-        let mut component = Component::spawn("sh", &mut command, log.clone()).unwrap();
+        let mut component = Component::spawn("sh", command, log.clone()).unwrap();
         component.child.wait().unwrap();
 
         let failure = component.failure().unwrap();
         fs::remove_file(log).unwrap();
         assert!(failure.contains("sh ended") && failure.contains("no such flag"), "{failure}");
+    }
+
+    #[test]
+    fn a_component_that_was_killed_by_an_order_is_no_failure_and_can_be_started_again() {
+        let log = std::env::temp_dir().join(format!("confrev-ordered-{}.log", std::process::id()));
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let mut component = Component::spawn("sleep", command, log.clone()).unwrap();
+        fs::remove_file(log).unwrap();
+        component.obey(Order::Pause).unwrap();
+        component.obey(Order::Resume).unwrap();
+        assert!(component.obey(Order::Start).is_err(), "it runs");
+
+        let first = component.child.id();
+        component.obey(Order::Kill).unwrap();
+        assert_eq!(component.failure(), None);
+        component.obey(Order::Start).unwrap();
+        assert_ne!(component.child.id(), first);
+        assert_eq!(component.failure(), None);
     }
 }

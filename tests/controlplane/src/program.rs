@@ -107,6 +107,17 @@ impl Program {
     /// As [`start`](Self::start).
     #[track_caller]
     pub fn start_with(&mut self, more: &[&str]) {
+        self.launch(more);
+        wait_for("confrev to be ready", LIMIT, || self.ready());
+        wait_for("the API server to call confrev", LIMIT, || self.called());
+    }
+
+    /// Starts it with more options, and waits for nothing.
+    ///
+    /// # Panics
+    /// When it runs already, or cannot be run.
+    #[track_caller]
+    pub fn launch(&mut self, more: &[&str]) {
         assert!(!self.is_running(), "confrev is running already");
         let output =
             OpenOptions::new().create(true).append(true).open(&self.log).expect("a log can be written");
@@ -119,8 +130,6 @@ impl Program {
         die_with_parent(&mut command);
         let child = spawn(command).unwrap_or_else(|e| panic!("cannot run {}: {e}", self.binary.display()));
         self.child = Some(child);
-        wait_for("confrev to be ready", LIMIT, || self.ready());
-        wait_for("the API server to call confrev", LIMIT, || self.called());
     }
 
     /// The command line of the README, for these ports.
@@ -149,6 +158,30 @@ impl Program {
         }
     }
 
+    /// Stops it in the middle of whatever it does.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[track_caller]
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    #[track_caller]
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("confrev runs");
+        kill_process(Pid::from_child(child), signal).expect("it can be sent a signal");
+    }
+
     /// Ends it as the kubelet does, and waits until it has ended.
     ///
     /// # Panics
@@ -171,6 +204,17 @@ impl Program {
     /// Whether it was started, and neither stopped nor killed since.
     pub fn is_started(&self) -> bool {
         self.child.is_some()
+    }
+
+    /// Whether it says that it is ready.
+    pub fn is_ready(&self) -> bool {
+        let admin = self.cluster.api().at(&self.admin_url()).within(Duration::from_secs(1));
+        matches!(admin.send(&Method::GET, "/readyz", None), Ok((200, _)))
+    }
+
+    /// The port of loopback on which it serves the webhooks.
+    pub fn port(&self) -> u16 {
+        self.webhook
     }
 
     /// Where the API server finds the webhooks.

@@ -1,6 +1,7 @@
 //! The supervisor: owns a control plane while a command runs, or while its standard input is open.
 
 use std::ffi::OsString;
+use std::io::BufRead as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -29,6 +30,8 @@ enum Event {
     /// Standard input was closed: whoever started the supervisor is gone.
     Orphaned,
     Signal(i32),
+    /// A line of standard input.
+    Order(String),
     Ended(io::Result<ExitStatus>),
 }
 
@@ -45,21 +48,28 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
 }
 
 /// Starts a control plane, whose API server gets these flags too, prints its facts as one line of JSON on stdout, and
-/// stops it when stdin is closed or on a signal. To be called from the main thread.
+/// stops it when stdin is closed or on a signal. A line of stdin is an order about one component, and is answered by a
+/// line: empty, or why it failed. To be called from the main thread.
 pub fn serve(api_server: &[OsString]) -> Result<u8> {
     let binaries = Binaries::all()?;
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
     thread::spawn(move || {
-        // Whatever is read is of no interest; the end of it is.
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        for line in io::stdin().lock().lines().map_while(io::Result::ok) {
+            sender.send(Event::Order(line))?;
+        }
         sender.send(Event::Orphaned)
     });
     let mut launch = start(&binaries, api_server, &events)?;
     println!("{}", launch.facts().to_json());
     let mut reported = false;
-    while let Err(RecvTimeoutError::Timeout) = events.recv_timeout(CHECK) {
-        report(&mut launch, &mut reported);
+    loop {
+        match events.recv_timeout(CHECK) {
+            // Here, since components die with the thread that has spawned them.
+            Ok(Event::Order(line)) => println!("{}", launch.obey(&line).err().unwrap_or_default()),
+            Err(RecvTimeoutError::Timeout) => report(&mut launch, &mut reported),
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
+        }
     }
     launch.stop();
     Ok(0)
@@ -119,7 +129,7 @@ fn attend(
                 let _ = kill_process(process, Signal::TERM);
                 deadline.get_or_insert_with(|| Instant::now() + GRACE);
             }
-            Err(_) => report(launch, &mut reported),
+            Ok(Event::Order(_)) | Err(_) => report(launch, &mut reported),
         }
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
             let _ = kill_process(process, Signal::KILL);
