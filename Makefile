@@ -18,7 +18,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit model test-install test-image lint fmt controlplane manifests image clean
+.PHONY: help build demo test test-unit model chaos test-install test-image lint fmt controlplane manifests image clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -40,6 +40,10 @@ test-unit: ## Run the tests that need no control plane
 # CONFREV_MODEL_SEQUENCES says how many; CONFREV_MODEL_SEED, which ones.
 model: controlplane ## Hold the promises against random sequences of events, on a real control plane (minutes)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test model real -- --ignored --nocapture
+
+# CONFREV_CHAOS_SEED says which faults; CONFREV_CHAOS_FAULT=words, those alone whose names contain the words.
+chaos: controlplane ## Hold the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 10)
+	CONFREV_CHAOS_MINUTES=$${CONFREV_CHAOS_MINUTES:-10} $(CARGO) test --locked --test chaos -- --nocapture
 
 test-install: controlplane ## Run the tests of the chart, of its guard and rights, and of certificates
 	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test chart --test tls

@@ -46,7 +46,8 @@ impl Api {
     }
 
     /// The same client for another server under the same authority.
-    pub(crate) fn at(&self, url: &str) -> Self {
+    #[must_use]
+    pub fn at(&self, url: &str) -> Self {
         Self { url: url.to_owned(), ..self.clone() }
     }
 
@@ -91,12 +92,7 @@ impl Api {
     }
 
     /// One request, the body with its content type; an error when there is no answer.
-    pub fn send(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Option<(&str, &Value)>,
-    ) -> Result<(u16, Value)> {
+    pub fn send(&self, method: &Method, path: &str, body: Option<(&str, &Value)>) -> Result<(u16, Value)> {
         let problem = |e: &dyn std::fmt::Display| format!("{method} {path}: {e}");
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
         if let Some(token) = &self.token {

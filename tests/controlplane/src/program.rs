@@ -212,6 +212,13 @@ impl Program {
         matches!(admin.send(&Method::GET, "/readyz", None), Ok((200, _)))
     }
 
+    /// Whether it answers, and says that it leads.
+    pub fn leads(&self) -> bool {
+        let admin = self.cluster.api().at(&self.admin_url()).within(Duration::from_secs(1));
+        let answer = admin.send(&Method::GET, "/metrics", None);
+        matches!(answer, Ok((200, Value::String(text))) if text.lines().any(|line| line == "confrev_leader 1"))
+    }
+
     /// The port of loopback on which it serves the webhooks.
     pub fn port(&self) -> u16 {
         self.webhook
@@ -250,10 +257,14 @@ impl Program {
 
     /// The end of its log, over all its runs.
     pub fn log_tail(&self) -> String {
-        let text = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.log();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    /// Its log, over all its runs.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     fn ready(&mut self) -> Result<(), String> {

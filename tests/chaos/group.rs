@@ -1,0 +1,298 @@
+//! A ConfigMap and the workloads that use it. One thread does everything that is done to them, one thing after another:
+//! so it is known at any time what each workload must be at, whatever happens to confrev and to the control plane.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::dice::Dice;
+use crate::manifests::{Kind, Workload, config_map};
+use crate::site::{APPLY, JSON_PATCH, MERGE, Site, name_of_snapshot, named};
+use crate::world::text;
+
+/// The image and the content of a revision.
+pub(crate) type Revision = (String, String);
+
+/// How many old revisions stay of a workload that is changed all the time.
+const FEW: usize = 3;
+/// Annotations that `kubectl rollout undo` leaves as they are.
+const SKIPPED: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deployment.kubernetes.io/revision",
+    "deployment.kubernetes.io/revision-history",
+    "deployment.kubernetes.io/desired-replicas",
+    "deployment.kubernetes.io/max-replicas",
+    "deprecated.deployment.rollback.to",
+];
+
+pub(crate) struct Group {
+    pub(crate) site: Arc<Site>,
+    pub(crate) source: String,
+    /// One thing is done in each round: then every revision is known. Else they are changed all the time, and few of
+    /// their revisions stay.
+    pub(crate) counted: bool,
+    /// What the source holds.
+    pub(crate) content: String,
+    /// All that it has held.
+    pub(crate) contents: BTreeSet<String>,
+    pub(crate) workloads: Vec<Held>,
+    dice: Dice,
+    steps: u32,
+}
+
+/// A workload, and what it must be at.
+pub(crate) struct Held {
+    pub(crate) workload: Workload,
+    pub(crate) image: String,
+    /// The content that an undo holds it at; `None`: the present one.
+    pub(crate) at: Option<String>,
+    /// The revisions that there must be, and those that there may be.
+    pub(crate) required: BTreeSet<Revision>,
+    pub(crate) allowed: BTreeSet<Revision>,
+}
+
+impl Group {
+    /// Creates the ConfigMap and its workloads.
+    pub(crate) fn create(
+        site: &Arc<Site>,
+        number: usize,
+        workloads: usize,
+        counted: bool,
+        dice: Dice,
+    ) -> Self {
+        let source = format!("demo-{number}");
+        let content = format!("{source}: 0");
+        let mut group = Self {
+            site: Arc::clone(site),
+            source: source.clone(),
+            counted,
+            content: content.clone(),
+            contents: BTreeSet::from([content.clone()]),
+            workloads: Vec::new(),
+            dice,
+            steps: 0,
+        };
+        site.write(
+            &Method::POST,
+            &site.configmaps(),
+            ("application/json", &config_map(&source, &content)),
+            true,
+        );
+        for index in 0..workloads {
+            let kind = Kind::ALL[index % Kind::ALL.len()];
+            let workload = Workload::new(kind, &format!("web-{number}-{index}"), &[&source]);
+            group.workloads.push(Held {
+                workload,
+                image: "app:0".to_owned(),
+                at: None,
+                required: BTreeSet::new(),
+                allowed: BTreeSet::new(),
+            });
+            group.apply(index, "app:0");
+        }
+        group
+    }
+
+    /// The content that a workload must be at.
+    pub(crate) fn wanted<'a>(&'a self, held: &'a Held) -> &'a str {
+        held.at.as_ref().unwrap_or(&self.content)
+    }
+
+    /// One round's load, for as long as `go_on` says.
+    pub(crate) fn run(&mut self, go_on: &dyn Fn() -> bool) {
+        if self.counted {
+            // That it comes at any time of the fault is the input, nothing is waited for.
+            thread::sleep(Duration::from_millis(self.dice.below(6000)));
+            return self.step();
+        }
+        while go_on() {
+            self.step();
+            thread::sleep(Duration::from_millis(self.dice.between(100, 1500)));
+        }
+    }
+
+    fn step(&mut self) {
+        self.steps += 1;
+        let workload = usize::try_from(self.dice.below(self.workloads.len() as u64)).unwrap();
+        let image = format!("app:{}", self.steps);
+        match self.dice.below(12) {
+            0..=3 => {
+                let content = self.next_content();
+                self.edit(content);
+            }
+            4 | 5 => self.set_image(workload, &image),
+            6 => {
+                let content = self.next_content();
+                self.edit(content);
+                self.apply(workload, &image);
+            }
+            7 => self.apply(workload, &image),
+            8 | 9 => self.undo(workload),
+            10 => self.roll(workload),
+            _ => self.scale(workload),
+        }
+    }
+
+    /// A new content; where there is time between two of them, at times one that there was before.
+    fn next_content(&mut self) -> String {
+        if self.counted && self.dice.percent(25) {
+            let all: Vec<_> = self.contents.iter().cloned().collect();
+            return self.dice.pick(&all).clone();
+        }
+        format!("{}: {}", self.source, self.steps)
+    }
+
+    fn edit(&mut self, content: String) {
+        let path = format!("{}/{}", self.site.configmaps(), self.source);
+        // Before the write: it may be stored, and be acted upon, long before it is answered.
+        self.contents.insert(content.clone());
+        if content != self.content {
+            for held in &mut self.workloads {
+                held.allowed.insert((held.image.clone(), content.clone()));
+            }
+        }
+        self.site.write(&Method::PATCH, &path, (MERGE, &json!({"data": {"text": content}})), true);
+        if content != self.content {
+            self.content = content;
+            for index in 0..self.workloads.len() {
+                self.turned(index, None);
+            }
+        }
+    }
+
+    /// A workload is held at a content from now on, or follows its source.
+    fn turned(&mut self, index: usize, at: Option<String>) {
+        self.workloads[index].at = at;
+        let revision = (self.workloads[index].image.clone(), self.wanted(&self.workloads[index]).to_owned());
+        let held = &mut self.workloads[index];
+        if !self.counted {
+            held.required.clear();
+        }
+        held.required.insert(revision.clone());
+        held.allowed.insert(revision);
+    }
+
+    /// What was answered must be at what it must be at: nothing is left to the controller.
+    fn fresh(&self, index: usize, answer: Option<Value>) {
+        let Some(answer) = answer else { return };
+        let held = &self.workloads[index];
+        let wanted = name_of_snapshot(&self.source, self.wanted(held));
+        let found = named(&answer["spec"]["template"], &self.source);
+        if found.as_ref() != Ok(&wanted) {
+            let name = held.workload.reference();
+            self.site.lost("fresh", format!("{name} was admitted with {found:?}, not {wanted}"));
+        }
+    }
+
+    fn path(&self, index: usize) -> String {
+        let workload = &self.workloads[index].workload;
+        format!("{}/{}", workload.kind.path(&self.site.namespace), workload.name)
+    }
+
+    /// As `kubectl apply --server-side` does: the template names the source.
+    fn apply(&mut self, index: usize, image: &str) {
+        let held = &mut self.workloads[index];
+        image.clone_into(&mut held.image);
+        let mut manifest = held.workload.clone().image(image).manifest();
+        // The number of pods is somebody else's.
+        manifest["spec"].as_object_mut().unwrap().remove("replicas");
+        manifest["spec"]["revisionHistoryLimit"] = json!(if self.counted { 1000 } else { FEW });
+        let path = format!("{}?fieldManager=user&force=true", self.path(index));
+        let answer = self.site.write(&Method::PATCH, &path, (APPLY, &manifest), false);
+        self.turned(index, None);
+        self.fresh(index, answer);
+    }
+
+    /// A change of the template that says nothing of the reference.
+    fn set_image(&mut self, index: usize, image: &str) {
+        let patch =
+            json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]);
+        image.clone_into(&mut self.workloads[index].image);
+        let answer = self.site.write(&Method::PATCH, &self.path(index), (JSON_PATCH, &patch), false);
+        let at = self.workloads[index].at.clone();
+        self.turned(index, at);
+        self.fresh(index, answer);
+    }
+
+    /// A person leaves a pin.
+    fn roll(&mut self, index: usize) {
+        let patch =
+            json!({"metadata": {"annotations": {"confrev.dev/roll": format!("please-{}", self.steps)}}});
+        let answer = self.site.write(&Method::PATCH, &self.path(index), (MERGE, &patch), false);
+        self.turned(index, None);
+        self.fresh(index, answer);
+    }
+
+    fn scale(&mut self, index: usize) {
+        let patch = json!({"spec": {"replicas": self.dice.between(1, 3)}});
+        self.site.write(&Method::PATCH, &self.path(index), (MERGE, &patch), true);
+    }
+
+    /// Back to one of the revisions before, as the tools of both kinds do it.
+    fn undo(&mut self, index: usize) {
+        let site = Arc::clone(&self.site);
+        let (path, choice) = (self.path(index), self.dice.below(1000));
+        let mut target: Option<Value> = None;
+        let answer = site.until_done("an undo", || {
+            let live = site.get(&path)?;
+            let app = &self.workloads[index].workload.name;
+            let mut sets = site.list(&format!("{}?labelSelector=app%3D{app}", site.replica_sets()))?;
+            let present = self.revision(&live);
+            sets.retain(|set| {
+                self.revision(set) != present && set["metadata"]["deletionTimestamp"].is_null()
+            });
+            // An answer may have been lost.
+            if let Some(target) = &target
+                && self.revision(target) == present
+            {
+                return Ok(Some(live));
+            }
+            if sets.is_empty() {
+                return Ok(None);
+            }
+            let chosen = target.insert(sets.swap_remove(usize::try_from(choice).unwrap() % sets.len()));
+            site.try_write(&Method::PATCH, &path, (JSON_PATCH, &undo_patch(&live, chosen)), false).map(Some)
+        });
+        let (Some(Some(answer)), Some(target)) = (answer, target) else { return };
+        let (Some(image), Some(content)) =
+            self.revision(&target).map_or((None, None), |(a, b)| (Some(a), Some(b)))
+        else {
+            return site.lost("frozen", format!("{target} is at no content that there was"));
+        };
+        self.workloads[index].image = image;
+        self.turned(index, Some(content));
+        self.fresh(index, Some(answer));
+    }
+
+    /// The image and the content of a workload or of its ReplicaSet, where that is at any that there was.
+    pub(crate) fn revision(&self, object: &Value) -> Option<Revision> {
+        let template = &object["spec"]["template"];
+        let name = named(template, &self.source).ok()?;
+        let content = self.contents.iter().find(|content| name_of_snapshot(&self.source, content) == name)?;
+        Some((text(&template["spec"]["containers"][0]["image"]), content.clone()))
+    }
+}
+
+/// The template and, of a Deployment, the annotations of a ReplicaSet, on condition that nothing has changed.
+fn undo_patch(live: &Value, set: &Value) -> Value {
+    let mut template = set["spec"]["template"].clone();
+    let labels = template["metadata"]["labels"].as_object_mut().unwrap();
+    labels.retain(|label, _| !label.ends_with("pod-template-hash"));
+    let mut patch = vec![
+        json!({"op": "test", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]}),
+        json!({"op": "replace", "path": "/spec/template", "value": template}),
+    ];
+    if live["kind"] == "Deployment" {
+        let of = |object: &Value, skipped: bool| {
+            let all = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+            all.into_iter().filter(move |(key, _)| SKIPPED.contains(&key.as_str()) == skipped)
+        };
+        let annotations: serde_json::Map<_, _> = of(live, true).chain(of(set, false)).collect();
+        patch.push(json!({"op": "replace", "path": "/metadata/annotations", "value": annotations}));
+    }
+    json!(patch)
+}

@@ -1,0 +1,128 @@
+//! Connections forwarded as they are, to one of several ports: a Service, and the weather on the way to it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::dice::Dice;
+use crate::runtime;
+
+/// What happens to what is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weather {
+    Clear,
+    /// A connection ends instead of taking the next bytes, so often in a hundred times.
+    Resets(u64),
+    /// Half of the bytes come through, then it ends, so often in a hundred times.
+    Cuts(u64),
+    /// Bytes wait for so many milliseconds.
+    Slow(u64),
+}
+
+/// One address of loopback, and the ports behind it.
+pub(crate) struct Link {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backends: Mutex<Vec<u16>>,
+    weather: Mutex<Weather>,
+    dice: Mutex<Dice>,
+    next: AtomicUsize,
+    /// How often the weather did something.
+    events: AtomicUsize,
+}
+
+impl Link {
+    pub(crate) fn start() -> Self {
+        let shared = Arc::new(Shared {
+            backends: Mutex::default(),
+            weather: Mutex::new(Weather::Clear),
+            dice: Mutex::new(Dice::new(0)),
+            next: AtomicUsize::new(0),
+            events: AtomicUsize::new(0),
+        });
+        let (runtime, own) = (runtime(), Arc::clone(&shared));
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(async move {
+            loop {
+                let Ok((client, _)) = listener.accept().await else { continue };
+                tokio::spawn(Arc::clone(&own).forward(client));
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    pub(crate) fn set_backends(&self, ports: Vec<u16>) {
+        *self.shared.backends.lock().unwrap_or_else(PoisonError::into_inner) = ports;
+    }
+
+    pub(crate) fn set_weather(&self, weather: Weather) {
+        *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
+    }
+
+    pub(crate) fn events(&self) -> usize {
+        self.shared.events.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// Both ways, until one side ends or the weather ends it. Dropping a stream closes it.
+    async fn forward(self: Arc<Self>, client: TcpStream) {
+        let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if backends.is_empty() {
+            return;
+        }
+        let port = backends[self.next.fetch_add(1, Ordering::Relaxed) % backends.len()];
+        let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else { return };
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = server.into_split();
+        tokio::select! {
+            () = self.pump(&mut from_client, &mut to_server) => {}
+            () = self.pump(&mut from_server, &mut to_client) => {}
+        }
+    }
+
+    async fn pump(
+        &self,
+        from: &mut tokio::net::tcp::OwnedReadHalf,
+        to: &mut tokio::net::tcp::OwnedWriteHalf,
+    ) {
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            let (weather, strikes) = self.look();
+            match weather {
+                Weather::Resets(_) if strikes => return,
+                Weather::Cuts(_) if strikes => return drop(to.write_all(&buffer[..length / 2]).await),
+                Weather::Slow(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
+                _ => {}
+            }
+            if to.write_all(&buffer[..length]).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The weather, and whether it strikes now.
+    fn look(&self) -> (Weather, bool) {
+        let weather = *self.weather.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let strikes = match weather {
+            Weather::Clear => false,
+            Weather::Resets(often) | Weather::Cuts(often) => dice.percent(often),
+            Weather::Slow(_) => true,
+        };
+        self.events.fetch_add(usize::from(strikes), Ordering::Relaxed);
+        (weather, strikes)
+    }
+}

@@ -1,0 +1,173 @@
+//! Faults at random, on a control plane of the test's own: `make chaos`.
+//!
+//! Users change some tens of workloads and their ConfigMaps all the time, while confrev, the API server, etcd and what
+//! connects them fail. After each fault, once all is at rest, every promise that can be seen is checked.
+//! `CONFREV_CHAOS_MINUTES` says for how long, `CONFREV_CHAOS_SEED` with which numbers, `CONFREV_CHAOS_FAULT` with which
+//! faults alone: those whose words contain it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod check;
+mod dice;
+mod fault;
+mod group;
+mod link;
+#[path = "../cluster/manifests.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod manifests;
+mod replicas;
+mod report;
+mod site;
+#[path = "../cluster/world.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod world;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use confrev_controlplane::{ControlPlane, wait_for};
+use http::Method;
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::dice::Dice;
+use crate::fault::Fault;
+use crate::group::{Group, Held};
+use crate::manifests::{Kind, Workload};
+use crate::replicas::Replicas;
+use crate::report::Report;
+use crate::site::{APPLY, JSON_PATCH, Site};
+
+const GROUPS: usize = 8;
+const WORKLOADS_OF_EACH: usize = 4;
+/// For how long, where nothing else is said.
+const MINUTES: u64 = 1;
+/// How long the control plane may take to be well again.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// What the links and proxies run on.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    })
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
+}
+
+/// All faults again and again: first in their order, then in any.
+fn faults(mut dice: Dice) -> impl Iterator<Item = Fault> {
+    let only = std::env::var("CONFREV_CHAOS_FAULT").unwrap_or_default();
+    let mut all: Vec<_> = Fault::ALL.into_iter().filter(|fault| fault.words().contains(&only)).collect();
+    assert!(!all.is_empty(), "no fault is called {only}");
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        if next == all.len() {
+            next = 0;
+            dice.shuffle(&mut all);
+        }
+        next += 1;
+        Some(all[next - 1])
+    })
+}
+
+#[test]
+fn no_promise_is_broken_whatever_fails() {
+    let seed = setting("CONFREV_CHAOS_SEED").unwrap_or(1);
+    let minutes = setting("CONFREV_CHAOS_MINUTES").unwrap_or(MINUTES);
+    println!("CONFREV_CHAOS_SEED={seed} CONFREV_CHAOS_MINUTES={minutes}");
+    let mut dice = Dice::new(seed);
+    // It lives as long as this process.
+    let cluster: &'static ControlPlane =
+        Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
+    let namespace = Box::leak(Box::new(cluster.namespace("chaos")));
+    let site = Arc::new(Site::new(cluster, namespace.name()));
+    let mut replicas = Replicas::start(cluster, std::path::Path::to_owned);
+    let mut groups: Vec<_> = (0..GROUPS)
+        .map(|number| Group::create(&site, number, WORKLOADS_OF_EACH, number % 2 == 0, dice.fork()))
+        .collect();
+    let mut plain: Vec<_> = Kind::ALL.map(|kind| create_plain(&site, kind)).into();
+    check::rest(&site, &groups, &plain);
+
+    let mut report = Report::default();
+    let start = Instant::now();
+    for fault in faults(dice.fork()) {
+        if start.elapsed() >= Duration::from_secs(60 * minutes) || site.losses() > 0 {
+            break;
+        }
+        let (began, before) = (Instant::now(), site.losses());
+        let times = round(&site, &mut replicas, &mut groups, &mut plain, fault, &mut dice);
+        report.add(fault, times, began.elapsed(), site.losses() - before);
+    }
+    report.print(&site, &replicas, start.elapsed());
+    if site.losses() > 0 {
+        replicas.programs.iter().for_each(|program| eprintln!("confrev:\n{}", program.log_tail()));
+        eprintln!("{}", namespace.describe());
+    }
+    assert_eq!(site.losses(), 0, "to see it again: make chaos CONFREV_CHAOS_SEED={seed}");
+}
+
+/// One fault under load; then rest, and every promise.
+fn round(
+    site: &Arc<Site>,
+    replicas: &mut Replicas,
+    groups: &mut [Group],
+    plain: &mut [Held],
+    fault: Fault,
+    dice: &mut Dice,
+) -> usize {
+    let versions = (fault == Fault::BothKilledAtRest).then(|| check::versions(site));
+    let over = AtomicBool::new(versions.is_some());
+    let times = thread::scope(|scope| {
+        if versions.is_none() {
+            for group in groups.iter_mut() {
+                scope.spawn(|| group.run(&|| !over.load(Ordering::Relaxed)));
+            }
+            scope.spawn(|| plain.iter_mut().for_each(|held| change_plain(site, held)));
+        }
+        // Not before the load has begun.
+        replicas.tend_for(Duration::from_secs(1));
+        let times = fault.happen(site, replicas, dice);
+        over.store(true, Ordering::Relaxed);
+        wait_for("the API server to be well again", LIMIT, || site.get("/readyz"));
+        replicas.heal();
+        times
+    });
+    replicas.tend();
+    check::rest(site, groups, plain);
+    if let Some(before) = versions
+        && before != check::versions(site)
+    {
+        site.lost("quiet", "something was written though nothing had changed");
+    }
+    times
+}
+
+/// A workload that is not opted in.
+fn create_plain(site: &Site, kind: Kind) -> Held {
+    let workload = Workload::new(kind, &format!("plain-{}", kind.name()), &["demo-0"]).enabled(None);
+    let path = format!("{}/{}?fieldManager=user", kind.path(&site.namespace), workload.name);
+    let mut manifest = workload.manifest();
+    manifest["spec"]["revisionHistoryLimit"] = json!(1000);
+    site.write(&Method::PATCH, &path, (APPLY, &manifest), true);
+    let required = BTreeSet::from([("app:1".to_owned(), String::new())]);
+    Held { workload, image: "app:1".to_owned(), at: None, required, allowed: BTreeSet::new() }
+}
+
+fn change_plain(site: &Site, held: &mut Held) {
+    held.image = format!("app:{}", held.required.len() + 1);
+    let path = format!("{}/{}", held.workload.kind.path(&site.namespace), held.workload.name);
+    let patch =
+        json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": held.image}]);
+    site.write(&Method::PATCH, &path, (JSON_PATCH, &patch), true);
+    held.required.insert((held.image.clone(), String::new()));
+}

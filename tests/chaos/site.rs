@@ -1,0 +1,153 @@
+//! Where the load is: a namespace, a client that takes no for an answer, and what was lost.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use confrev::snapshot::{Object, SourceKind, snapshot_name};
+use confrev_controlplane::{Api, ControlPlane};
+use http::Method;
+use serde_json::{Value, json};
+
+/// How long users try again before that is a loss: longer than any fault lasts.
+const PATIENCE: Duration = Duration::from_mins(4);
+/// How long a user waits for one answer.
+const ANSWER: Duration = Duration::from_secs(12);
+const PAUSE: Duration = Duration::from_millis(250);
+
+pub(crate) const MERGE: &str = "application/merge-patch+json";
+pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+
+pub(crate) struct Site {
+    pub(crate) cluster: &'static ControlPlane,
+    pub(crate) namespace: String,
+    api: Api,
+    losses: Mutex<Vec<String>>,
+    pub(crate) writes: AtomicUsize,
+    pub(crate) retries: AtomicUsize,
+}
+
+impl Site {
+    pub(crate) fn new(cluster: &'static ControlPlane, namespace: &str) -> Self {
+        Self {
+            cluster,
+            namespace: namespace.to_owned(),
+            api: cluster.api().within(ANSWER),
+            losses: Mutex::default(),
+            writes: AtomicUsize::new(0),
+            retries: AtomicUsize::new(0),
+        }
+    }
+
+    /// A promise does not hold.
+    pub(crate) fn lost(&self, promise: &str, what: impl Display) {
+        let loss = format!("{promise}: {what}");
+        eprintln!("LOSS {loss}");
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss);
+    }
+
+    pub(crate) fn losses(&self) -> usize {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// What there is, or why it cannot be had now.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, String> {
+        match self.api.send(&Method::GET, path, None)? {
+            (200, object) => Ok(object),
+            (code, answer) => Err(format!("GET {path}: {code} {answer}")),
+        }
+    }
+
+    /// The objects of a collection.
+    pub(crate) fn list(&self, path: &str) -> Result<Vec<Value>, String> {
+        match self.get(path)?["items"].take() {
+            Value::Array(items) => Ok(items),
+            other => Err(format!("GET {path}: {other}")),
+        }
+    }
+
+    pub(crate) fn configmaps(&self) -> String {
+        format!("/api/v1/namespaces/{}/configmaps", self.namespace)
+    }
+
+    pub(crate) fn replica_sets(&self) -> String {
+        format!("/apis/apps/v1/namespaces/{}/replicasets", self.namespace)
+    }
+
+    /// One try of a write. `free`: nothing of confrev may stand in its way.
+    pub(crate) fn try_write(
+        &self,
+        method: &Method,
+        path: &str,
+        (content_type, body): (&str, &Value),
+        free: bool,
+    ) -> Result<Value, String> {
+        match self.api.send(method, path, Some((content_type, body)))? {
+            (200..=299, object) => Ok(object),
+            (code, answer) => {
+                let refusal = format!("{method} {path}: {code} {}", answer["message"]);
+                if free && refusal.contains("confrev") {
+                    self.lost("contained", &refusal);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// A write by a user who tries until it is done. It must not matter whether one is done twice.
+    pub(crate) fn write(
+        &self,
+        method: &Method,
+        path: &str,
+        body: (&str, &Value),
+        free: bool,
+    ) -> Option<Value> {
+        self.until_done(path, || self.try_write(method, path, body, free))
+    }
+
+    /// Tries until it is done; `None` is a loss.
+    pub(crate) fn until_done<T>(&self, what: &str, mut act: impl FnMut() -> Result<T, String>) -> Option<T> {
+        let start = Instant::now();
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        loop {
+            match act() {
+                Ok(done) => return Some(done),
+                Err(reason) if start.elapsed() > PATIENCE => {
+                    self.lost("contained", format!("{what} could not be written in {PATIENCE:?}: {reason}"));
+                    return None;
+                }
+                Err(_) => {
+                    self.retries.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+}
+
+/// The name that the snapshot of this text has.
+pub(crate) fn name_of_snapshot(source: &str, text: &str) -> String {
+    let object = json!({"metadata": {"name": source}, "data": {"text": text}}).to_string();
+    let object = Object::parse(object.as_bytes()).unwrap();
+    snapshot_name(source, &object.digest(SourceKind::ConfigMap).unwrap(), 10)
+}
+
+/// The snapshot of the one source that a template names, as `sources` and as its volume have it.
+pub(crate) fn named(template: &Value, source: &str) -> Result<String, String> {
+    let entered = crate::world::snapshot_of(template, source).ok_or("it is not resolved")?;
+    let volume = &template["spec"]["volumes"][0]["configMap"]["name"];
+    let env = &template["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
+    if *volume == entered && *env == entered {
+        Ok(entered)
+    } else {
+        Err(format!("`sources` has {entered}, the volume {volume}, the environment {env}"))
+    }
+}
+
+/// Objects by name.
+pub(crate) fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    objects.into_iter().map(|object| (crate::world::name_of(&object), object)).collect()
+}
