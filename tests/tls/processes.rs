@@ -1,5 +1,6 @@
 //! The program itself: several at once behind one address, and clients that need a certificate.
 use std::path::Path;
+use std::process::Command;
 
 use confrev_controlplane::Program;
 use k8s_openapi::api::core::v1::Secret;
@@ -102,4 +103,29 @@ async fn the_api_server_is_answered_by_its_certificate_and_nobody_else_is() {
     let metrics =
         tokio::task::block_in_place(|| program.metric("confrev_certificate_expiry_timestamp_seconds"));
     assert!(metrics > 0.0);
+}
+
+/// Whoever asks for certificates of clients never gets a server that answers everybody.
+#[test]
+fn names_without_an_authority_and_empty_values_are_refused_at_the_start() {
+    // An option begins with dashes, anything else is a variable.
+    let cases: [(&[&str], &str); 5] = [
+        (&["--client-name=a"], "--client-ca"),
+        (&["--client-ca=/x", "--client-name="], "--client-name"),
+        (&["CONFREV_CLIENT_NAME=a"], "--client-ca"),
+        (&["CONFREV_CLIENT_CA=/x", "CONFREV_CLIENT_NAME="], "--client-name"),
+        (&["CONFREV_CLIENT_CA="], "--client-ca"),
+    ];
+    for (given, named) in cases {
+        let mut confrev = Command::new(env!("CARGO_BIN_EXE_confrev"));
+        confrev.args(["serve", "--self-signed", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"]);
+        confrev.args(given.iter().filter(|given| given.starts_with("--")));
+        confrev.envs(
+            given.iter().filter(|given| !given.starts_with("--")).filter_map(|given| given.split_once('=')),
+        );
+        confrev.env("KUBECONFIG", "/nonexistent");
+        let output = confrev.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(named), "{given:?}: {said}");
+    }
 }
