@@ -1,6 +1,8 @@
 # Every target says what it does after `##`; `make help` lists them.
 CARGO ?= cargo
 CONTROLPLANE = $(CARGO) run --quiet -p confrev-controlplane --bin controlplane --
+# The oldest Kubernetes that the tests run on.
+OLDEST = 1.34
 # Where `make manifests` writes, and the helm that it runs.
 MANIFESTS ?= manifests
 HELM ?= $$($(CONTROLPLANE) build)/helm
@@ -18,7 +20,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit model chaos test-install test-image lint fmt controlplane manifests image clean
+.PHONY: help build demo test test-unit test-oldest model chaos test-install test-image lint fmt controlplane manifests image clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -36,6 +38,10 @@ test: controlplane ## Run all tests, on a real control plane that they share
 
 test-unit: ## Run the tests that need no control plane
 	$(CARGO) test --locked --lib --test decision --test model --test tls
+
+test-oldest: export CONFREV_KUBERNETES = $(OLDEST)
+test-oldest: controlplane ## Run the tests of the promises and of the chart on the oldest Kubernetes that is tested
+	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster --test chart
 
 # CONFREV_MODEL_SEQUENCES says how many; CONFREV_MODEL_SEED, which ones.
 model: controlplane ## Hold the promises against random sequences of events, on a real control plane (minutes)

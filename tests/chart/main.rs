@@ -16,6 +16,7 @@ mod lifecycle;
 mod manifests;
 mod pods;
 mod rights;
+mod support;
 mod table;
 mod values;
 mod wrong;

@@ -9,7 +9,20 @@ use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::gobuild::{Workshop, go_version};
-use crate::recipe::{Artifact, GoModule, MODULES};
+use crate::recipe::{Artifact, GoModule, NEWEST, OLDER, modules};
+
+/// The environment variable that says which version of Kubernetes the control plane has.
+const VERSION_VARIABLE: &str = "CONFREV_KUBERNETES";
+
+/// The version of Kubernetes that `CONFREV_KUBERNETES` asks for, such as `1.34`; the newest there is, unless it says.
+pub fn kubernetes() -> String {
+    env::var(VERSION_VARIABLE).ok().filter(|version| !version.is_empty()).unwrap_or_else(|| NEWEST.to_owned())
+}
+
+/// All versions of Kubernetes that there are, the newest first.
+pub fn versions() -> impl Iterator<Item = &'static str> {
+    std::iter::once(NEWEST).chain(OLDER.iter().map(|(version, _)| *version))
+}
 
 /// The folder with every binary of the control plane, and its manifests.
 #[derive(Debug, Clone)]
@@ -43,6 +56,7 @@ impl Binaries {
     }
 
     fn of(wanted: impl Fn(&Artifact) -> bool, ready_made: &[PathBuf]) -> Result<Self> {
+        let modules = modules(&kubernetes()).map_err(|problem| format!("{VERSION_VARIABLE}: {problem}"))?;
         let cache = cache_folder()?;
         let lock =
             File::create(cache.join("lock")).map_err(|e| format!("cannot open the cache's lock: {e}"))?;
@@ -52,9 +66,10 @@ impl Binaries {
         }
 
         let mut files = BTreeMap::new();
-        for module in MODULES {
+        for module in modules {
             let mut missing = Vec::new();
-            for artifact in module.artifacts.iter().filter(|a| wanted(a)) {
+            let others = module.artifacts.iter().filter(|a| wanted(a) && !files.contains_key(a.name));
+            for artifact in others.collect::<Vec<_>>() {
                 match find(ready_made, artifact.name) {
                     Some(file) => drop(files.insert(artifact.name, file)),
                     None => missing.push(artifact),
@@ -169,6 +184,7 @@ impl Drop for Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::MODULES;
 
     #[test]
     fn the_key_depends_on_the_go_version_and_on_the_module() {
@@ -188,7 +204,7 @@ mod tests {
 
     #[test]
     fn every_module_says_which_go_it_needs() {
-        for module in MODULES {
+        for module in MODULES.iter().chain(OLDER.iter().map(|(_, module)| module)) {
             assert!(module.minimum_go().starts_with("1."), "{}", module.name);
         }
     }

@@ -15,6 +15,7 @@ Usage: controlplane build            builds the binaries and prints their folder
 The command finds KUBECONFIG, CONFREV_CONTROL_PLANE and kubectl in its environment.
 CONFREV_CACHE        where binaries are kept (default: ${XDG_CACHE_HOME:-~/.cache})
 KUBEBUILDER_ASSETS   a folder with binaries to use; what it lacks is built
+CONFREV_KUBERNETES   the version of Kubernetes (default: the newest there is)
 CONFREV_KEEP=1       keeps the state folder, with the logs";
 
 fn main() -> ExitCode {

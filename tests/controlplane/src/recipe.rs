@@ -1,8 +1,10 @@
 //! What is built, and from which Go modules.
 
+use crate::Result;
+
 /// A Go module of this crate (a folder with a `go.mod` and a `go.sum`) and what is made of it.
 ///
-/// To add one (an older Kubernetes, say): a folder beside the others, and an entry in [`MODULES`].
+/// To add one: a folder beside the others, and an entry in [`MODULES`], or in [`OLDER`] for an older Kubernetes.
 #[derive(Debug)]
 pub(crate) struct GoModule {
     /// The folder's name, which is part of the name of its folder in the cache.
@@ -60,7 +62,10 @@ pub(crate) const ARGO_MANIFESTS: &str = "argo-manifests.yaml";
 
 const ARGO: &str = "github.com/argoproj/argo-rollouts";
 
-/// All modules.
+/// The version of Kubernetes that [`MODULES`] has.
+pub(crate) const NEWEST: &str = "1.36";
+
+/// All modules, with the newest Kubernetes.
 pub(crate) const MODULES: &[GoModule] = &[
     GoModule {
         name: "kubernetes",
@@ -121,3 +126,72 @@ pub(crate) const MODULES: &[GoModule] = &[
         artifacts: &[binary("helm", "helm.sh/helm/v3/cmd/helm")],
     },
 ];
+
+/// Older versions of Kubernetes, and what is built of each in place of the newest's.
+pub(crate) const OLDER: &[(&str, GoModule)] = &[(
+    "1.34",
+    GoModule {
+        name: "kubernetes-1.34",
+        go_mod: include_str!("../kubernetes-1.34/go.mod"),
+        go_sum: include_str!("../kubernetes-1.34/go.sum"),
+        linker_values: &[
+            "k8s.io/component-base/version.gitVersion=v1.34.4",
+            "k8s.io/component-base/version.gitMajor=1",
+            "k8s.io/component-base/version.gitMinor=34",
+        ],
+        patch: None,
+        artifacts: &[
+            binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+            binary("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+            binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+            binary("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+        ],
+    },
+)];
+
+/// The modules for a version of Kubernetes. What two of them make is the first one's.
+pub(crate) fn modules(version: &str) -> Result<Vec<&'static GoModule>> {
+    if version == NEWEST {
+        return Ok(MODULES.iter().collect());
+    }
+    let older = OLDER.iter().find(|(name, _)| *name == version);
+    let (_, older) = older.ok_or_else(|| {
+        let others: Vec<_> = OLDER.iter().map(|(name, _)| *name).collect();
+        format!("there is no Kubernetes {version} here, but {NEWEST} and {}", others.join(", "))
+    })?;
+    Ok(std::iter::once(older).chain(MODULES).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_says_the_version_that_its_module_requires() {
+        let kubernetes = MODULES.iter().filter(|module| module.name == "kubernetes").map(|m| (NEWEST, m));
+        for (version, module) in kubernetes.chain(OLDER.iter().map(|(version, module)| (*version, module))) {
+            let required = module
+                .go_mod
+                .lines()
+                .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes ")?.split_whitespace().next());
+            let said = module.linker_values.iter().find_map(|value| value.split_once("gitVersion="));
+            assert_eq!(said.map(|(_, said)| said), required, "{}", module.name);
+            assert!(required.unwrap().starts_with(&format!("v{version}.")), "{version}: {required:?}");
+            let minor = format!("gitMinor={}", version.split_once('.').unwrap().1);
+            assert!(module.linker_values.iter().any(|value| value.ends_with(&minor)), "{version}");
+        }
+    }
+
+    #[test]
+    fn an_older_kubernetes_comes_before_the_newest_and_an_unknown_one_is_refused_with_those_there_are() {
+        for (version, older) in OLDER {
+            let modules = modules(version).unwrap();
+            assert_eq!((modules[0].name, modules.len()), (older.name, MODULES.len() + 1));
+            let newest = modules[1..].iter().flat_map(|module| module.artifacts);
+            let newest: Vec<_> = newest.map(|artifact| artifact.name).collect();
+            assert!(older.artifacts.iter().all(|artifact| newest.contains(&artifact.name)), "{version}");
+        }
+        assert_eq!(modules(NEWEST).unwrap().len(), MODULES.len());
+        assert_eq!(modules("1.12").unwrap_err(), "there is no Kubernetes 1.12 here, but 1.36 and 1.34");
+    }
+}

@@ -1,0 +1,77 @@
+//! Which versions of Kubernetes the chart lets in, the docs speak of, and the tests run on: one answer in all places.
+
+use std::fs;
+
+use confrev_controlplane::ControlPlane;
+use confrev_controlplane::binaries::{kubernetes, versions};
+
+use crate::helm::{chart, helm, root};
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The first version that the chart's `kubeVersion` lets in, such as `1.30`.
+fn first() -> String {
+    let chart = read("charts/confrev/Chart.yaml");
+    let bound = chart.lines().find_map(|line| line.strip_prefix("kubeVersion: \">=")).expect("a lower bound");
+    // With the suffix, what providers append to a version is let in too.
+    bound.strip_suffix(".0-0\"").expect("X.Y.0-0 alone").to_owned()
+}
+
+/// The line of the support window about Kubernetes.
+fn window() -> String {
+    let page = read("docs/install.md");
+    let (_, section) = page.split_once("## Support window\n").expect("there is the section");
+    section.lines().find(|line| line.starts_with("| Kubernetes |")).expect("a line").to_owned()
+}
+
+#[test]
+fn the_chart_the_docs_and_the_manifests_name_the_same_first_version() {
+    let first = first();
+    let window = window();
+    assert!(window.starts_with(&format!("| Kubernetes | {first} and later:")), "{first}: {window}");
+    for file in ["self-signed", "cert-manager"] {
+        let path = format!("manifests/{file}.yaml");
+        let said = format!("Needs Kubernetes {first} or later");
+        assert!(read(&path).contains(&said), "{path} does not say {said:?}");
+    }
+}
+
+#[test]
+fn helm_refuses_the_version_before_the_first_and_takes_the_first_with_any_suffix() {
+    let first = first();
+    let (major, minor) = first.split_once('.').expect("X.Y");
+    let before = format!("{major}.{}.99", minor.parse::<u32>().expect("a number") - 1);
+    let template = |version: &str| helm(&["template", "any-name", &chart(), "--kube-version", version], None);
+    let refused = template(&before).refused();
+    assert!(refused.contains("kubeVersion") && refused.contains(&before), "{refused}");
+    for version in [format!("{first}.0"), format!("{first}.0-eks-1a2b3c"), format!("{first}.4-gke.1200")] {
+        template(&version).ok();
+    }
+}
+
+#[test]
+fn the_versions_that_the_tests_run_on_are_those_that_the_docs_name_and_the_chart_lets_in() {
+    let mut tested: Vec<_> = versions().collect();
+    let minor = |version: &str| version.split_once('.').and_then(|(_, minor)| minor.parse::<u32>().ok());
+    assert!(tested.iter().all(|version| minor(version) >= minor(&first())), "{tested:?}");
+    let oldest = tested.pop().expect("there is one");
+    let said = format!("Tested on {} (`make test`) and {oldest} (`make test-oldest`", tested.join(", "));
+    let window = window();
+    assert!(window.contains(&said), "{window} does not say {said:?}");
+    let makefile = read("Makefile");
+    assert!(makefile.contains(&format!("\nOLDEST = {oldest}\n")), "make test-oldest takes another version");
+}
+
+/// So that nobody is told of a version that did not run.
+#[test]
+fn the_control_plane_of_these_tests_is_of_the_version_that_is_asked_for() {
+    // Not of what somebody else has started or built.
+    if ["CONFREV_TEST_CLUSTER", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some()) {
+        return;
+    }
+    let version = ControlPlane::shared().api().get("/version").1;
+    let found = version["gitVersion"].as_str().unwrap_or_default();
+    assert!(found.starts_with(&format!("v{}.", kubernetes())), "{found}");
+}
