@@ -20,7 +20,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest model chaos test-install test-image lint fmt controlplane manifests image clean
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -42,6 +42,23 @@ test-unit: ## Run the tests that need no control plane
 test-oldest: export CONFREV_KUBERNETES = $(OLDEST)
 test-oldest: controlplane ## Run the tests of the promises and of the chart on the oldest Kubernetes that is tested
 	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster --test chart
+
+# What is built of OLD lies beside the control plane's binaries, under its commit, and is built once.
+OLDER = $${CONFREV_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}}/confrev/older-$$commit
+test-upgrade: controlplane ## Upgrade from the git revision OLD to this tree (make test-upgrade OLD=...)
+	@commit=$$(git rev-parse --verify --quiet "$(OLD)^{commit}") || \
+		{ echo 'from which revision? make test-upgrade OLD=<revision>' >&2; exit 2; }; \
+	older="$(OLDER)"; \
+	if [ ! -x "$$older/confrev" ]; then \
+		tree="$$older/tree"; rm -rf "$$tree"; mkdir -p "$$older" && \
+		git worktree add --force --detach "$$tree" "$$commit" && \
+		(cd "$$tree" && $(CARGO) build --locked --bin confrev --target-dir "$$older/target") && \
+		cp "$$tree/manifests/self-signed.yaml" "$$older/manifest.yaml" && \
+		mv "$$older/target/debug/confrev" "$$older/confrev"; built=$$?; \
+		git worktree remove --force "$$tree"; rm -rf "$$older/target"; [ $$built = 0 ] || exit $$built; \
+	fi; \
+	CONFREV_OLD_BIN="$$older/confrev" CONFREV_OLD_MANIFEST="$$older/manifest.yaml" \
+		$(CONTROLPLANE) run -- $(CARGO) test --locked --test upgrade -- --include-ignored
 
 # CONFREV_MODEL_SEQUENCES says how many; CONFREV_MODEL_SEED, which ones.
 model: controlplane ## Hold the promises against random sequences of events, on a real control plane (minutes)

@@ -51,10 +51,19 @@ impl Program {
     /// When something in it is refused.
     #[track_caller]
     pub fn install(cluster: &ControlPlane) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
+        Self::install_from(cluster, &folder.join("self-signed.yaml"));
+    }
+
+    /// Applies another manifest, such as an older one.
+    ///
+    /// # Panics
+    /// When something in it is refused.
+    #[track_caller]
+    pub fn install_from(cluster: &ControlPlane, manifests: &Path) {
         // One that ran outside the cluster left its URL there, beside which the API server takes no Service.
         let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         cluster.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
-        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/self-signed.yaml");
         cluster.kubectl(&["apply", "-f"]).arg(&manifests.display().to_string()).run().ok();
     }
 

@@ -1,0 +1,110 @@
+//! From an older confrev to this one, as `kubectl apply -f` with the newer manifest does it: nothing is renamed, nothing
+//! is written, nothing rolls; and what the older one left is gone on with.
+//!
+//! The older program is named by `CONFREV_OLD_BIN`, its manifest by `CONFREV_OLD_MANIFEST`; `make test-upgrade` builds
+//! them from a revision.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "../cluster/manifests.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod manifests;
+#[path = "../cluster/world.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod world;
+
+mod scenes;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, thread};
+
+use confrev_controlplane::{ControlPlane, Program, holds_for, wait_for};
+
+use crate::manifests::Kind;
+use crate::scenes::{Others, Scene};
+use crate::world::{LIMIT, text};
+
+/// Short, so that what the sweep would take wrongly is taken while the test looks on.
+const ORPHAN_GRACE: &str = "--orphan-grace=5s";
+
+#[test]
+#[ignore = "needs an older confrev: make test-upgrade OLD=<revision>"]
+fn an_upgrade_keeps_every_snapshot_name_and_seen_writes_nothing_and_rolls_nothing() {
+    let path = |variable: &str| env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let old = path("CONFREV_OLD_BIN").expect("CONFREV_OLD_BIN names the older program");
+    let manifest = path("CONFREV_OLD_MANIFEST").expect("CONFREV_OLD_MANIFEST names the older manifest");
+
+    let cluster = ControlPlane::shared();
+    Program::install_from(cluster, &manifest);
+    let mut older = Program::new(cluster, &old).options(&[ORPHAN_GRACE]);
+    older.start();
+    let scenes = in_threads(Scene::set);
+    let others = Others::set();
+    for scene in &scenes {
+        scene.world.wait_at_rest();
+    }
+    others.world.wait_at_rest();
+    let (kept, versions) = look(&scenes, &others);
+    let taken_up =
+        kept.iter().filter(|line| line.contains(" seen=\"{") && line.contains(" revision=\"")).count();
+    assert_eq!(taken_up, 5 * Kind::ALL.len() + scenes::OTHERS.len(), "each workload is confrev's: {kept:#?}");
+    let leader = holder(cluster);
+    older.stop();
+
+    Program::install(cluster);
+    let mut newer = Program::new(cluster, Path::new(env!("CARGO_BIN_EXE_confrev"))).options(&[ORPHAN_GRACE]);
+    newer.start();
+    wait_for("the newer one to lead", LIMIT, || {
+        let now = holder(cluster);
+        if now.is_empty() || now == leader { Err(now) } else { Ok(()) }
+    });
+    holds_for("that nothing is renamed and nothing is written", Duration::from_secs(15), || {
+        let (kept_now, versions_now) = look(&scenes, &others);
+        same(&kept_now, &kept).and_then(|()| same(&versions_now, &versions))
+    });
+
+    thread::scope(|scope| {
+        for scene in &scenes {
+            scope.spawn(|| scene.goes_on());
+        }
+    });
+    others.go_on();
+    newer.stop();
+}
+
+/// The same for each kind, at the same time.
+fn in_threads<T: Send>(body: impl Fn(Kind) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads = Kind::ALL.map(|kind| {
+            let body = &body;
+            scope.spawn(move || body(kind))
+        });
+        threads.into_iter().map(|thread| thread.join().expect("it has said why")).collect()
+    })
+}
+
+/// What the promise is about, and the version of every object.
+fn look(scenes: &[Scene], others: &Others) -> (Vec<String>, Vec<String>) {
+    let worlds: Vec<_> = scenes.iter().map(|scene| &scene.world).chain([&others.world]).collect();
+    let kept = worlds.iter().flat_map(|world| scenes::kept(world)).collect();
+    (kept, worlds.iter().flat_map(|world| scenes::versions(world)).collect())
+}
+
+/// Nothing, or the lines that differ.
+fn same(now: &[String], before: &[String]) -> Result<(), String> {
+    let only_in = |these: &[String], those: &[String]| -> Vec<String> {
+        these.iter().filter(|line| !those.contains(line)).cloned().collect()
+    };
+    let (new, gone) = (only_in(now, before), only_in(before, now));
+    if new.is_empty() && gone.is_empty() { Ok(()) } else { Err(format!("now {new:#?}, before {gone:#?}")) }
+}
+
+fn holder(cluster: &ControlPlane) -> String {
+    let lease = cluster.get("lease", "confrev", "confrev").expect("there is a Lease");
+    text(&lease["spec"]["holderIdentity"])
+}
