@@ -82,7 +82,8 @@ impl Seen {
         let at = named(&live["spec"]["template"], &group.source);
         if at.as_ref() != Ok(&wanted) {
             let promise = if held.at.is_some() { "sticks" } else { "rolls" };
-            return Err(format!("{promise}: {name} is at {at:?}, not {wanted}"));
+            let last = &held.story[held.story.len().saturating_sub(8)..];
+            return Err(format!("{promise}: {name} is at {at:?}, not {wanted}; {last:#?}"));
         }
         if live["spec"]["template"]["spec"]["containers"][0]["image"] != *held.image {
             return Err(format!("contained: {name} has another image than {}", held.image));

@@ -1,9 +1,11 @@
 //! What goes wrong.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::dice::Dice;
 use crate::link::Weather;
+use crate::proxy::Trouble;
 use crate::replicas::Replicas;
 use crate::site::Site;
 
@@ -28,24 +30,45 @@ pub(crate) enum Fault {
     WebhookCallsReset,
     WebhookCallsCut,
     WebhookCallsSlow,
+    CallsReset,
+    CallsCut,
+    CallsSlow,
+    Conflicts,
+    TooManyRequests,
+    InternalErrors,
+    Timeouts,
+    WatchesClosed,
+    WatchesExpired,
+    /// Calls fail in both directions while the leader and the API server are killed.
+    AllAtOnce,
 }
 
 impl Fault {
     /// In the order of a first, short run.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::LeaderKilled,
+        Self::CallsReset,
         Self::ApiServerKilled,
         Self::WebhookCallsCut,
+        Self::WatchesExpired,
         Self::EtcdPaused,
+        Self::Timeouts,
+        Self::AllAtOnce,
         Self::LeaderPausedPastItsLease,
         Self::EtcdKilled,
+        Self::CallsCut,
+        Self::Conflicts,
         Self::BothKilled,
+        Self::WatchesClosed,
         Self::WebhookCallsReset,
         Self::ApiServerPaused,
         Self::ReplacedInTurn,
         Self::FollowerKilled,
         Self::LeaderPaused,
         Self::WebhookCallsSlow,
+        Self::CallsSlow,
+        Self::TooManyRequests,
+        Self::InternalErrors,
         Self::FollowerPaused,
         Self::BothKilledAtRest,
         Self::None,
@@ -69,25 +92,66 @@ impl Fault {
             Self::WebhookCallsReset => "API server to confrev: connections reset",
             Self::WebhookCallsCut => "API server to confrev: cut halfway",
             Self::WebhookCallsSlow => "API server to confrev: slow",
+            Self::CallsReset => "confrev to API server: connections reset",
+            Self::CallsCut => "confrev to API server: cut halfway",
+            Self::CallsSlow => "confrev to API server: slow",
+            Self::Conflicts => "confrev to API server: 409",
+            Self::TooManyRequests => "confrev to API server: 429",
+            Self::InternalErrors => "confrev to API server: 500",
+            Self::Timeouts => "confrev to API server: 504",
+            Self::WatchesClosed => "watches closed",
+            Self::WatchesExpired => "watches expired",
+            Self::AllAtOnce => "both ways bad, leading confrev and API server killed",
         }
     }
 
     /// Lets it happen, some times; answers how often.
     pub(crate) fn happen(self, site: &Site, replicas: &mut Replicas, dice: &mut Dice) -> usize {
         match self {
-            Self::LeaderKilled | Self::FollowerKilled | Self::LeaderPaused | Self::FollowerPaused => {
-                repeat(dice, |dice| self.once(site, replicas, dice))
-            }
-            Self::ApiServerKilled | Self::EtcdKilled | Self::EtcdPaused | Self::ApiServerPaused => {
-                repeat(dice, |dice| self.once(site, replicas, dice))
-            }
-            Self::WebhookCallsReset | Self::WebhookCallsCut | Self::WebhookCallsSlow => {
-                self.bad_weather(replicas, dice)
+            Self::LeaderKilled
+            | Self::FollowerKilled
+            | Self::LeaderPaused
+            | Self::FollowerPaused
+            | Self::ApiServerKilled
+            | Self::EtcdKilled
+            | Self::EtcdPaused
+            | Self::ApiServerPaused => {
+                let times = dice.between(1, 4);
+                (0..times).for_each(|_| self.once(site, replicas, dice));
+                usize::try_from(times).unwrap()
             }
             _ => {
+                let (service, proxy) = (Arc::clone(&replicas.service), Arc::clone(&replicas.proxy));
+                let before = service.events() + proxy.events();
+                let (weather, trouble) = self.weather(dice);
+                service.set_weather(weather);
+                proxy.set(trouble);
                 self.once(site, replicas, dice);
-                1
+                service.set_weather(Weather::Clear);
+                proxy.set(Trouble::None);
+                (service.events() + proxy.events() - before).max(1)
             }
+        }
+    }
+
+    /// What befalls the calls meanwhile, to confrev and from it.
+    fn weather(self, dice: &mut Dice) -> (Weather, Trouble) {
+        let (clear, calm) = (Weather::Clear, Trouble::None);
+        match self {
+            Self::WebhookCallsReset => (Weather::Resets(20), calm),
+            Self::WebhookCallsCut => (Weather::Cuts(20), calm),
+            Self::WebhookCallsSlow => (Weather::Slow(dice.between(200, 1500)), calm),
+            Self::CallsReset => (clear, Trouble::Resets(30)),
+            Self::CallsCut => (clear, Trouble::Cuts(30)),
+            Self::CallsSlow => (clear, Trouble::Slow(3000)),
+            Self::Conflicts => (clear, Trouble::Answers(409, 50)),
+            Self::TooManyRequests => (clear, Trouble::Answers(429, 50)),
+            Self::InternalErrors => (clear, Trouble::Answers(500, 40)),
+            Self::Timeouts => (clear, Trouble::Answers(504, 40)),
+            Self::WatchesClosed => (clear, Trouble::WatchesClosed),
+            Self::WatchesExpired => (clear, Trouble::WatchesExpired),
+            Self::AllAtOnce => (Weather::Cuts(10), Trouble::Resets(20)),
+            _ => (clear, calm),
         }
     }
 
@@ -95,7 +159,6 @@ impl Fault {
         let leader = replicas.leader();
         let mut seconds = |from: u64, to: u64| Duration::from_millis(dice.between(from * 1000, to * 1000));
         match self {
-            Self::None => replicas.tend_for(seconds(8, 12)),
             Self::LeaderKilled => killed(replicas, &[leader], seconds(0, 8)),
             Self::FollowerKilled => killed(replicas, &[1 - leader], seconds(0, 8)),
             Self::BothKilled | Self::BothKilledAtRest => killed(replicas, &[0, 1], seconds(0, 6)),
@@ -120,7 +183,12 @@ impl Fault {
                 replicas.tend_for(seconds(2, 12));
                 site.cluster.resume(component);
             }
-            Self::WebhookCallsReset | Self::WebhookCallsCut | Self::WebhookCallsSlow => {}
+            Self::AllAtOnce => {
+                killed(replicas, &[leader], seconds(0, 4));
+                Self::ApiServerKilled.once(site, replicas, dice);
+                replicas.tend_for(Duration::from_secs(3));
+            }
+            _ => replicas.tend_for(seconds(8, 15)),
         }
     }
 
@@ -130,26 +198,6 @@ impl Fault {
             _ => "kube-apiserver",
         }
     }
-
-    fn bad_weather(self, replicas: &mut Replicas, dice: &mut Dice) -> usize {
-        let weather = match self {
-            Self::WebhookCallsReset => Weather::Resets(20),
-            Self::WebhookCallsCut => Weather::Cuts(20),
-            _ => Weather::Slow(dice.between(200, 1500)),
-        };
-        let before = replicas.service.events();
-        replicas.service.set_weather(weather);
-        replicas.tend_for(Duration::from_secs(dice.between(8, 15)));
-        replicas.service.set_weather(Weather::Clear);
-        replicas.service.events() - before
-    }
-}
-
-/// Once to three times.
-fn repeat(dice: &mut Dice, mut once: impl FnMut(&mut Dice)) -> usize {
-    let times = dice.between(1, 4);
-    (0..times).for_each(|_| once(dice));
-    usize::try_from(times).unwrap()
 }
 
 fn killed(replicas: &mut Replicas, which: &[usize], time: Duration) {

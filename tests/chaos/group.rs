@@ -53,6 +53,8 @@ pub(crate) struct Held {
     /// The revisions that there must be, and those that there may be.
     pub(crate) required: BTreeSet<Revision>,
     pub(crate) allowed: BTreeSet<Revision>,
+    /// What was done to it, and to its source.
+    pub(crate) story: Vec<String>,
 }
 
 impl Group {
@@ -91,6 +93,7 @@ impl Group {
                 at: None,
                 required: BTreeSet::new(),
                 allowed: BTreeSet::new(),
+                story: Vec::new(),
             });
             group.apply(index, "app:0");
         }
@@ -127,7 +130,10 @@ impl Group {
             4 | 5 => self.set_image(workload, &image),
             6 => {
                 let content = self.next_content();
+                let required = self.workloads[workload].required.clone();
                 self.edit(content);
+                // Both together make one revision, or two where the apply is late.
+                self.workloads[workload].required = required;
                 self.apply(workload, &image);
             }
             7 => self.apply(workload, &image),
@@ -160,6 +166,7 @@ impl Group {
             self.content = content;
             for index in 0..self.workloads.len() {
                 self.turned(index, None);
+                self.tell(index, "edit");
             }
         }
     }
@@ -176,6 +183,12 @@ impl Group {
         held.allowed.insert(revision);
     }
 
+    fn tell(&mut self, index: usize, what: &str) {
+        let image = &self.workloads[index].image;
+        let line = format!("{what}: {image} at {:?}", self.wanted(&self.workloads[index]));
+        self.workloads[index].story.push(line);
+    }
+
     /// What was answered must be at what it must be at: nothing is left to the controller.
     fn fresh(&self, index: usize, answer: Option<Value>) {
         let Some(answer) = answer else { return };
@@ -184,7 +197,11 @@ impl Group {
         let found = named(&answer["spec"]["template"], &self.source);
         if found.as_ref() != Ok(&wanted) {
             let name = held.workload.reference();
-            self.site.lost("fresh", format!("{name} was admitted with {found:?}, not {wanted}"));
+            let last = &held.story[held.story.len().saturating_sub(8)..];
+            self.site.lost(
+                "fresh",
+                format!("{name} was admitted with {found:?}, not {wanted}; {last:#?}: {answer}"),
+            );
         }
     }
 
@@ -204,6 +221,7 @@ impl Group {
         let path = format!("{}?fieldManager=user&force=true", self.path(index));
         let answer = self.site.write(&Method::PATCH, &path, (APPLY, &manifest), false);
         self.turned(index, None);
+        self.tell(index, "apply");
         self.fresh(index, answer);
     }
 
@@ -215,6 +233,7 @@ impl Group {
         let answer = self.site.write(&Method::PATCH, &self.path(index), (JSON_PATCH, &patch), false);
         let at = self.workloads[index].at.clone();
         self.turned(index, at);
+        self.tell(index, "set image");
         self.fresh(index, answer);
     }
 
@@ -224,6 +243,7 @@ impl Group {
             json!({"metadata": {"annotations": {"confrev.dev/roll": format!("please-{}", self.steps)}}});
         let answer = self.site.write(&Method::PATCH, &self.path(index), (MERGE, &patch), false);
         self.turned(index, None);
+        self.tell(index, "roll");
         self.fresh(index, answer);
     }
 
@@ -236,35 +256,35 @@ impl Group {
     fn undo(&mut self, index: usize) {
         let site = Arc::clone(&self.site);
         let (path, choice) = (self.path(index), self.dice.below(1000));
-        let mut target: Option<Value> = None;
+        let mut attempt: Option<(Revision, Option<String>)> = None;
         let answer = site.until_done("an undo", || {
             let live = site.get(&path)?;
-            let app = &self.workloads[index].workload.name;
+            let held = &self.workloads[index];
+            let app = &held.workload.name;
             let mut sets = site.list(&format!("{}?labelSelector=app%3D{app}", site.replica_sets()))?;
             let present = self.revision(&live);
+            // An answer may have been lost.
+            if attempt.is_some() && attempt.as_ref().map(|(revision, _)| revision) == present.as_ref() {
+                return Ok(Some(live));
+            }
             sets.retain(|set| {
                 self.revision(set) != present && set["metadata"]["deletionTimestamp"].is_null()
             });
-            // An answer may have been lost.
-            if let Some(target) = &target
-                && self.revision(target) == present
-            {
-                return Ok(Some(live));
-            }
             if sets.is_empty() {
                 return Ok(None);
             }
-            let chosen = target.insert(sets.swap_remove(usize::try_from(choice).unwrap() % sets.len()));
+            let chosen = &sets[usize::try_from(choice).unwrap() % sets.len()];
+            let (image, content) = self.revision(chosen).ok_or("at no content that there was")?;
+            // Where both name the same snapshot, the reference is not changed, and a roll that is pending goes along.
+            let same = present.is_some_and(|(_, present)| present == content);
+            let at = if same { held.at.clone() } else { Some(content) };
+            attempt = Some(((image, at.clone().unwrap_or_else(|| self.content.clone())), at));
             site.try_write(&Method::PATCH, &path, (JSON_PATCH, &undo_patch(&live, chosen)), false).map(Some)
         });
-        let (Some(Some(answer)), Some(target)) = (answer, target) else { return };
-        let (Some(image), Some(content)) =
-            self.revision(&target).map_or((None, None), |(a, b)| (Some(a), Some(b)))
-        else {
-            return site.lost("frozen", format!("{target} is at no content that there was"));
-        };
+        let (Some(Some(answer)), Some(((image, _), at))) = (answer, attempt) else { return };
         self.workloads[index].image = image;
-        self.turned(index, Some(content));
+        self.turned(index, at);
+        self.tell(index, "undo");
         self.fresh(index, Some(answer));
     }
 

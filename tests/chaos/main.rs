@@ -19,6 +19,7 @@ mod link;
 #[path = "../cluster/manifests.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
+mod proxy;
 mod replicas;
 mod report;
 mod site;
@@ -91,7 +92,7 @@ fn no_promise_is_broken_whatever_fails() {
         Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
     let namespace = Box::leak(Box::new(cluster.namespace("chaos")));
     let site = Arc::new(Site::new(cluster, namespace.name()));
-    let mut replicas = Replicas::start(cluster, std::path::Path::to_owned);
+    let mut replicas = Replicas::start(cluster);
     let mut groups: Vec<_> = (0..GROUPS)
         .map(|number| Group::create(&site, number, WORKLOADS_OF_EACH, number % 2 == 0, dice.fork()))
         .collect();
@@ -160,7 +161,14 @@ fn create_plain(site: &Site, kind: Kind) -> Held {
     manifest["spec"]["revisionHistoryLimit"] = json!(1000);
     site.write(&Method::PATCH, &path, (APPLY, &manifest), true);
     let required = BTreeSet::from([("app:1".to_owned(), String::new())]);
-    Held { workload, image: "app:1".to_owned(), at: None, required, allowed: BTreeSet::new() }
+    Held {
+        workload,
+        image: "app:1".to_owned(),
+        at: None,
+        required,
+        allowed: BTreeSet::new(),
+        story: Vec::new(),
+    }
 }
 
 fn change_plain(site: &Site, held: &mut Held) {

@@ -1,4 +1,4 @@
-//! Two replicas of confrev, what the kubelet does for them, and the Service before them.
+//! Two replicas of confrev, what the kubelet does for them, the Service before them, and the proxy behind them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use confrev_controlplane::{ControlPlane, Program, wait_for};
 
 use crate::link::Link;
+use crate::proxy::Proxy;
 
 /// How long they may take to be ready after everything else is well again. A new leader waits for the end of a Lease.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -14,27 +15,26 @@ const LIMIT: Duration = Duration::from_mins(2);
 pub(crate) struct Replicas {
     pub(crate) programs: Vec<Program>,
     pub(crate) service: Arc<Link>,
+    pub(crate) proxy: Arc<Proxy>,
     /// How often one ended that nobody had ended.
     pub(crate) crashes: usize,
 }
 
 impl Replicas {
     /// Installs confrev and starts it twice, both behind one address.
-    pub(crate) fn start(
-        cluster: &'static ControlPlane,
-        kubeconfig: impl Fn(&Path) -> std::path::PathBuf,
-    ) -> Self {
+    pub(crate) fn start(cluster: &'static ControlPlane) -> Self {
         Program::install(cluster);
         let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
         let service = Arc::new(Link::start());
-        let kubeconfig = kubeconfig(&cluster.kubeconfig_for_service_account("confrev", "confrev"));
+        let proxy = Arc::new(Proxy::start(cluster));
+        let kubeconfig = proxy.kubeconfig(&cluster.kubeconfig_for_service_account("confrev", "confrev"));
         let programs = (0..2)
             .map(|_| {
                 let program = Program::new(cluster, binary).as_user(&kubeconfig);
                 program.behind(&service.url()).options(&["--orphan-grace=5s"])
             })
             .collect();
-        let mut replicas = Self { programs, service, crashes: 0 };
+        let mut replicas = Self { programs, service, proxy, crashes: 0 };
         // The first one waits until the API server calls.
         replicas.service.set_backends(vec![replicas.programs[0].port()]);
         replicas.programs[0].start();

@@ -1,0 +1,303 @@
+//! What stands between confrev and the API server: it speaks plain HTTP/1 with confrev, and forwards each request.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{fs, io};
+
+use confrev_controlplane::ControlPlane;
+use futures::StreamExt as _;
+use http::{Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+use crate::dice::Dice;
+use crate::runtime;
+
+/// What the proxy does to requests. Where it says how often, that is in a hundred of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    None,
+    /// The connection ends without an answer: half of the times before the API server has the request, half after.
+    Resets(u64),
+    /// Answers end halfway, and those of watches too.
+    Cuts(u64),
+    /// Requests and the parts of answers wait, at most so many milliseconds.
+    Slow(u64),
+    /// Answers of one code; where the server may have done what was asked, half of the times it has.
+    Answers(u16, u64),
+    /// All watches end, again and again.
+    WatchesClosed,
+    /// All watches are told that they are too old, and so are those that go on from where they were.
+    WatchesExpired,
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Body = UnsyncBoxBody<Bytes, Failure>;
+
+pub(crate) struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: u16,
+    tls: TlsConnector,
+    connection: tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>,
+    trouble: tokio::sync::watch::Sender<Trouble>,
+    dice: Mutex<Dice>,
+    /// How often each thing was done.
+    done: Mutex<BTreeMap<&'static str, usize>>,
+}
+
+impl Proxy {
+    pub(crate) fn start(cluster: &ControlPlane) -> Self {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(cluster.ca_pem().as_bytes()) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let mut config = config.with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let shared = Arc::new(Shared {
+            server: cluster.api_url().parse::<Uri>().unwrap().port_u16().unwrap(),
+            tls: TlsConnector::from(Arc::new(config)),
+            connection: tokio::sync::Mutex::new(None),
+            trouble: tokio::sync::watch::Sender::new(Trouble::None),
+            dice: Mutex::new(Dice::new(0)),
+            done: Mutex::default(),
+        });
+        let own = Arc::clone(&shared);
+        let listener = runtime().block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        runtime().spawn(async move {
+            loop {
+                let Ok((client, _)) = listener.accept().await else { continue };
+                let own = Arc::clone(&own);
+                let service = service_fn(move |request| Arc::clone(&own).serve(request));
+                let serving = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(serving.serve_connection(TokioIo::new(client), service));
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// A kubeconfig with the same identity, whose server is this.
+    pub(crate) fn kubeconfig(&self, of: &Path) -> PathBuf {
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(of).unwrap()).unwrap();
+        config["clusters"][0]["cluster"] = json!({"server": format!("http://127.0.0.1:{}", self.port)});
+        let path = of.with_extension("proxied");
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    pub(crate) fn set(&self, trouble: Trouble) {
+        self.shared.trouble.send_replace(trouble);
+    }
+
+    /// How often something was done to a request or an answer.
+    pub(crate) fn events(&self) -> usize {
+        self.shared.done.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+}
+
+impl Shared {
+    fn strikes(&self, what: &'static str, often: u64) -> bool {
+        let strikes = self.dice.lock().unwrap_or_else(PoisonError::into_inner).percent(often);
+        if strikes {
+            *self.done.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        }
+        strikes
+    }
+
+    fn below(&self, most: u64) -> u64 {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(most)
+    }
+
+    /// An error ends the connection without an answer.
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
+        let watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let goes_on = request.uri().query().is_some_and(|query| {
+            query.split('&').any(|part| part.strip_prefix("resourceVersion=").is_some_and(|v| v != "0"))
+        });
+        let trouble = *self.trouble.borrow();
+        match trouble {
+            Trouble::Resets(often) if self.strikes("reset", often) => {
+                if self.below(2) == 0 {
+                    done_unseen(self.forward(request).await?).await;
+                }
+                return Err(gone("reset"));
+            }
+            // Nobody is told of a conflict who has written nothing.
+            Trouble::Answers(409, _) if !is_conditional(request.method()) => {}
+            Trouble::Answers(code, often) if self.strikes("answer", often) => {
+                // What is refused for its version or its rate has not been done.
+                if code >= 500 && !watch && self.below(2) == 0 {
+                    done_unseen(self.forward(request).await?).await;
+                }
+                return Ok(status(code));
+            }
+            Trouble::Slow(most) if self.strikes("slow", 100) => {
+                tokio::time::sleep(Duration::from_millis(self.below(most))).await;
+            }
+            Trouble::WatchesExpired if watch && goes_on && self.strikes("expired", 50) => {
+                return Ok(status(410));
+            }
+            _ => {}
+        }
+        let (parts, body) = self.forward(request).await?.into_parts();
+        let cut = matches!(trouble, Trouble::Cuts(often) if self.strikes("cut", often));
+        let body = if watch {
+            self.watched(body)
+        } else {
+            let whole = body.collect().await?.to_bytes();
+            if cut {
+                // Part of it comes, and then nothing: of a read as of a write that was done.
+                let half = whole.slice(..whole.len() / 2);
+                let frames = [Ok(Frame::data(half)), Err(gone("cut"))];
+                StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
+            } else {
+                Full::new(whole).map_err(|never| match never {}).boxed_unsync()
+            }
+        };
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// A watch's answer, until trouble ends it.
+    fn watched(self: Arc<Self>, body: Incoming) -> Body {
+        let trouble = self.trouble.subscribe();
+        let state = (self, BodyStream::new(body), trouble, false);
+        let frames = futures::stream::unfold(state, |(own, mut body, mut trouble, ended)| async move {
+            if ended {
+                return None;
+            }
+            // It ends at once where it began before the trouble, else after a while.
+            let until_it_ends = own.until_it_ends(&mut trouble);
+            let frame = tokio::select! {
+                frame = body.next() => match frame? {
+                    Ok(frame) => own.changed(frame).await,
+                    Err(error) => Err(error.into()),
+                },
+                last = until_it_ends => match last {
+                    Some(last) => Ok(Frame::data(last)),
+                    None => return None,
+                },
+            };
+            let ended = frame.is_err() || frame.as_ref().is_ok_and(is_expired);
+            Some((frame, (own, body, trouble, ended)))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
+
+    /// Waits until trouble ends a watch; answers with what it says last.
+    async fn until_it_ends(&self, trouble: &mut tokio::sync::watch::Receiver<Trouble>) -> Option<Bytes> {
+        let ends = |trouble: &Trouble| matches!(trouble, Trouble::WatchesClosed | Trouble::WatchesExpired);
+        let kind = trouble.wait_for(ends).await.map(|kind| *kind).ok()?;
+        tokio::time::sleep(Duration::from_millis(self.below(3000))).await;
+        self.strikes("watch ended", 100);
+        let event = json!({"type": "ERROR", "object": status_object(410)});
+        (kind == Trouble::WatchesExpired).then(|| Bytes::from(format!("{event}\n")))
+    }
+
+    /// A part of a watch's answer under the present trouble.
+    async fn changed(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, Failure> {
+        let trouble = *self.trouble.borrow();
+        match trouble {
+            Trouble::Slow(most) => tokio::time::sleep(Duration::from_millis(self.below(most))).await,
+            Trouble::Resets(often) | Trouble::Cuts(often) if self.strikes("cut watch", often) => {
+                return Err(gone("cut watch"));
+            }
+            _ => {}
+        }
+        Ok(frame)
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Failure> {
+        let (mut parts, body) = request.into_parts();
+        // Whole, so that nothing is sent by halves that trouble did not cut.
+        let body = body.collect().await?.to_bytes();
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        parts.uri = format!("https://127.0.0.1:{}{path}", self.server).parse()?;
+        parts.version = http::Version::HTTP_2;
+        for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING] {
+            parts.headers.remove(name);
+        }
+        let mut sender = self.sender().await?;
+        sender.ready().await?;
+        Ok(sender.send_request(Request::from_parts(parts, Full::new(body))).await?)
+    }
+
+    /// The one connection to the API server, made anew where it has ended.
+    async fn sender(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+        let mut connection = self.connection.lock().await;
+        if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(sender.clone());
+        }
+        let make = async {
+            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.server)).await?;
+            let name = ServerName::try_from("127.0.0.1")?;
+            let stream = self.tls.connect(name, stream).await?;
+            Ok::<_, Failure>(handshake(TokioExecutor::new(), TokioIo::new(stream)).await?)
+        };
+        let (sender, serving) = tokio::time::timeout(Duration::from_secs(5), make).await??;
+        tokio::spawn(serving);
+        *connection = Some(sender.clone());
+        Ok(sender)
+    }
+}
+
+/// Reads an answer that nobody gets to its end; that of a watch has none.
+async fn done_unseen(answer: Response<Incoming>) {
+    let _ = tokio::time::timeout(Duration::from_secs(1), answer.into_body().collect()).await;
+}
+
+fn is_conditional(method: &Method) -> bool {
+    [Method::PUT, Method::PATCH, Method::DELETE].contains(method)
+}
+
+fn gone(what: &'static str) -> Failure {
+    io::Error::other(what).into()
+}
+
+fn is_expired(frame: &Frame<Bytes>) -> bool {
+    frame.data_ref().is_some_and(|data| data.starts_with(b"{\"object\":{\"apiVersion\":\"v1\",\"code\":410"))
+}
+
+fn status_object(code: u16) -> Value {
+    let reason = match code {
+        409 => "Conflict",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "code": code, "reason": reason, "message": format!("{reason}, says the proxy"),
+    })
+}
+
+fn status(code: u16) -> Response<Body> {
+    let text = status_object(code).to_string();
+    let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    if code == 429 {
+        answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    }
+    answer
+}
