@@ -3,7 +3,7 @@
 //! Users change some tens of workloads and their ConfigMaps all the time, while confrev, the API server, etcd and what
 //! connects them fail. After each fault, once all is at rest, every promise that can be seen is checked.
 //! `CONFREV_CHAOS_MINUTES` says for how long, `CONFREV_CHAOS_SEED` with which numbers, `CONFREV_CHAOS_FAULT` with which
-//! faults alone: those whose words contain it.
+//! faults alone: those whose words contain it; `CONFREV_BIN`, with another confrev than the one that is built for it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

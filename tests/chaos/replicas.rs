@@ -1,6 +1,6 @@
 //! Two replicas of confrev, what the kubelet does for them, the Service before them, and the proxy behind them.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,13 +24,14 @@ impl Replicas {
     /// Installs confrev and starts it twice, both behind one address.
     pub(crate) fn start(cluster: &'static ControlPlane) -> Self {
         Program::install(cluster);
-        let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
+        let built = || PathBuf::from(env!("CARGO_BIN_EXE_confrev"));
+        let binary = std::env::var_os("CONFREV_BIN").map_or_else(built, PathBuf::from);
         let service = Arc::new(Link::start());
         let proxy = Arc::new(Proxy::start(cluster));
         let kubeconfig = proxy.kubeconfig(&cluster.kubeconfig_for_service_account("confrev", "confrev"));
         let programs = (0..2)
             .map(|_| {
-                let program = Program::new(cluster, binary).as_user(&kubeconfig);
+                let program = Program::new(cluster, &binary).as_user(&kubeconfig);
                 program.behind(&service.url()).options(&["--orphan-grace=5s"])
             })
             .collect();
