@@ -187,6 +187,39 @@ pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held]) {
     }
 }
 
+/// Looks while things fail: how often a snapshot was not there though a ReplicaSet that refers to it was.
+///
+/// confrev makes again what the collector takes while its owners change, so this is told and is no loss by itself: what
+/// is not made again is one at rest.
+pub(crate) fn gaps(site: &Site, go_on: &dyn Fn() -> bool) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    while go_on() {
+        found.extend(look_for_gaps(site).unwrap_or_default());
+        std::thread::sleep(PAUSE);
+    }
+    found
+}
+
+fn look_for_gaps(site: &Site) -> Result<Vec<String>, String> {
+    let sets = site.list(&site.replica_sets())?;
+    let snapshots = by_name(site.list(&format!("{}?labelSelector={SNAPSHOTS}", site.configmaps()))?);
+    let mut gaps = Vec::new();
+    for set in sets {
+        let volume = text(&set["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]);
+        let entered = set["spec"]["template"]["metadata"]["annotations"]["confrev.dev/sources"].is_string();
+        // The ReplicaSet was there before the list of snapshots, and is there after it.
+        if entered
+            && !snapshots.contains_key(&volume)
+            && let Ok(still) = site.get(&format!("{}/{}", site.replica_sets(), name_of(&set)))
+            && still["metadata"]["uid"] == set["metadata"]["uid"]
+            && still["metadata"]["deletionTimestamp"].is_null()
+        {
+            gaps.push(volume);
+        }
+    }
+    Ok(gaps)
+}
+
 /// `quiet`: what every object is at.
 pub(crate) fn versions(site: &Site) -> Result<BTreeSet<String>, String> {
     Seen::look(site).map(|seen| seen.versions())

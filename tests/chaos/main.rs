@@ -138,6 +138,13 @@ fn round(
             }
             scope.spawn(|| plain.iter_mut().for_each(|held| change_plain(site, held)));
         }
+        scope.spawn(|| {
+            let gaps = check::gaps(site, &|| !over.load(Ordering::Relaxed));
+            site.gaps.fetch_add(gaps.len(), Ordering::Relaxed);
+            for gap in gaps {
+                println!("{gap} was not there for a while");
+            }
+        });
         // Not before the load has begun.
         replicas.tend_for(Duration::from_secs(1));
         let times = fault.happen(site, replicas, dice);

@@ -45,10 +45,11 @@ impl Report {
         let sum = |of: fn(&Row) -> usize| self.0.values().map(of).sum::<usize>();
         println!("| all | {} | {} | | {} |", sum(|r| r.rounds), sum(|r| r.times), sum(|r| r.losses));
         println!(
-            "\n{:.0} s, {} writes of users ({} tries more), {} ends of confrev by itself",
+            "\n{:.0} s, {} writes of users ({} tries more), {} snapshots away for a while, {} ends of confrev by itself",
             took.as_secs_f32(),
             site.writes.load(Ordering::Relaxed),
             site.retries.load(Ordering::Relaxed),
+            site.gaps.load(Ordering::Relaxed),
             replicas.crashes,
         );
     }

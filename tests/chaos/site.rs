@@ -28,6 +28,8 @@ pub(crate) struct Site {
     losses: Mutex<Vec<String>>,
     pub(crate) writes: AtomicUsize,
     pub(crate) retries: AtomicUsize,
+    /// Snapshots that were not there for a while though they were in use.
+    pub(crate) gaps: AtomicUsize,
 }
 
 impl Site {
@@ -39,6 +41,7 @@ impl Site {
             losses: Mutex::default(),
             writes: AtomicUsize::new(0),
             retries: AtomicUsize::new(0),
+            gaps: AtomicUsize::new(0),
         }
     }
 
