@@ -20,7 +20,8 @@ const KINDS: [[&str; 5]; 4] = [
 
 /// Installs the chart.
 pub(crate) fn program() -> Program {
-    program_with(&[])
+    // On a busy machine a second may pass within one apply of a ConfigMap and its workload.
+    program_with(&["--settle=3s"])
 }
 
 /// The same with more options.
