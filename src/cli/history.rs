@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Failure,
-    inventory::{self, Inventory, Scope, Snapshot, annotation, label, source_name, text},
+    inventory::{self, Inventory, Scope, Snapshot, label, revision_template, source_name, sources_of, text},
     output::{self, OutputFlag, Row},
     target::{Flags, Target},
 };
@@ -15,7 +15,6 @@ use crate::{
     names,
     resolve::Observed,
     snapshot::{ObjectName, source_label},
-    template::SourceMap,
 };
 
 /// Options of `history`.
@@ -174,18 +173,14 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
 
 /// Who names this object: workloads by their present template, revisions by theirs.
 pub(super) fn used_by(inventory: &Inventory, object: &ObjectName) -> Vec<String> {
-    let names_it = |template: Option<&Value>| {
-        let entered = template.and_then(|template| annotation(template, names::SOURCES));
-        let sources: Option<SourceMap<String>> = entered.and_then(SourceMap::parse);
-        sources.is_some_and(|sources| sources.source_of(object.kind, &object.name).is_some())
-    };
+    let names_it =
+        |template: Option<&Value>| sources_of(template).source_of(object.kind, &object.name).is_some();
     let workloads = inventory
         .workloads
         .iter()
         .filter(|workload| names_it(workload.value.pointer(&workload.kind.template_pointer())));
     let revisions = inventory.revisions.iter().filter(|revision| {
-        label(revision, names::REVISION).is_some()
-            && ["/spec/template", "/data/spec/template"].iter().any(|path| names_it(revision.pointer(path)))
+        label(revision, names::REVISION).is_some() && names_it(revision_template(revision))
     });
     let revisions =
         revisions.map(|revision| format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name")));

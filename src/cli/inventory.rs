@@ -12,6 +12,7 @@ use crate::{
     names,
     resolve::{Health, Observed, Record, Workload},
     snapshot::{Digest, ObjectName, SourceKind},
+    template::SourceMap,
 };
 
 /// Reads under way at once.
@@ -304,6 +305,18 @@ pub(super) fn label<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
 /// An annotation.
 pub(super) fn annotation<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value["metadata"]["annotations"][key].as_str()
+}
+
+/// The pod template of a revision object.
+pub(super) fn revision_template(revision: &Value) -> Option<&Value> {
+    let kind = REVISION_KINDS.iter().find(|kind| revision["kind"] == kind.kind)?;
+    kind.template.iter().try_fold(revision, |value, field| value.get(field))
+}
+
+/// What the `sources` annotation of a template says.
+pub(super) fn sources_of(template: Option<&Value>) -> SourceMap<String> {
+    let entered = template.and_then(|template| annotation(template, names::SOURCES));
+    entered.and_then(SourceMap::parse).unwrap_or_default()
 }
 
 /// Whether the object has a controller whose uid is so.

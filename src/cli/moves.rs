@@ -11,16 +11,13 @@ use serde_json::{Value, json};
 use super::{
     Failure,
     history::History,
-    inventory::{Inventory, OptedIn, Scope, annotation, label, source_name, text},
+    inventory::{
+        Inventory, OptedIn, Scope, annotation, label, revision_template, source_name, sources_of, text,
+    },
     output,
     target::{Flags, Target},
 };
-use crate::{
-    names,
-    resolve::Workload,
-    snapshot::ObjectName,
-    template::{SourceMap, Template},
-};
+use crate::{names, resolve::Workload, snapshot::ObjectName, template::Template};
 
 /// What the commands share.
 #[derive(Debug, Args)]
@@ -192,9 +189,7 @@ fn before(
     ordered.sort_by_key(|revision| std::cmp::Reverse(number(revision)));
     ordered.into_iter().find_map(|revision| {
         label(revision, names::REVISION)?;
-        let template =
-            ["/spec/template", "/data/spec/template"].iter().find_map(|at| revision.pointer(at))?;
-        let sources: SourceMap<String> = SourceMap::parse(annotation(template, names::SOURCES)?)?;
+        let sources = sources_of(revision_template(revision));
         let other: BTreeMap<_, _> = sources
             .iter()
             .filter(|(source, name)| {

@@ -1,6 +1,6 @@
 //! `kubectl confrev render`: what admission would make of manifests, without a cluster.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Args;
 use serde_json::Value;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     Failure, manifests,
     output::{self, Format, OutputFlag},
+    target::KindFlag,
 };
 use crate::{
     kinds::{Kinds, WorkloadKind},
@@ -32,14 +33,8 @@ pub(super) struct Options {
     /// Secrets are snapshotted in this installation.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
-    /// A further kind of workload, as for `serve`.
-    #[arg(
-        long = "kind",
-        env = "CONFREV_KIND",
-        value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
-        value_delimiter = ','
-    )]
-    kinds: Vec<WorkloadKind>,
+    #[command(flatten)]
+    kinds: KindFlag,
     #[command(flatten)]
     output: OutputFlag,
 }
@@ -54,7 +49,7 @@ struct Given {
 
 /// Runs the command.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
-    let kinds = Arc::new(Kinds::with(&options.kinds));
+    let kinds = options.kinds.in_force();
     let mut all = Vec::new();
     for file in &options.filename {
         let name = file.display().to_string();
@@ -210,7 +205,7 @@ mod tests {
             namespace: "default".to_owned(),
             snapshots,
             secrets: false,
-            kinds: Vec::new(),
+            kinds: KindFlag::default(),
             output: OutputFlag::default(),
         };
         let objects = manifests::objects("f", text).unwrap();

@@ -6,12 +6,11 @@ use clap::{Args, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 
-use super::limits::Limits;
+use super::{limits::Limits, target::KindFlag};
 use crate::{
     admission,
     cluster::{self, IdentityError, KubeApi, Lease},
     controller::{self, Leadership, Shared, State},
-    kinds::{Kinds, WorkloadKind},
     resolve::parse_duration,
     telemetry::{self, Metrics, Readiness, log},
     tls::{self, WebhookUrl, webhooks},
@@ -70,14 +69,8 @@ pub(super) struct Options {
     /// Snapshot Secrets of the workloads that ask for it. Without this no Secret is ever read, and none needs be readable.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
-    /// A further kind of workload: where its pod template is. May be given more than once.
-    #[arg(
-        long = "kind",
-        env = "CONFREV_KIND",
-        value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
-        value_delimiter = ','
-    )]
-    kinds: Vec<WorkloadKind>,
+    #[command(flatten)]
+    kinds: KindFlag,
     #[command(flatten)]
     limits: Limits,
     /// The form of the log, on standard error.
@@ -181,7 +174,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let keepers =
         [tokio::spawn(async move { kept.run().await }), tokio::spawn(async move { keeper.run().await })];
 
-    let kinds = Arc::new(Kinds::with(&options.kinds));
+    let kinds = options.kinds.in_force();
     let config = controller::Config {
         settle: options.settle,
         orphan_grace: options.orphan_grace,

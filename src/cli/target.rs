@@ -42,14 +42,28 @@ pub(super) struct Flags {
     /// Act as a member of this group; with --as, and may be given more than once.
     #[arg(long = "as-group", value_name = "GROUP", requires = "act_as")]
     pub(super) act_as_groups: Vec<String>,
-    /// A further kind of workload, as for `serve`.
+    #[command(flatten)]
+    pub(super) kinds: KindFlag,
+}
+
+/// The flag for kinds beside the built-in ones, alike for the webhook and for what people ask.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct KindFlag {
+    /// A further kind of workload: where its pod template is. May be given more than once.
     #[arg(
         long = "kind",
         env = "CONFREV_KIND",
         value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
         value_delimiter = ','
     )]
-    pub(super) kinds: Vec<WorkloadKind>,
+    kinds: Vec<WorkloadKind>,
+}
+
+impl KindFlag {
+    /// The kinds in force.
+    pub(super) fn in_force(&self) -> Arc<Kinds> {
+        Arc::new(Kinds::with(&self.kinds))
+    }
 }
 
 /// A connection, with the namespace in force.
@@ -95,14 +109,14 @@ impl Target {
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let url = config.cluster_url.to_string();
         let client = kube::Client::try_from(config).map_err(|error| no_config(&error))?;
-        let kinds = Arc::new(Kinds::with(&flags.kinds));
+        let kinds = flags.kinds.in_force();
         let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new());
         Ok(Self { api, kinds, namespace, url })
     }
 
     /// Reads an object; `None` where there is none.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>, Failure> {
-        match self.api.request("get", Method::GET, path.to_owned(), "", Vec::new()).await {
+        match self.api.call("get", Method::GET, path.to_owned(), "", Vec::new()).await {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(self.failure(error)),
             Ok(bytes) => parse(&bytes, path).map(Some),
@@ -147,7 +161,7 @@ impl Target {
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         let full = format!("{path}?fieldManager=kubectl-confrev{dry_run}");
         let body = body.to_string().into_bytes();
-        let bytes = self.api.request("patch", Method::PATCH, full, content_type, body).await;
+        let bytes = self.api.call("patch", Method::PATCH, full, content_type, body).await;
         parse(&bytes.map_err(|error| self.failure(error))?, path)
     }
 
@@ -161,7 +175,7 @@ impl Target {
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         let path = format!("{collection}?fieldManager=kubectl-confrev{dry_run}");
         let body = body.to_string().into_bytes();
-        let bytes = self.api.request("create", Method::POST, path, "application/json", body).await;
+        let bytes = self.api.call("create", Method::POST, path, "application/json", body).await;
         parse(&bytes.map_err(|error| self.failure(error))?, collection)
     }
 

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::{
     Failure,
-    inventory::{Inventory, OptedIn, Scope, annotation, label, text},
+    inventory::{Inventory, OptedIn, Scope, annotation, label, revision_template, sources_of, text},
     output::{self, Colour, paint},
     standing, status,
     target::{Flags, Target},
 };
-use crate::{names, template::SourceMap};
+use crate::names;
 
 /// Options of `tree`.
 #[derive(Debug, Args)]
@@ -69,11 +69,7 @@ fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) ->
         role.map(|role| format!("   {}", paint(Colour::Green, role))).unwrap_or_default(),
         output::count(pods.len(), "pod")
     );
-    let template = ["/spec/template", "/data/spec/template"].iter().find_map(|path| revision.pointer(path));
-    let sources: SourceMap<String> = template
-        .and_then(|template| annotation(template, names::SOURCES))
-        .and_then(SourceMap::parse)
-        .unwrap_or_default();
+    let sources = sources_of(revision_template(revision));
     let snapshots = sources.iter().map(|(source, snapshot)| {
         let key = workload.key(&crate::snapshot::ObjectName::new(source.kind, snapshot.clone()));
         let is_there = snapshot == &source.name || inventory.snapshots.contains_key(&key);

@@ -52,20 +52,9 @@ impl KubeApi {
         self.call("patch", Method::PATCH, path, format.content_type(), body.to_string().into_bytes()).await
     }
 
-    /// Any call: for the commands that people run, beside those of the trait.
-    pub async fn request(
-        &self,
-        verb: &'static str,
-        method: Method,
-        path: String,
-        content_type: &str,
-        body: Vec<u8>,
-    ) -> Result<Vec<u8>, ApiError> {
-        self.call(verb, method, path, content_type, body).await
-    }
-
     /// One call: its verb is counted, its time is limited, and an answer that is no success becomes an error.
-    async fn call(
+    /// For the commands that people run, beside those of the trait.
+    pub async fn call(
         &self,
         verb: &'static str,
         method: Method,

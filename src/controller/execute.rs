@@ -110,7 +110,10 @@ async fn restore<A: Api>(
     content: Option<&Observed>,
 ) -> Result<Outcome, ApiError> {
     let bound_itself = source == snapshot.object.name;
-    let mut live = api.read(&snapshot.namespace, &snapshot.sibling(source).object).await?;
+    let mut live = None;
+    if bound_itself || content.is_none() {
+        live = api.read(&snapshot.namespace, &snapshot.sibling(source).object).await?;
+    }
     if bound_itself {
         if live.is_some() {
             // It is there, and is not gone.
