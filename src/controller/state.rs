@@ -360,8 +360,10 @@ impl State {
     /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
     pub(super) fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
         let since = self.pending_since.get(key).copied().unwrap_or(now);
+        let Some(record) = self.workloads.get(key) else { return since + self.config.settle };
+        // A roll whose answer was lost is seen by its time only. What is pending after it came after it.
+        let since = record.last_roll.filter(|last| *last <= now).map_or(since, |last| last.max(since));
         let settled = since + self.config.settle;
-        let Some(record) = self.workloads.get(key) else { return settled };
         let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
         let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
         // A time too far ahead was written by a clock that is wrong; nothing waits longer than its interval.

@@ -15,7 +15,7 @@ use confrev::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::world::{World, annotate, deployment, kind};
+use super::world::{World, deployment, kind};
 
 pub(crate) const BLUE: &str = "demo-3a18d34e26";
 
@@ -128,7 +128,7 @@ impl Desk {
     }
 }
 
-fn stored(world: &mut World, name: &str) -> Value {
+pub(crate) fn stored(world: &mut World, name: &str) -> Value {
     let mut object = deployment(&["demo"]);
     object["metadata"]["name"] = json!(name);
     object["metadata"]["uid"] = json!(format!("uid-{name}"));
@@ -160,26 +160,6 @@ fn a_change_rolls_after_it_has_settled_and_not_when_an_apply_took_it_along() {
     desk.pass(60);
     let later = desk.act(&json!({"color": "green"}), &json!({}), "2");
     assert!(!later.iter().any(|action| matches!(action, Action::Poke { .. })), "{later:?}");
-}
-
-#[test]
-fn automatic_rolls_keep_the_least_interval_even_when_a_clock_was_wrong() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    for (last_roll, waits) in [(-5, 5), (0, 10), (3600, 10), (-3600, 1)] {
-        let mut object = stored(&mut world, "web");
-        let mut desk = Desk::new();
-        let last = desk.now + SignedDuration::from_secs(last_roll);
-        annotate(&mut object, names::ROLL, &confrev::resolve::auto_roll_value(last));
-        desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
-        desk.act(&json!({"color": "green"}), &json!({}), "2");
-        desk.pass(waits - 1);
-        let early = desk.act(&json!({"color": "green"}), &json!({}), "2");
-        assert!(!early.iter().any(|action| matches!(action, Action::Poke { .. })), "{last_roll}: {early:?}");
-        desk.pass(1);
-        let due = desk.actions();
-        assert!(due.iter().any(|(_, action)| matches!(action, Action::Poke { .. })), "{last_roll}: {due:?}");
-    }
 }
 
 #[test]

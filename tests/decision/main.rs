@@ -14,6 +14,7 @@ mod documents;
 mod events;
 mod forms;
 mod house;
+mod interval;
 mod kinds;
 mod metrics;
 mod properties;

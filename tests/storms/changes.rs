@@ -1,6 +1,7 @@
 //! A ConfigMap that never rests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,29 @@ impl Rolls {
     }
 }
 
+/// What this returns, and the rolls all through it. The looks never pause for long: of two rolls between two of them only
+/// the second would be seen.
+fn watched<T>(world: &World, loads: &[(Load, i64)], all: impl FnOnce() -> T) -> (Rolls, T) {
+    thread::scope(|scope| {
+        // Dropped at the end, also where that is a panic.
+        let (going_on, end) = mpsc::channel::<()>();
+        let looker = scope.spawn(move || {
+            let mut rolls = Rolls::default();
+            loop {
+                let goes_on = end.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout);
+                // Once more after the end, so that the last roll is among them.
+                rolls.look(world, loads);
+                if !goes_on {
+                    return rolls;
+                }
+            }
+        });
+        let value = all();
+        drop(going_on);
+        (looker.join().expect("it has not panicked"), value)
+    })
+}
+
 /// Writes the ConfigMap for as long as the storm is; how often.
 fn changed_all_the_time(world: &World, start: Instant) -> u32 {
     let path = format!("/api/v1/namespaces/{}/configmaps/demo", world.name());
@@ -93,27 +117,16 @@ fn a_config_map_that_changes_ten_times_a_second_rolls_each_workload_once_per_int
     // From here on, others may kill it: the storm goes on all the same.
     drop(confrev);
 
-    let mut rolls = Rolls::default();
-    let start = Instant::now();
-    let changes = thread::scope(|scope| {
-        let writer = scope.spawn(|| changed_all_the_time(&world, start));
-        while !writer.is_finished() {
-            rolls.look(&world, &loads);
-            thread::sleep(PAUSE);
+    let (rolls, (changes, _confrev)) = watched(&world, &loads, || {
+        let changes = changed_all_the_time(&world, Instant::now());
+        let confrev = running();
+        let last = changes.to_string();
+        for (load, _) in &loads {
+            load.wait_resolved(&world, "demo", &last);
+            load.wait_reads(&world, "demo", &[&last]);
         }
-        writer.join().expect("it has not panicked")
+        (changes, confrev)
     });
-    let last = changes.to_string();
-    let _confrev = running();
-    for (load, _) in &loads {
-        wait_for("the last content to be taken up", LIMIT, || {
-            let taken = load.resolves_to(&world, "demo", &last);
-            // Afterwards, so that the roll that did it is among them.
-            rolls.look(&world, &loads);
-            taken
-        });
-        load.wait_reads(&world, "demo", &[&last]);
-    }
     for ((load, seconds), before) in loads.iter().zip(before) {
         let rolls: Vec<_> = rolls.0[&load.name].iter().copied().collect();
         for pair in rolls.windows(2) {

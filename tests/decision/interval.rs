@@ -1,0 +1,49 @@
+//! The least time between two automatic rolls of a workload.
+
+use confrev::{controller::Action, names, resolve::Health};
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::controller::{Desk, key, record, stored};
+use super::world::{World, annotate};
+
+#[test]
+fn automatic_rolls_keep_the_least_interval_even_when_a_clock_was_wrong() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    for (last_roll, waits) in [(-5, 5), (0, 10), (3600, 10), (-3600, 1)] {
+        let mut object = stored(&mut world, "web");
+        let mut desk = Desk::new();
+        let last = desk.now + SignedDuration::from_secs(last_roll);
+        annotate(&mut object, names::ROLL, &confrev::resolve::auto_roll_value(last));
+        desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+        desk.act(&json!({"color": "green"}), &json!({}), "2");
+        desk.pass(waits - 1);
+        let early = desk.act(&json!({"color": "green"}), &json!({}), "2");
+        assert!(!early.iter().any(|action| matches!(action, Action::Poke { .. })), "{last_roll}: {early:?}");
+        desk.pass(1);
+        let due = desk.actions();
+        assert!(due.iter().any(|(_, action)| matches!(action, Action::Poke { .. })), "{last_roll}: {due:?}");
+    }
+}
+
+#[test]
+fn a_roll_whose_answer_was_lost_counts_for_the_interval_of_what_has_been_pending_since_before_it() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let mut object = stored(&mut world, "web");
+    let mut desk = Desk::new();
+    let green = json!({"color": "green"});
+    let pokes = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Poke { .. }));
+    desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+    desk.act(&green, &json!({}), "2");
+    desk.pass(5);
+    // The watch tells of the roll; its content is not the newest any more.
+    annotate(&mut object, names::ROLL, &confrev::resolve::auto_roll_value(desk.now));
+    desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
+    desk.pass(9);
+    let early = desk.act(&green, &json!({}), "2");
+    assert!(!pokes(&early), "{early:?}");
+    desk.pass(1);
+    assert!(pokes(&desk.act(&green, &json!({}), "2")), "it is rolled when the interval is over");
+}
