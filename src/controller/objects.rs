@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     Name,
     agenda::Task,
-    state::{ENSURE_DELAY, Found, RESTORE_DELAY, SnapshotRecord, Source, State},
+    state::{ENSURE_DELAY, Found, RESTORE_DELAY, SnapshotRecord, Source, State, User},
 };
 use crate::{
     cluster::Owner,
@@ -254,13 +254,31 @@ impl State {
         for namespace in self.namespaces.iter().flatten() {
             self.agenda.schedule(Task::OptIn(Arc::clone(namespace)), now);
         }
-        let used = self
-            .users
-            .keys()
-            .filter(|name| !self.snapshots.contains_key(name) && !self.sources.contains_key(name));
-        for name in used {
-            self.agenda.schedule(Task::Restore(name.clone()), now + RESTORE_DELAY);
+        let gone: Vec<_> =
+            self.users.keys().filter(|name| self.is_referenced_and_gone(name)).cloned().collect();
+        for name in gone {
+            self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
         }
+    }
+
+    /// The name of the source whose content this object should hold, where a live template refers to the object itself.
+    pub(super) fn source_of_referenced(&self, name: &Name) -> Option<&str> {
+        let refers = |user: &User| {
+            let uses = match user {
+                User::Workload(key) => &self.workloads.get(key)?.uses,
+                User::Revision(key) => &self.revisions.get(key)?.uses,
+            };
+            uses.iter().find(|used| {
+                used.source.kind == name.object.kind && used.snapshot.as_ref() == Some(&name.object.name)
+            })
+        };
+        self.users.get(name)?.iter().find_map(refers).map(|used| used.source.name.as_str())
+    }
+
+    /// Whether a live template refers to this snapshot, or object that is bound itself, and it is not there.
+    fn is_referenced_and_gone(&self, name: &Name) -> bool {
+        let is_there = self.snapshots.contains_key(name) || self.bound.contains_key(name);
+        !is_there && self.source_of_referenced(name).is_some()
     }
 
     /// Strikes from the agenda what only the replica that leads does. What any does is to make a snapshot again whose

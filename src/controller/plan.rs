@@ -8,7 +8,7 @@ use super::{
     Name,
     agenda::Task,
     objects::Wanted,
-    state::{RESTORE_DELAY, Source, State, UNBIND_DELAY, User},
+    state::{RESTORE_DELAY, Source, State, UNBIND_DELAY},
 };
 use crate::{
     cluster::{ApiError, Event, Owner, Version, WorkloadKey},
@@ -236,12 +236,7 @@ impl State {
         if self.snapshots.contains_key(name) || self.bound.contains_key(name) {
             return None;
         }
-        let uses = self.users.get(name)?.iter().find_map(|user| match user {
-            User::Workload(key) => self.workloads.get(key).map(|record| &record.uses),
-            User::Revision(key) => self.revisions.get(key).map(|revision| &revision.uses),
-        })?;
-        let entry = uses.iter().find(|entry| entry.snapshot.as_ref() == Some(&name.object.name))?;
-        let source = entry.source.name.clone();
+        let source = self.source_of_referenced(name)?.to_owned();
         // What was bound itself was snapshotted when its deletion was admitted.
         let copies = if source == name.object.name { self.snapshots_of(name) } else { Vec::new() };
         let content = self.memory.recall(name);

@@ -1,12 +1,10 @@
 //! The controller's state without a cluster: what it decides to do from what it knows.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use confrev::{
     cluster::{Owner, Version, WorkloadKey},
-    controller::{
-        Action, BoundRecord, Config, Name, Outcome, Revision, RevisionKey, SnapshotRecord, State, Task,
-    },
+    controller::{Action, Config, Name, Outcome, Revision, RevisionKey, SnapshotRecord, State, Task},
     kinds::Kinds,
     names,
     resolve::{Health, Observed, Record, Workload},
@@ -245,124 +243,4 @@ fn with_a_limit_in_flight_the_next_roll_waits_for_health_and_a_failure_holds_the
         assert_eq!(pokes(&mut desk).len(), more, "{health:?}");
         assert_eq!(desk.state.held() > 0, more == 0 || desk.state.held() > 0);
     }
-}
-
-#[test]
-fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    world.labelled("demo", "bind");
-    let web = stored(&mut world, "web");
-    let foreign = Owner::new("v1", "Thing", "t", "foreign");
-    let mut desk = Desk::new();
-    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
-    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
-    let bound = BoundRecord { version: version.clone(), owners: BTreeSet::from([foreign.clone()]) };
-    desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
-    desk.pass(1);
-    let actions: Vec<_> = desk.actions().into_iter().map(|(_, action)| action).collect();
-    let owners = actions.iter().find_map(|action| match action {
-        Action::SetOwners { owners, .. } => Some(owners.clone()),
-        _ => None,
-    });
-    let owners = owners.unwrap();
-    assert!(owners.contains(&foreign) && owners.iter().any(|owner| owner.uid == "uid-web"), "{owners:?}");
-    // Gone while in use: it is made again from the copy that admission took, whichever is told first.
-    let restores = |desk: &mut Desk| {
-        let mut found = Vec::new();
-        for (task, action) in desk.actions() {
-            desk.state.finish(&task, Ok(Outcome::Done), desk.now);
-            if let Action::Restore { copies, .. } = action {
-                found.push(copies);
-            }
-        }
-        found
-    };
-    desk.state.apply_bound(&name("demo"), None, desk.now);
-    assert_eq!(restores(&mut desk), [[]; 0], "its copy is not known");
-    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
-    assert_eq!(restores(&mut desk), [[name(BLUE)]]);
-    let bound = BoundRecord { version, owners: BTreeSet::new() };
-    desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
-    desk.state.apply_bound(&name("demo"), None, desk.now);
-    assert_eq!(restores(&mut desk), [[name(BLUE)]]);
-}
-
-#[test]
-fn an_object_that_is_bound_itself_is_released_once_only_workloads_that_moved_on_own_it() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    let web = stored(&mut world, "web");
-    let mut desk = Desk::new();
-    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
-    let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
-    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
-    let released = |desk: &mut Desk, owners: &[&Owner]| {
-        let owners = owners.iter().map(|owner| (*owner).clone()).collect();
-        let bound = BoundRecord { version: version.clone(), owners };
-        desk.state.apply_bound(&name("old"), Some(bound), desk.now);
-        let mut actions = Vec::new();
-        for _ in 0..20 {
-            desk.pass(1);
-            actions.extend(desk.actions());
-        }
-        actions.iter().filter(|(_, action)| matches!(action, Action::Release { .. })).count()
-    };
-    let foreign = Owner::new("v1", "Thing", "t", "foreign");
-    let gone = Owner::new("apps/v1", "ReplicaSet", "web-1", "gone");
-    assert_eq!(released(&mut desk, &[]), 0, "never bound: its tool may be about to use it");
-    assert_eq!(released(&mut desk, &[&foreign]), 0);
-    assert_eq!(released(&mut desk, &[&workload, &foreign]), 0);
-    assert_eq!(released(&mut desk, &[&workload, &gone]), 0, "the collector is at it");
-    assert_eq!(released(&mut desk, &[&workload]), 1);
-}
-
-#[test]
-fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_it_may_be_needed() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    world.labelled("demo", "bind");
-    let web = stored(&mut world, "web");
-    let mut desk = Desk::new();
-    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
-    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
-    let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
-    let bound = BoundRecord { version, owners: BTreeSet::from([workload]) };
-    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
-    let object = world.objects[&name("demo").object].to_string();
-    // What is done about the copy in so many seconds.
-    let done = |desk: &mut Desk, seconds: i64| {
-        let (mut owned, mut swept, mut restoring) = (0, 0, Vec::new());
-        for _ in 0..seconds {
-            desk.pass(1);
-            for (task, action) in desk.actions() {
-                let mut outcome = Outcome::Done;
-                match action {
-                    Action::Read(_) => {
-                        let observed = Observed::read(SourceKind::ConfigMap, object.clone().into_bytes());
-                        outcome = Outcome::Read(Some(Box::new(observed.unwrap())));
-                    }
-                    Action::SetOwners { snapshot, .. } if snapshot == name(BLUE) => owned += 1,
-                    Action::Sweep { .. } => swept += 1,
-                    Action::Restore { .. } => {
-                        restoring.push(task);
-                        continue;
-                    }
-                    _ => {}
-                }
-                desk.state.finish(&task, Ok(outcome), desk.now);
-            }
-        }
-        for task in restoring {
-            desk.state.finish(&task, Ok(Outcome::Done), desk.now);
-        }
-        (owned, swept)
-    };
-    desk.state.apply_bound(&name("demo"), Some(bound.clone()), desk.now);
-    assert_eq!(done(&mut desk, 60), (0, 0), "it would go with its source");
-    desk.state.apply_bound(&name("demo"), None, desk.now);
-    assert_eq!(done(&mut desk, 900), (0, 0), "its source is to be made again from it");
-    desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
-    let (owned, swept) = done(&mut desk, 900);
-    assert!(owned == 0 && swept > 0, "{owned} {swept}");
 }

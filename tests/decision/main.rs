@@ -7,6 +7,7 @@
     reason = "a test ends where something is not as it must be"
 )]
 
+mod bound;
 mod controller;
 mod corpus;
 mod coverage;

@@ -26,6 +26,7 @@ mod kinds;
 mod load;
 mod setup;
 
+mod bound;
 mod changes;
 mod many;
 mod max_in_flight;
