@@ -9,11 +9,14 @@
 
 mod alerts;
 mod bare;
+mod cert_manager;
 mod first_steps;
 mod guard;
 mod helm;
 mod lifecycle;
 mod manifests;
+#[path = "../tls/mount.rs"]
+mod mount;
 mod pods;
 mod rights;
 mod support;

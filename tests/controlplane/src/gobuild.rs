@@ -40,6 +40,11 @@ impl<'a> Workshop<'a> {
                 eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
                 self.build(package, to)?;
             }
+            Source::Main(text) => {
+                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
+                write(&self.folder.join("main.go"), text)?;
+                self.build(".", to)?;
+            }
             Source::Kustomization { module, folder } => self.render(module, folder, to, kubectl)?,
             Source::Manifests { module, folders } => self.join(module, folders, to)?,
         }
@@ -77,7 +82,7 @@ impl<'a> Workshop<'a> {
                 fs::read_dir(&folder).map_err(|e| format!("cannot list {}: {e}", folder.display()))?;
             let mut files: Vec<PathBuf> = listing.filter_map(|entry| Some(entry.ok()?.path())).collect();
             files.sort();
-            for file in files.iter().filter(|f| f.file_name().is_some_and(|n| n != "kustomization.yaml")) {
+            for file in files.iter().filter(|file| is_manifest(file)) {
                 joined += "---\n";
                 joined += &read(file)?;
                 joined.push('\n');
@@ -173,6 +178,11 @@ fn copy_sources(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_manifest(file: &Path) -> bool {
+    file.extension().is_some_and(|e| e == "yaml")
+        && file.file_name().is_some_and(|n| n != "kustomization.yaml")
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -2,7 +2,8 @@
 //!
 //! etcd, the API server, the controller manager, the scheduler, kwok (which plays the kubelet) and the Argo Rollouts
 //! controller are built from Go modules once, cached, and started by a supervisor, the `controlplane` binary of this
-//! crate. Tests share one with [`ControlPlane::shared`]:
+//! crate. So are helm and cert-manager's controllers, which a test starts itself ([`CertManager`]). Tests share one with
+//! [`ControlPlane::shared`]:
 //!
 //! ```no_run
 //! use confrev_controlplane::ControlPlane;
@@ -22,6 +23,7 @@
 mod api;
 mod audit;
 pub mod binaries;
+mod cert_manager;
 mod certs;
 mod cluster;
 mod gobuild;
@@ -43,6 +45,7 @@ mod wait;
 
 pub use api::Api;
 pub use audit::Request;
+pub use cert_manager::CertManager;
 pub use cluster::ControlPlane;
 pub use kubectl::{Kubectl, Output};
 pub use namespace::Namespace;

@@ -38,6 +38,7 @@ pub struct Program {
     kubeconfig: PathBuf,
     options: Vec<String>,
     service: Option<String>,
+    certificates: Option<PathBuf>,
     webhook: u16,
     admin: u16,
     log: PathBuf,
@@ -75,8 +76,18 @@ impl Program {
         let kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, "confrev");
         let [webhook, admin] = ports::free().expect("there are free ports");
         let log = cluster.state_dir().join(format!("confrev-{}.log", suffix()));
-        let (binary, options, service) = (binary.to_owned(), Vec::new(), None);
-        Self { cluster, binary, kubeconfig, options, service, webhook, admin, log, child: None }
+        Self {
+            cluster,
+            binary: binary.to_owned(),
+            kubeconfig,
+            options: Vec::new(),
+            service: None,
+            certificates: None,
+            webhook,
+            admin,
+            log,
+            child: None,
+        }
     }
 
     /// Runs it with the identity of this kubeconfig instead.
@@ -98,6 +109,13 @@ impl Program {
     #[must_use]
     pub fn behind(mut self, url: &str) -> Self {
         self.service = Some(url.to_owned());
+        self
+    }
+
+    /// It serves the certificate in this folder, a mounted Secret, and leaves `caBundle` to whoever issued it.
+    #[must_use]
+    pub fn with_certificates(mut self, folder: &Path) -> Self {
+        self.certificates = Some(folder.to_owned());
         self
     }
 
@@ -143,9 +161,11 @@ impl Program {
 
     /// The command line of the README, for these ports.
     pub fn arguments(&self) -> Vec<String> {
-        [
-            "serve",
-            "--self-signed",
+        let certificates = match &self.certificates {
+            Some(folder) => vec!["--tls-dir".to_owned(), folder.display().to_string()],
+            None => vec!["--self-signed".to_owned()],
+        };
+        let more = [
             "--webhook-url",
             &self.webhook_url(),
             "--listen",
@@ -154,9 +174,8 @@ impl Program {
             &format!("127.0.0.1:{}", self.admin),
             "--namespace",
             NAMESPACE,
-        ]
-        .map(str::to_owned)
-        .to_vec()
+        ];
+        [vec!["serve".to_owned()], certificates, more.map(str::to_owned).to_vec()].concat()
     }
 
     /// Ends it as a node that fails does.
@@ -323,7 +342,7 @@ fn probe() -> Value {
 
 /// Spawns from a thread that lives as long as this process: the kernel kills a child that is to die with its parent
 /// when the *thread* that has spawned it ends, and threads of tests end early.
-fn spawn(command: Command) -> io::Result<Child> {
+pub(crate) fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

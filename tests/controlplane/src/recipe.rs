@@ -38,6 +38,8 @@ pub(crate) struct Artifact {
 pub(crate) enum Source {
     /// Built from this Go package.
     Package(&'static str),
+    /// Built from this text, which is all of the module's own package.
+    Main(&'static str),
     /// What `kubectl kustomize` renders of a folder of a module.
     Kustomization { module: &'static str, folder: &'static str },
     /// The YAML files of folders of a module, joined into one.
@@ -59,6 +61,11 @@ const fn binary(name: &'static str, package: &'static str) -> Artifact {
 pub(crate) const STAGES: &str = "kwok-stages.yaml";
 /// Argo Rollouts' resource definitions and the role of its controller.
 pub(crate) const ARGO_MANIFESTS: &str = "argo-manifests.yaml";
+
+/// The program that runs cert-manager's controllers.
+pub(crate) const CERT_MANAGER: &str = "cert-manager-controllers";
+/// cert-manager's resource definitions.
+pub(crate) const CERT_MANAGER_MANIFESTS: &str = "cert-manager-manifests.yaml";
 
 const ARGO: &str = "github.com/argoproj/argo-rollouts";
 
@@ -124,6 +131,23 @@ pub(crate) const MODULES: &[GoModule] = &[
         ],
         patch: None,
         artifacts: &[binary("helm", "helm.sh/helm/v3/cmd/helm")],
+    },
+    GoModule {
+        name: "cert-manager",
+        go_mod: include_str!("../cert-manager/go.mod"),
+        go_sum: include_str!("../cert-manager/go.sum"),
+        linker_values: &[],
+        patch: None,
+        artifacts: &[
+            Artifact { name: CERT_MANAGER, source: Source::Main(include_str!("../cert-manager/main.go")) },
+            Artifact {
+                name: CERT_MANAGER_MANIFESTS,
+                source: Source::Manifests {
+                    module: "github.com/cert-manager/cert-manager",
+                    folders: &["deploy/crds"],
+                },
+            },
+        ],
     },
 ];
 
