@@ -135,6 +135,24 @@ fn the_table_of_the_docs_has_a_reason_for_each_right_and_no_other_row() {
     assert!(differ.is_empty(), "docs/security.md and the chart differ: {differ:#?}");
 }
 
+/// All that can be turned on: Secrets, and the kinds of the configuration that a Rollout may take its template from.
+fn everything() -> Vec<(&'static str, Value)> {
+    let kind = |group, resource, kind, path| json!({"group": group, "version": "v1", "resource": resource, "kind": kind, "path": path});
+    let kinds = [
+        kind("apps", "replicasets", "ReplicaSet", "spec.template"),
+        kind("", "podtemplates", "PodTemplate", "template"),
+    ];
+    [&SECRETS[..], &[("extraKinds", json!(kinds))]].concat()
+}
+
+/// The options that these settings give a pod.
+const OPTIONS: [&str; 4] = [
+    "--secrets",
+    "--kind=apps/v1/replicasets/ReplicaSet=spec.template",
+    "--kind=/v1/podtemplates/PodTemplate=template",
+    "--orphan-grace=1s",
+];
+
 /// A workload of that kind, opted in by its namespace, that reads the ConfigMap `demo` and the Secret `keys`.
 fn workload(version: &str, kind: &str, name: &str) -> Value {
     let labels = json!({"app": name});
@@ -145,28 +163,32 @@ fn workload(version: &str, kind: &str, name: &str) -> Value {
     if kind.ends_with("Job") {
         pods["spec"]["restartPolicy"] = json!("Never");
     }
+    let annotations = json!({"confrev.dev/secrets": "true", "confrev.dev/min-interval": "0"});
+    let metadata = json!({"name": name, "annotations": annotations});
+    if kind == "PodTemplate" {
+        return json!({"apiVersion": version, "kind": kind, "metadata": metadata, "template": pods});
+    }
     let spec = match kind {
         "Job" => json!({"template": pods}),
         "CronJob" => {
             json!({"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": pods}}})
         }
+        // A place for a template, without pods.
+        "ReplicaSet" => json!({"replicas": 0, "selector": {"matchLabels": labels}, "template": pods}),
         _ => json!({"selector": {"matchLabels": labels}, "template": pods}),
     };
-    json!({
-        "apiVersion": version, "kind": kind, "spec": spec,
-        "metadata": {"name": name, "annotations": {
-            "confrev.dev/secrets": "true", "confrev.dev/min-interval": "0",
-        }},
-    })
+    json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-const KINDS: [(&str, &str, &str); 6] = [
+const KINDS: [(&str, &str, &str); 8] = [
     ("apps/v1", "Deployment", "deployments"),
     ("apps/v1", "StatefulSet", "statefulsets"),
     ("apps/v1", "DaemonSet", "daemonsets"),
     ("argoproj.io/v1alpha1", "Rollout", "rollouts"),
     ("batch/v1", "CronJob", "cronjobs"),
     ("batch/v1", "Job", "jobs"),
+    ("apps/v1", "ReplicaSet", "replicasets"),
+    ("v1", "PodTemplate", "podtemplates"),
 ];
 
 /// Both sources, with this content. They keep no snapshot that nothing uses.
@@ -198,7 +220,11 @@ impl Story<'_> {
     fn revisions_that_name(&self, snapshot: &str) -> BTreeSet<&'static str> {
         let names = |resource: &&(&str, &str, &'static str)| {
             let found = self.bare.cluster.list(resource.2, self.namespace, "");
-            found.iter().any(|object| object["spec"].to_string().contains(&format!("\"{snapshot}\"")))
+            found.iter().any(|object| {
+                [&object["spec"], &object["template"]]
+                    .iter()
+                    .any(|part| part.to_string().contains(&format!("\"{snapshot}\"")))
+            })
         };
         KINDS.iter().filter(names).map(|(.., resource)| *resource).collect()
     }
@@ -222,19 +248,22 @@ impl Story<'_> {
         for (version, kind, resource) in KINDS {
             self.apply(&workload(version, kind, resource));
         }
-        let first = self.wait_snapshot_in(&BTreeSet::new(), 6);
+        let first = self.wait_snapshot_in(&BTreeSet::new(), 8);
         self.apply(&sources("B"));
-        self.wait_snapshot_in(&first, 5);
+        self.wait_snapshot_in(&first, 7);
     }
 
-    /// A Rollout with the template of a Deployment.
+    /// Rollouts with the template of each kind that Argo takes one from.
     fn by_reference(&self) {
-        let mut rollout = workload("argoproj.io/v1alpha1", "Rollout", "by-reference");
-        let spec = rollout["spec"].as_object_mut().unwrap();
-        spec.remove("template");
-        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "deployments"});
-        spec.insert("workloadRef".to_owned(), target);
-        self.apply(&rollout);
+        let target =
+            |(_, kind, _): &&(&str, &str, &str)| ["Deployment", "ReplicaSet", "PodTemplate"].contains(kind);
+        for (version, kind, name) in KINDS.iter().filter(target) {
+            let mut rollout = workload("argoproj.io/v1alpha1", "Rollout", &format!("by-{name}"));
+            let spec = rollout["spec"].as_object_mut().unwrap();
+            spec.remove("template");
+            spec.insert("workloadRef".to_owned(), json!({"apiVersion": version, "kind": kind, "name": name}));
+            self.apply(&rollout);
+        }
     }
 
     /// A workload that is refused after admission leaves snapshots that nothing uses.
@@ -285,7 +314,7 @@ fn confrev_uses_every_right_that_it_has_and_without_any_one_of_them_a_request_of
     let bare = Bare::new();
     let namespace = bare.cluster.namespace_labelled("rights", &[("confrev.dev/enabled", "true")]);
     let before = bare.cluster.requests_of_confrev().len();
-    let (mut program, _) = bare.running_with(&SECRETS, &["--secrets", "--orphan-grace=1s"]);
+    let (mut program, _) = bare.running_with(&everything(), &OPTIONS);
     let story = Story { bare: &bare, namespace: namespace.name() };
     story.workloads();
     story.by_reference();
@@ -293,7 +322,7 @@ fn confrev_uses_every_right_that_it_has_and_without_any_one_of_them_a_request_of
     story.broken_authority();
     story.orphans();
 
-    let [cluster, own] = granted(&SECRETS);
+    let [cluster, own] = granted(&everything());
     let requests = || bare.cluster.requests_of_confrev().split_off(before);
     // Each in its own reach, as a request in confrev's namespace may pass by either role.
     let of = |right: &Right, inside: bool, requests: &[Request]| {
@@ -314,8 +343,8 @@ fn confrev_uses_every_right_that_it_has_and_without_any_one_of_them_a_request_of
 
     let mine = bare.cluster.api_as(&bare.cluster.kubeconfig_for_service_account("confrev", "confrev"));
     // Where Secrets are on, the rights in confrev's own namespace are among those in all namespaces.
-    for (reach, settings) in [(0, &SECRETS[..]), (1, &[])] {
-        let rendered = render("confrev", settings);
+    for (reach, settings) in [(0, everything()), (1, Vec::new())] {
+        let rendered = render("confrev", &settings);
         let roles = ROLES.map(|(which, path)| (find(&rendered, which).expect("there is the role"), path));
         for (role, path) in &roles {
             set_rules(&bare, path, role);
