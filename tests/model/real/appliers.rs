@@ -75,8 +75,10 @@ impl Real {
         }
         self.look();
         if !output.status.success() {
+            // A roll that comes between gives the revision of an undo another number.
+            let moved = ["not found", "unable to find specified revision"];
             let expected = (before.away && output.stderr.contains("failed calling webhook"))
-                || output.stderr.contains("not found");
+                || moved.iter().any(|reason| output.stderr.contains(reason));
             if !expected {
                 self.model.broken("contained", format!("{key} was refused: {output}"));
             }
