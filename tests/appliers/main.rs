@@ -38,5 +38,6 @@ mod tools;
 mod again;
 mod by_hand;
 mod corpus;
+mod examples;
 mod gitops;
 mod named_anew;

@@ -1,0 +1,268 @@
+//! The examples, by the commands of their page, as a user types them. Between them is what each pod then reads.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use confrev_controlplane::{Output, wait_for};
+use serde_json::Value;
+
+use crate::helm::{root, run};
+use crate::shared::running;
+use crate::world::{LIMIT, World, expect, name_of, text};
+
+/// One part of the page, typed line by line in a namespace of its own.
+struct Page {
+    world: World,
+    lines: std::vec::IntoIter<String>,
+    kubeconfig: PathBuf,
+}
+
+impl Page {
+    fn open(heading: &str) -> Self {
+        let page = fs::read_to_string(root().join("examples/README.md")).expect("the page is there");
+        let (_, part) = page.split_once(&format!("\n## {heading}\n")).expect("it has that part");
+        let (_, block) = part.split_once("```console\n").expect("it has a block of commands");
+        let (block, _) = block.split_once("```").expect("it ends");
+        let lines: Vec<_> = block.lines().map(str::to_owned).collect();
+        let world = World::new("examples");
+        let kubeconfig = world.cluster.state_dir().join(format!("{}.kubeconfig", world.name()));
+        fs::copy(world.cluster.kubeconfig(), &kubeconfig).expect("the state folder can be written");
+        let namespace = format!("--namespace={}", world.name());
+        let set = world.cluster.kubectl(&["config", "set-context", "--current", &namespace]);
+        set.kubeconfig(&kubeconfig).run().ok();
+        Self { world, lines: lines.into_iter(), kubeconfig }
+    }
+
+    /// Types the next line, which must begin like this.
+    #[track_caller]
+    fn types(&mut self, beginning: &str) -> String {
+        let line = self.lines.next().unwrap_or_default();
+        assert!(line.starts_with(beginning), "the page has {line:?} where {beginning:?} is expected");
+        self.shell(&line).ok()
+    }
+
+    fn shell(&self, line: &str) -> Output {
+        let tools = self.world.cluster.bin("kubectl").parent().expect("a folder").display().to_string();
+        let plugin = self.plugin();
+        let path = format!("{plugin}:{tools}:{}", std::env::var("PATH").unwrap_or_default());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(root()).env("PATH", path).env("KUBECONFIG", &self.kubeconfig);
+        shell.env("HELM_CACHE_HOME", std::env::temp_dir().join("confrev-helm-cache"));
+        run(shell.env("HELM_CONFIG_HOME", "/nonexistent").env("HELM_DATA_HOME", "/nonexistent"))
+    }
+
+    /// A folder in which kubectl finds the program as a plugin.
+    fn plugin(&self) -> String {
+        let folder = self.world.cluster.state_dir().join(format!("{}-bin", self.world.name()));
+        if !folder.exists() {
+            fs::create_dir_all(&folder).expect("the state folder can be written");
+            let plugin = folder.join("kubectl-confrev");
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_confrev"), plugin).expect("a link can be made");
+        }
+        folder.display().to_string()
+    }
+
+    /// What the pods of a workload read, sorted.
+    fn colours(&self, selector: &str) -> Vec<String> {
+        let pods = self.world.cluster.ready_pods(self.world.name(), selector);
+        let mut colours: Vec<_> = pods.iter().map(|pod| self.colour(pod)).collect();
+        colours.sort();
+        colours
+    }
+
+    fn colour(&self, pod: &Value) -> String {
+        match self.world.cluster.pod_config(pod) {
+            Ok(config) => config.files.into_values().collect::<Vec<_>>().join(" "),
+            Err(problem) => problem,
+        }
+    }
+
+    #[track_caller]
+    fn reads(&self, app: &str, colours: &[&str]) {
+        let what = format!("pods of {app} to read {colours:?}");
+        wait_for(&what, LIMIT, || expect(&self.colours(&format!("app={app}")), colours));
+    }
+
+    /// What one pod reads, once it is there and ready.
+    #[track_caller]
+    fn pod_reads(&self, name: &str, colour: &str) {
+        wait_for(&format!("{name} to read {colour}"), LIMIT, || {
+            let pods = self.world.cluster.ready_pods(self.world.name(), "");
+            let pod = pods.iter().find(|pod| name_of(pod) == name).ok_or("it is not ready")?;
+            expect(&self.colour(pod), colour)
+        });
+    }
+
+    fn replica_sets(&self, app: &str) -> usize {
+        self.world.cluster.list("replicaset", self.world.name(), &format!("app={app}")).len()
+    }
+
+    #[track_caller]
+    fn ends(mut self) {
+        assert_eq!(self.lines.next(), None, "the page goes on");
+    }
+}
+
+#[test]
+fn the_canary_takes_a_change_to_one_pod_and_an_undo_takes_it_back() {
+    let _confrev = running();
+    let mut page = Page::open("A canary");
+    page.types("kubectl apply");
+    page.types("kubectl confrev wait");
+    page.reads("web", &["blue"; 4]);
+    let impact = page.types("kubectl confrev impact");
+    assert!(impact.contains("Rollout/web   yes"), "{impact}");
+    page.types("kubectl apply");
+    page.reads("web", &["blue", "blue", "blue", "green"]);
+    page.world.wait_at_rest();
+    let tree = page.types("kubectl confrev tree");
+    assert!(tree.contains("canary   1 pod") && tree.contains("stable   3 pods"), "{tree}");
+    page.types("kubectl argo rollouts promote web");
+    page.types("kubectl confrev wait");
+    page.reads("web", &["green"; 4]);
+    page.types("kubectl confrev undo");
+    page.reads("web", &["blue"; 4]);
+    assert_eq!(page.replica_sets("web"), 2);
+    page.ends();
+}
+
+#[test]
+fn the_preview_of_blue_green_has_the_new_content_and_users_the_old() {
+    let _confrev = running();
+    let mut page = Page::open("Blue-green with a preview");
+    let behind = |page: &Page, service: &str| {
+        let service = page.world.cluster.get("service", page.world.name(), service).expect("it is there");
+        let hash = text(&service["spec"]["selector"]["rollouts-pod-template-hash"]);
+        page.colours(&format!("app=shop,rollouts-pod-template-hash={hash}"))
+    };
+    let reads = |page: &Page, users: &str, testers: &str| {
+        wait_for("both Services to lead where they should", LIMIT, || {
+            expect(&[behind(page, "shop"), behind(page, "shop-preview")], &[[users; 2], [testers; 2]])
+        });
+    };
+    page.types("kubectl apply");
+    page.types("kubectl confrev wait");
+    page.types("kubectl apply");
+    reads(&page, "blue", "green");
+    page.world.wait_at_rest();
+    let tree = page.types("kubectl confrev tree");
+    assert!(tree.contains("preview   2 pods") && tree.contains("active   2 pods"), "{tree}");
+    page.types("kubectl argo rollouts promote shop");
+    reads(&page, "green", "green");
+    page.ends();
+}
+
+#[test]
+fn a_pod_below_the_partition_comes_back_with_the_config_that_it_had() {
+    let _confrev = running();
+    let mut page = Page::open("A StatefulSet");
+    page.types("kubectl apply");
+    page.types("kubectl confrev wait");
+    page.reads("store", &["blue"; 3]);
+    page.types("kubectl apply");
+    page.reads("store", &["blue", "blue", "green"]);
+    page.types("kubectl delete pod store-0");
+    page.pod_reads("store-0", "blue");
+    page.pod_reads("store-2", "green");
+    page.types("kubectl patch statefulset store");
+    page.reads("store", &["green"; 3]);
+    page.ends();
+}
+
+#[test]
+fn a_job_keeps_the_config_that_it_was_started_with_and_the_next_has_the_new() {
+    let _confrev = running();
+    let mut page = Page::open("A CronJob");
+    let read = |page: &Page, job: &str| {
+        let job = page.world.cluster.get("job", page.world.name(), job)?;
+        let pod = serde_json::json!({"metadata": {"namespace": page.world.name()}, "spec": job["spec"]["template"]["spec"]});
+        Some(page.colour(&pod))
+    };
+    let taken_up = |page: &Page, snapshots: usize| {
+        wait_for("the CronJob to take the content up", LIMIT, || {
+            let snapshots_now = page.world.snapshots().len();
+            let cron = page.world.cluster.get("cronjob", page.world.name(), "report").ok_or("it is gone")?;
+            let volumes = &cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"];
+            let name = text(&volumes[0]["configMap"]["name"]);
+            let newest = page.world.cluster.get("configmap", page.world.name(), &name).ok_or(name)?;
+            expect(
+                &(snapshots_now, text(&newest["data"]["color"])),
+                &(snapshots, ["blue", "green"][snapshots - 1].to_owned()),
+            )
+        });
+    };
+    page.types("kubectl apply");
+    taken_up(&page, 1);
+    page.types("kubectl create job report-1");
+    page.types("kubectl apply");
+    taken_up(&page, 2);
+    page.types("kubectl create job report-2");
+    assert_eq!([read(&page, "report-1"), read(&page, "report-2")].map(Option::unwrap), ["blue", "green"]);
+    page.ends();
+}
+
+#[test]
+fn a_secret_rolls_as_a_config_map_does_and_its_values_are_not_shown() {
+    let _confrev = running();
+    let mut page = Page::open("Secrets");
+    page.types("kubectl apply");
+    page.types("kubectl confrev wait");
+    page.reads("vault", &["first"; 2]);
+    page.types("kubectl apply");
+    page.types("kubectl confrev wait");
+    page.reads("vault", &["second"; 2]);
+    let diff = page.types("kubectl confrev diff");
+    assert!(diff.contains("-password: 5 bytes") && !diff.contains("first"), "{diff}");
+    page.types("kubectl confrev undo");
+    page.reads("vault", &["first"; 2]);
+    page.ends();
+}
+
+#[test]
+fn an_upgrade_of_the_chart_makes_one_revision_and_a_rollback_goes_back_to_the_first() {
+    let _confrev = running();
+    let mut page = Page::open("A Helm chart");
+    page.types("helm upgrade --install");
+    page.types("kubectl confrev wait");
+    page.reads("cart", &["blue"; 2]);
+    page.types("helm upgrade");
+    page.types("kubectl confrev wait");
+    page.reads("cart", &["green"; 2]);
+    assert_eq!(page.replica_sets("cart"), 2);
+    page.types("helm rollback");
+    page.reads("cart", &["blue"; 2]);
+    assert_eq!(page.replica_sets("cart"), 2);
+    page.ends();
+}
+
+#[test]
+fn an_overlay_that_changes_a_value_makes_one_revision_of_its_base() {
+    let _confrev = running();
+    let mut page = Page::open("A kustomize overlay");
+    page.types("kubectl apply -k");
+    page.types("kubectl confrev wait");
+    page.reads("news", &["blue"]);
+    page.types("kubectl confrev render");
+    page.types("kubectl apply -k");
+    page.types("kubectl confrev wait");
+    page.reads("news", &["green"; 2]);
+    assert_eq!(page.replica_sets("news"), 2);
+    page.ends();
+}
+
+#[test]
+fn each_folder_of_examples_has_its_part_and_each_part_its_test() {
+    let page = fs::read_to_string(root().join("examples/README.md")).unwrap();
+    for folder in fs::read_dir(root().join("examples")).unwrap() {
+        let folder = folder.unwrap();
+        let name = folder.file_name().to_string_lossy().into_owned();
+        if folder.file_type().unwrap().is_dir() {
+            assert!(page.contains(&format!("examples/{name}")), "{name} is not told of");
+        }
+    }
+    let tests = include_str!("examples.rs");
+    for heading in page.lines().filter_map(|line| line.strip_prefix("## ")) {
+        assert!(tests.contains(&format!("Page::open(\"{heading}\")")), "{heading} is not tested");
+    }
+}
