@@ -26,9 +26,10 @@ IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOM
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build target/release/confrev, and the name under which kubectl finds it
+build: ## Build target/release/confrev, and the names under which kubectl finds it
 	$(CARGO) build --release --locked
 	ln -sf confrev target/release/kubectl-confrev
+	ln -sf confrev target/release/kubectl_complete-confrev
 
 demo: build controlplane ## Tell the canary story on a real control plane, in under a minute
 	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked -p confrev-controlplane --example demo

@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use confrev::cli::Cli;
 
 fn main() -> ExitCode {
-    Cli::parse().run()
+    Cli::run(std::env::args_os())
 }

@@ -1,20 +1,17 @@
 //! Completion: the shells' scripts, and live names for kubectl's plugin completion.
 
-use clap::{Args, CommandFactory as _, Parser as _};
+use std::collections::BTreeSet;
+
+use clap::{Arg, Args, CommandFactory as _, Parser as _};
 use clap_complete::Shell;
+use kube::config::Kubeconfig;
 
 use super::{
     Cli, Command, Failure,
     inventory::{self, Scope},
     output,
-    target::{Flags, Target},
+    target::{Flags, HEADING, Target},
 };
-
-/// Flags that say which cluster and namespace.
-const CLUSTER_FLAGS: [&str; 9] =
-    ["-n", "--namespace", "--context", "--kubeconfig", "--cluster", "--user", "--as", "--as-group", "--kind"];
-/// Other flags whose value is a word of its own.
-const WITH_VALUE: [&str; 6] = ["-o", "--output", "--source", "--timeout", "-f", "--filename"];
 
 /// Options of `completion`.
 #[derive(Debug, Args)]
@@ -37,18 +34,75 @@ pub(super) fn script(options: &Options) -> Result<(), Failure> {
     output::print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints what could come next, a line each, and kubectl's directive: 4, complete no files.
+/// What cobra does with an answer: nothing but these words, or files where there are none.
+const WORDS: &str = ":4";
+const FILES: &str = ":0";
+
+/// Prints what could come next, a line each, and kubectl's directive.
 /// Source: the completion protocol of the Go library cobra, which kubectl speaks.
 pub(super) async fn run(words: &Words) -> Result<(), Failure> {
     let (last, before) =
         words.words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
-    let found = match before.first() {
-        None => commands(),
-        Some(_) if last.starts_with('-') => flags(&before[0]),
-        Some(command) => objects(command, before).await.unwrap_or_default(),
+    let valued = before.last().and_then(|word| flag(before, word)).filter(takes_value);
+    let mut directive = WORDS;
+    let found = match (before.first(), valued) {
+        (None, _) => commands(),
+        (Some(_), Some(flag)) => match flag.get_long().unwrap_or_default() {
+            "output" => flag.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect(),
+            "namespace" | "confrev-namespace" => namespaces(before).await.unwrap_or_default(),
+            "source" => objects("history", &before[..1], before).await.unwrap_or_default(),
+            name @ ("context" | "cluster" | "user") => of_kubeconfig(name, before),
+            _ => {
+                directive = FILES;
+                Vec::new()
+            }
+        },
+        (Some(command), None) if last.starts_with('-') => flags(command),
+        (Some(command), None) => objects(command, before, before).await.unwrap_or_default(),
     };
-    let fitting: Vec<_> = found.into_iter().filter(|word| word.starts_with(last)).collect();
-    output::print(&(fitting.join("\n") + if fitting.is_empty() { "" } else { "\n" } + ":4\n"))
+    let mut fitting: Vec<_> = found.iter().filter(|word| word.starts_with(last)).cloned().collect();
+    if fitting.is_empty() && !last.contains('/') {
+        // A name alone is enough where only one object has it.
+        let names = found.iter().filter_map(|word| word.split_once('/'));
+        fitting = names.map(|(_, name)| name.to_owned()).filter(|name| name.starts_with(last)).collect();
+    }
+    fitting.push(directive.to_owned());
+    output::print(&(fitting.join("\n") + "\n"))
+}
+
+/// The flag of the command that a word is, without a value in the same word.
+fn flag(before: &[String], word: &str) -> Option<Arg> {
+    let cli = Cli::command();
+    let command = cli.find_subcommand(before.first()?)?;
+    let is_it = |argument: &&Arg| {
+        let long = word.strip_prefix("--").is_some_and(|long| argument.get_long() == Some(long));
+        let short = word.strip_prefix('-').is_some_and(|short| {
+            argument.get_short().is_some_and(|known| short.len() == 1 && short.starts_with(known))
+        });
+        long || short
+    };
+    command.get_arguments().find(is_it).cloned()
+}
+
+fn takes_value(flag: &Arg) -> bool {
+    flag.get_action().takes_values()
+}
+
+async fn namespaces(before: &[String]) -> Result<Vec<String>, Failure> {
+    let target = Target::find(&flags_of(before)).await?;
+    let found = target.list("/api/v1/namespaces", "Namespace", "").await?;
+    Ok(found.iter().map(|namespace| inventory::text(namespace, "/metadata/name").to_owned()).collect())
+}
+
+/// The names of contexts, clusters or users in the kubeconfig.
+fn of_kubeconfig(what: &str, before: &[String]) -> Vec<String> {
+    let read = flags_of(before).kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let Ok(config) = read else { return Vec::new() };
+    match what {
+        "context" => config.contexts.into_iter().map(|context| context.name).collect(),
+        "cluster" => config.clusters.into_iter().map(|cluster| cluster.name).collect(),
+        _ => config.auth_infos.into_iter().map(|user| user.name).collect(),
+    }
 }
 
 fn commands() -> Vec<String> {
@@ -68,14 +122,15 @@ fn flags(command: &str) -> Vec<String> {
 }
 
 /// Live names: workloads, sources, or snapshots, by the command and how many names it has already.
-async fn objects(command: &str, before: &[String]) -> Result<Vec<String>, Failure> {
+async fn objects(command: &str, before: &[String], line: &[String]) -> Result<Vec<String>, Failure> {
     let names = names(before);
-    let target = Target::find(&flags_of(before)).await?;
+    let target = Target::find(&flags_of(line)).await?;
     let scope = Scope::Namespace(target.namespace.clone());
     let workloads = inventory::workloads(&target, &scope).await?;
     let references = || workloads.iter().map(|workload| workload.reference().to_lowercase());
     let sources = || {
-        let sources = workloads.iter().flat_map(inventory::OptedIn::sources);
+        let sources: BTreeSet<_> = workloads.iter().flat_map(inventory::OptedIn::sources).collect();
+        let sources = sources.into_iter();
         sources.map(|source| format!("{}/{}", source.kind.as_str().to_lowercase(), source.name))
     };
     Ok(match (command, names.len()) {
@@ -96,7 +151,7 @@ fn names(before: &[String]) -> Vec<&str> {
     let mut names = Vec::new();
     let mut words = before[1..].iter();
     while let Some(word) = words.next() {
-        if WITH_VALUE.contains(&word.as_str()) || CLUSTER_FLAGS.contains(&word.as_str()) {
+        if flag(before, word).is_some_and(|flag| takes_value(&flag)) {
             words.next();
         } else if !word.starts_with('-') {
             names.push(word.as_str());
@@ -110,11 +165,14 @@ fn flags_of(before: &[String]) -> Flags {
     let mut line = vec!["confrev".to_owned(), "status".to_owned()];
     let mut words = before[1..].iter();
     while let Some(word) = words.next() {
-        let (flag, value) =
-            word.split_once('=').map_or((word.as_str(), None), |(flag, value)| (flag, Some(value)));
-        if CLUSTER_FLAGS.contains(&flag) {
-            let value = value.map(str::to_owned).or_else(|| words.next().cloned());
-            line.extend([flag.to_owned(), value.unwrap_or_default()]);
+        let (name, value) =
+            word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+        // `status` has all of them, as every command that asks a cluster.
+        let found = flag(&line[1..], name);
+        let Some(found) = found.filter(|flag| flag.get_help_heading() == Some(HEADING)) else { continue };
+        line.push(name.to_owned());
+        if takes_value(&found) {
+            line.extend(value.map(str::to_owned).or_else(|| words.next().cloned()));
         }
     }
     match Cli::try_parse_from(line).map(|cli| cli.command) {

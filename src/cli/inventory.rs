@@ -218,16 +218,29 @@ impl Inventory {
             .collect();
         match found[..] {
             [one] => Ok(one),
-            [] => Err(Failure::NotFound(format!(
-                "no opted-in workload {text:?} in namespace {:?}: is it labelled {}=true?",
-                target.namespace,
-                names::ENABLED
-            ))),
+            [] => Err(Failure::NotFound(match self.template_elsewhere(kind, name) {
+                Some(elsewhere) => elsewhere,
+                None => format!(
+                    "no opted-in workload {text:?} in namespace {:?}: is it labelled {}=true?",
+                    target.namespace,
+                    names::ENABLED
+                ),
+            })),
             _ => {
                 let all: Vec<_> = found.iter().map(|workload| workload.reference()).collect();
                 Err(Failure::Usage(format!("{text:?} may be any of {}: say which", all.join(", "))))
             }
         }
+    }
+
+    /// Of a Rollout that takes its template from another object: which one, in words.
+    pub(super) fn template_elsewhere(&self, kind: Option<&str>, name: &str) -> Option<String> {
+        let called =
+            kind.is_none_or(|kind| matches!(&*kind.to_ascii_lowercase(), "rollout" | "rollouts" | "ro"));
+        let rollout = self.rollouts.iter().find(|rollout| text(rollout, "/metadata/name") == name)?;
+        let reference = rollout.pointer("/spec/workloadRef").filter(|_| called)?;
+        let (of, at) = (text(reference, "/kind"), text(reference, "/name"));
+        Some(format!("Rollout/{name} takes its template from {of}/{at}: name that"))
     }
 
     /// The revision objects of a workload, newest first; of one that a Rollout takes its template from, the Rollout's.

@@ -20,9 +20,9 @@ mod target;
 mod tree;
 mod wait;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cluster::ApiError;
 
@@ -136,16 +136,50 @@ impl Failure {
 }
 
 impl Cli {
-    /// Runs the command. Errors are told on standard error, in one line.
-    pub fn run(self) -> ExitCode {
-        match self.command.run() {
+    /// Runs a command line, the program's name first. Errors are told on standard error, in one line.
+    pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
+        let mut line: Vec<_> = line.into_iter().collect();
+        let called = line.first().and_then(|name| Path::new(name).file_stem()?.to_str()).unwrap_or_default();
+        // kubectl runs plugins by these names; the second to complete a command line of the first.
+        let name = if called.starts_with("kubectl") { "kubectl confrev" } else { "confrev" };
+        if called == "kubectl_complete-confrev" {
+            line.insert(1, "__complete".into());
+        }
+        let parsed = Self::command().bin_name(name).try_get_matches_from(line);
+        let command = match parsed.and_then(|matches| Self::from_arg_matches(&matches)) {
+            Ok(cli) => cli.command,
+            Err(error) => return misunderstood(&error),
+        };
+        match command.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("error: {error}");
+                // Others' words may come in lines.
+                let words: Vec<_> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
+                eprintln!("error: {}", words.join(" "));
                 ExitCode::from(error.exit_code())
             }
         }
     }
+}
+
+/// Help, where that is asked for; else what is wrong with the arguments, and where help is.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody may be reading.
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()) * 2);
+        }
+        _ => {}
+    }
+    let text = error.to_string();
+    let told = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let words: Vec<_> = told.flat_map(str::split_whitespace).collect();
+    eprintln!("{}; see --help", words.join(" ").replace(" tip: ", "; "));
+    ExitCode::from(2)
 }
 
 impl Command {
@@ -190,8 +224,6 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     const DOCS: &str = include_str!("../../docs/commands.md");

@@ -81,6 +81,10 @@ impl Common {
         let target = Target::find(&self.flags).await?;
         let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
         let workload = inventory.find(&target, &self.workload)?.clone();
+        // A Rollout that is labelled too: what moves is the template.
+        if let Some(elsewhere) = inventory.template_elsewhere(Some(&workload.kind.kind), workload.name()) {
+            return Err(Failure::NotFound(elsewhere));
+        }
         Ok(Found { target, inventory, workload })
     }
 

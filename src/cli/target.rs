@@ -17,9 +17,12 @@ use crate::{
 /// Objects in one page of a list.
 const PAGE: usize = 500;
 
+/// The part of the help in which they stand.
+pub(super) const HEADING: &str = "Cluster";
+
 /// kubectl's flags.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Cluster")]
+#[command(next_help_heading = HEADING)]
 pub(super) struct Flags {
     /// The namespace; the context's where this is not given.
     #[arg(short, long, value_name = "NAMESPACE")]
@@ -36,6 +39,31 @@ pub(super) struct Flags {
     /// The user of the kubeconfig.
     #[arg(long, value_name = "USER")]
     pub(super) user: Option<String>,
+    /// The API server's address, in place of the kubeconfig's.
+    #[arg(short, long, value_name = "URL")]
+    pub(super) server: Option<String>,
+    /// The name that the API server's certificate is checked for.
+    #[arg(long, value_name = "NAME")]
+    pub(super) tls_server_name: Option<String>,
+    /// Trust whatever certificate the API server has.
+    #[arg(long)]
+    pub(super) insecure_skip_tls_verify: bool,
+    /// The authority of the API server's certificate.
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
+    pub(super) certificate_authority: Option<PathBuf>,
+    /// The certificate to log in with.
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub(super) client_certificate: Option<String>,
+    /// The key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    pub(super) client_key: Option<String>,
+    /// The bearer token to log in with.
+    #[arg(long, value_name = "TOKEN")]
+    pub(super) token: Option<String>,
+    /// How long one request may take, such as 10s; 0 is without a limit of this flag's.
+    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true,
+        value_parser = super::wait::duration)]
+    pub(super) request_timeout: Duration,
     /// Act as this user.
     #[arg(long = "as", value_name = "USER")]
     pub(super) act_as: Option<String>,
@@ -44,6 +72,48 @@ pub(super) struct Flags {
     pub(super) act_as_groups: Vec<String>,
     #[command(flatten)]
     pub(super) kinds: KindFlag,
+}
+
+impl Flags {
+    /// Sets what the flags say in place of the kubeconfig's.
+    fn override_in(&self, config: &mut kube::Config) -> Result<(), Failure> {
+        if let Some(server) = &self.server {
+            config.cluster_url = server
+                .parse()
+                .map_err(|error| Failure::Usage(format!("--server {server:?} is no address: {error}")))?;
+        }
+        if let Some(file) = &self.certificate_authority {
+            let wrong = |reason: &dyn std::fmt::Display| {
+                Failure::Kubeconfig(format!("--certificate-authority {}: {reason}", file.display()))
+            };
+            let pem = std::fs::read(file).map_err(|error| wrong(&error))?;
+            let ders = x509_parser::pem::Pem::iter_from_buffer(&pem).map(|pem| pem.map(|pem| pem.contents));
+            config.root_cert = Some(ders.collect::<Result<_, _>>().map_err(|error| wrong(&error))?);
+        }
+        config.accept_invalid_certs |= self.insecure_skip_tls_verify;
+        if self.tls_server_name.is_some() {
+            config.tls_server_name.clone_from(&self.tls_server_name);
+        }
+        if !self.request_timeout.is_zero() {
+            config.read_timeout = Some(self.request_timeout);
+        }
+        let login = &mut config.auth_info;
+        if let (Some(certificate), Some(key)) = (&self.client_certificate, &self.client_key) {
+            login.client_certificate = Some(certificate.clone());
+            login.client_key = Some(key.clone());
+            (login.client_certificate_data, login.client_key_data) = (None, None);
+        }
+        if let Some(token) = &self.token {
+            // It is meant in place of whatever the kubeconfig logs in with.
+            *login = kube::config::AuthInfo { token: Some(token.clone().into()), ..Default::default() };
+        }
+        Ok(())
+    }
+}
+
+/// Whether a namespace may be called so.
+fn is_namespace(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && crate::snapshot::is_object_name(name)
 }
 
 /// The flag for kinds beside the built-in ones, alike for the webhook and for what people ask.
@@ -102,11 +172,19 @@ impl Target {
             None => kube::Config::infer().await.map_err(|error| no_config(&error))?,
         };
         config.connect_timeout = Some(Duration::from_secs(5));
+        flags.override_in(&mut config)?;
+        if !matches!(config.cluster_url.scheme_str(), Some("http" | "https")) {
+            let url = config.cluster_url.to_string();
+            return Err(Failure::Kubeconfig(format!("{url:?} is no address of an API server")));
+        }
         if let Some(user) = &flags.act_as {
             config.auth_info.impersonate = Some(user.clone());
             config.auth_info.impersonate_groups = Some(flags.act_as_groups.clone());
         }
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        if !is_namespace(&namespace) {
+            return Err(Failure::Usage(format!("{namespace:?} is no name of a namespace")));
+        }
         let url = config.cluster_url.to_string();
         let client = kube::Client::try_from(config).map_err(|error| no_config(&error))?;
         let kinds = flags.kinds.in_force();

@@ -3,16 +3,22 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
     Failure,
     inventory::{Inventory, OptedIn, Scope, annotation, label, revision_template, sources_of, text},
-    output::{self, Colour, paint},
+    output::{self, Colour, Format, OutputFlag, paint},
     standing, status,
     target::{Flags, Target},
 };
 use crate::names;
+
+/// What a ReplicaSet may be to its workload.
+const ROLES: [&str; 5] = ["active", "preview", "stable", "canary", "present"];
+/// What is said of a snapshot that is referenced and gone.
+const LOST: &str = "not found";
 
 /// Options of `tree`.
 #[derive(Debug, Args)]
@@ -23,12 +29,20 @@ pub(super) struct Options {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
+    output: OutputFlag,
+    #[command(flatten)]
     flags: Flags,
 }
 
 /// A node, and what hangs on it.
+#[derive(Debug, Serialize)]
 struct Node {
-    line: String,
+    /// `Kind/name`.
+    object: String,
+    /// What is to be said of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     below: Vec<Node>,
 }
 
@@ -39,7 +53,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     let workload = inventory.find(&target, &options.workload)?;
     let sources = standing::of_workload(&target, &inventory, workload).await?;
     let mut root =
-        Node { line: format!("{}   {}", workload.reference(), status::config(&sources)), below: Vec::new() };
+        Node { object: workload.reference(), notes: vec![status::config(&sources)], below: Vec::new() };
     let mut hidden = 0;
     for revision in inventory.revisions_of(workload) {
         let node = revision_node(&inventory, workload, revision);
@@ -49,6 +63,12 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         } else {
             hidden += 1;
         }
+    }
+    match options.output.output {
+        Format::Json => return output::print(&(output::to_json(&root)? + "\n")),
+        Format::Yaml => return output::print(&output::to_yaml(&root)?),
+        Format::Name => return output::print(&root.names()),
+        Format::Table | Format::Wide => {}
     }
     let mut out = String::new();
     draw(&root, "", "", &mut out);
@@ -60,27 +80,43 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
 
 fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Node {
     let pods = inventory.pods_of(workload, revision);
-    let role = role(inventory, workload, revision);
-    let line = format!(
-        "{}/{}   revision {}{}   {}",
-        text(revision, "/kind"),
-        text(revision, "/metadata/name"),
-        label(revision, names::REVISION).unwrap_or_default(),
-        role.map(|role| format!("   {}", paint(Colour::Green, role))).unwrap_or_default(),
-        output::count(pods.len(), "pod")
-    );
+    let mut notes = vec![format!("revision {}", label(revision, names::REVISION).unwrap_or_default())];
+    notes.extend(role(inventory, workload, revision).map(str::to_owned));
+    notes.push(output::count(pods.len(), "pod"));
     let sources = sources_of(revision_template(revision));
     let snapshots = sources.iter().map(|(source, snapshot)| {
         let key = workload.key(&crate::snapshot::ObjectName::new(source.kind, snapshot.clone()));
         let is_there = snapshot == &source.name || inventory.snapshots.contains_key(&key);
-        let lost = if is_there { String::new() } else { format!("   {}", paint(Colour::Red, "not found")) };
-        Node { line: format!("{}/{snapshot}{lost}", source.kind.as_str()), below: Vec::new() }
+        let notes = if is_there { Vec::new() } else { vec![LOST.to_owned()] };
+        Node { object: format!("{}/{snapshot}", source.kind.as_str()), notes, below: Vec::new() }
     });
-    let pods = pods.into_iter().map(|pod| {
-        let name = text(pod, "/metadata/name");
-        Node { line: format!("Pod/{name}   {}", pod_state(pod)), below: Vec::new() }
+    let pods = pods.into_iter().map(|pod| Node {
+        object: format!("Pod/{}", text(pod, "/metadata/name")),
+        notes: vec![pod_state(pod)],
+        below: Vec::new(),
     });
-    Node { line, below: snapshots.chain(pods).collect() }
+    let object = format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name"));
+    Node { object, notes, below: snapshots.chain(pods).collect() }
+}
+
+impl Node {
+    fn line(&self) -> String {
+        let notes = self.notes.iter().map(|note| {
+            let colour = match note.as_str() {
+                LOST => Some(Colour::Red),
+                note if ROLES.contains(&note) => Some(Colour::Green),
+                _ => None,
+            };
+            colour.map_or_else(|| note.clone(), |colour| paint(colour, note))
+        });
+        std::iter::once(self.object.clone()).chain(notes).collect::<Vec<_>>().join("   ")
+    }
+
+    /// `kind/name` of it and of all below, a line each.
+    fn names(&self) -> String {
+        let below = self.below.iter().map(Self::names);
+        std::iter::once(self.object.to_lowercase() + "\n").chain(below).collect()
+    }
 }
 
 /// What a ReplicaSet is to its Rollout or Deployment, where that says so.
@@ -116,7 +152,7 @@ fn pod_state(pod: &Value) -> String {
 }
 
 fn draw(node: &Node, first: &str, rest: &str, out: &mut String) {
-    let _ = writeln!(out, "{first}{}", node.line);
+    let _ = writeln!(out, "{first}{}", node.line());
     let last = node.below.len().saturating_sub(1);
     for (i, below) in node.below.iter().enumerate() {
         let (branch, trunk) = if i == last { ("└── ", "    ") } else { ("├── ", "│   ") };

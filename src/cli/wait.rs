@@ -31,7 +31,8 @@ pub(super) struct Options {
     flags: Flags,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// Reads a duration of an option.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
@@ -78,8 +79,9 @@ async fn progress(target: &Target, inventory: &Inventory, object: &str) -> Resul
         }
     };
     if concerned.is_empty() {
+        let source = source.map_or_else(|| object.to_owned(), |source| source.to_string());
         return Err(Failure::NotFound(format!(
-            "no opted-in workload in namespace {:?} uses {object}",
+            "no opted-in workload in namespace {:?} uses {source}",
             target.namespace
         )));
     }

@@ -1,6 +1,7 @@
 //! The commands that people run, on the real control plane: what they say, and what they do.
 
 mod errors;
+mod goldens;
 mod story;
 
 use std::process::Command;

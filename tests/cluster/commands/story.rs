@@ -185,7 +185,8 @@ fn render_gives_what_the_api_server_would_store() {
 
 #[test]
 fn check_finds_everything_in_order_and_says_what_is_not() {
-    let _confrev = running();
+    let running = running();
+    wait_for("confrev to lead", LIMIT, || running.leads().then_some(()));
     let world = World::new("commands-check");
     let findings = world.confrev_json(&["check"]);
     for finding in findings.as_array().unwrap() {
@@ -211,4 +212,10 @@ fn completion_knows_the_live_names() {
     let snapshots = complete(&["pin", "-n", world.name(), "deployment/web", "configmap/demo", ""]);
     assert_eq!(snapshots, format!("{}\n:4\n", world.snapshot_name("demo", "A")));
     assert!(complete(&["status", "--all"]).starts_with("--all-namespaces\n"));
+    // A name alone, and what flags take.
+    assert_eq!(complete(&["tree", &namespace, "w"]), "web\n:4\n");
+    assert_eq!(complete(&["undo", "-n", world.name(), "web", "--source", ""]), "configmap/demo\n:4\n");
+    assert_eq!(complete(&["status", "-o", "y"]), "yaml\n:4\n");
+    assert_eq!(complete(&["status", "-n", world.name()]), format!("{}\n:4\n", world.name()));
+    assert_eq!(complete(&["render", "-f", ""]), ":0\n", "files");
 }

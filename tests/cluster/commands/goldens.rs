@@ -1,0 +1,191 @@
+//! What each command prints, held as files: the canary story, and everything about it. What differs from run to run is
+//! masked. `CONFREV_GOLDENS=write` writes the files anew; the change is then to be read like any other.
+
+use std::fs;
+use std::path::PathBuf;
+
+use confrev_controlplane::wait_for;
+use serde_json::json;
+
+use super::confrev as run;
+use crate::manifests::{Kind, Workload, config_map, list};
+use crate::shared::running;
+use crate::world::{LIMIT, World, name_of, text};
+
+/// What stands for a pod's own part of its name.
+const POD: &str = "pod01";
+
+/// One file: command lines, and what each said.
+struct Golden<'w> {
+    world: &'w World,
+    /// What the files are called in command lines, and where they are.
+    files: Vec<(&'static str, String)>,
+    text: String,
+}
+
+impl<'w> Golden<'w> {
+    fn new(world: &'w World) -> Self {
+        Self { world, files: Vec::new(), text: String::new() }
+    }
+
+    fn file(&mut self, name: &'static str, content: &serde_json::Value) {
+        self.files.push((name, self.world.file(name, &content.to_string())));
+    }
+
+    /// Runs a command; with its exit code, where that is not 0.
+    fn says(&mut self, line: &str) -> &mut Self {
+        let arguments: Vec<_> = line
+            .split_whitespace()
+            .map(|word| self.files.iter().find(|(name, _)| *name == word).map_or(word, |(_, path)| path))
+            .collect();
+        // It knows no namespace.
+        let said = if arguments[0] == "digest" { run(&arguments) } else { self.world.confrev(&arguments) };
+        let code = if said.code == 0 { String::new() } else { format!("(exit code {})\n", said.code) };
+        let mut all = format!("$ kubectl confrev {line}\n{}{}{code}\n", said.stdout, said.stderr);
+        for (name, path) in &self.files {
+            all = all.replace(path, name);
+        }
+        self.text += &mask(self.world, &all);
+        self
+    }
+
+    /// Compares with the file, or writes it.
+    #[track_caller]
+    fn held_as(&mut self, name: &str) {
+        let file =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/commands/goldens").join(name);
+        let text = std::mem::take(&mut self.text);
+        if std::env::var_os("CONFREV_GOLDENS").is_some_and(|value| value == "write") {
+            fs::write(&file, &text).expect("the file can be written");
+        }
+        let held = fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(text, held, "not as {} has it", file.display());
+    }
+}
+
+/// Puts words that stay the same for names, times and versions that do not, and three spaces for wider gaps.
+fn mask(world: &World, said: &str) -> String {
+    let mut said = said.replace(world.name(), "shop").replace(world.cluster.api_url(), "https://cluster");
+    for kind in ["replicaset", "pod"] {
+        for (i, object) in by_age(world, kind).iter().enumerate() {
+            let name = name_of(object);
+            let Some((_, own)) = name.rsplit_once('-') else { continue };
+            let known = if kind == "pod" { POD.to_owned() } else { format!("set{}", i + 1) };
+            said = said.replace(&format!("-{own}"), &format!("-{known}"));
+        }
+    }
+    said.split_inclusive('\n').map(mask_line).collect()
+}
+
+fn by_age(world: &World, kind: &str) -> Vec<serde_json::Value> {
+    let mut all = world.cluster.list(kind, world.name(), "");
+    // Of one second there are several: a Rollout numbers its ReplicaSets.
+    all.sort_by_key(|object| text(&object["metadata"]["annotations"]["rollout.argoproj.io/revision"]));
+    all
+}
+
+fn mask_line(line: &str) -> String {
+    let words = line.split(' ').map(|word| {
+        let core = word.trim_matches(['"', ',', '\n']);
+        let masked = if is_age(core) {
+            "AGE"
+        } else if core.parse::<jiff::Timestamp>().is_ok() {
+            "TIME"
+        } else if core.starts_with("v1.") {
+            "VERSION"
+        } else {
+            core
+        };
+        word.replace(core, masked)
+    });
+    let mut masked = words.collect::<Vec<_>>().join(" ");
+    while masked.contains("    ") && !masked.starts_with(' ') {
+        masked = masked.replace("    ", "   ");
+    }
+    masked
+}
+
+fn is_age(word: &str) -> bool {
+    word.ends_with(['s', 'm', 'h'])
+        && word.starts_with(|c: char| c.is_ascii_digit())
+        && word.chars().all(|c| c.is_ascii_digit() || "smh".contains(c))
+}
+
+/// A canary of four that stands at one pod with B, and three with A.
+fn canary() -> (World, Workload) {
+    let world = World::new("commands-goldens");
+    let web = Workload::new(Kind::Rollout, "web", &["demo"]).replicas(4).pausing();
+    world.set_config("demo", "A");
+    world.apply(&web.manifest()).ok();
+    world.wait_reads(&web, "demo", &["A"; 4]);
+    world.set_config("demo", "B");
+    world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
+    wait_for("the canary to stand still", LIMIT, || {
+        (world.live(&web)["status"]["controllerPause"] == true).then_some(())
+    });
+    // Owners and Events come after the pods.
+    world.wait_at_rest();
+    (world, web)
+}
+
+#[test]
+fn what_commands_say_of_a_canary_and_of_what_is_done_with_it_is_as_held() {
+    let _confrev = running();
+    let (world, web) = canary();
+    let mut golden = Golden::new(&world);
+    for form in ["", " -o wide", " -o name", " -o yaml", " -o json"] {
+        golden.says(format!("status{form}").trim());
+    }
+    golden.says("status rollout/web").held_as("status.txt");
+    for line in ["tree rollout/web", "tree web --all", "tree web -o name", "tree web -o yaml"] {
+        golden.says(line);
+    }
+    golden.held_as("tree.txt");
+    for form in ["", " -o wide", " -o name", " -o yaml"] {
+        golden.says(&format!("history demo{form}"));
+    }
+    golden.held_as("history.txt");
+    for line in ["diff demo", "diff demo ~1 ~0", "diff rollout/web"] {
+        golden.says(line);
+    }
+    golden.held_as("diff.txt");
+    golden.file("c.yaml", &list(&[config_map("demo", "C"), config_map("other", "C")]));
+    golden.says("impact -f c.yaml").says("impact demo").says("impact demo -o json").held_as("impact.txt");
+    golden.says("wait demo --timeout=0s").says("prune").says("prune -o json").held_as("wait-and-prune.txt");
+
+    golden.says("undo web --dry-run").says("undo web");
+    world.wait_reads(&web, "demo", &["A"; 4]);
+    world.wait_at_rest();
+    golden.says("status").says("wait rollout/web --timeout=5s").says("diff rollout/web").says("unpin web");
+    world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
+    golden.says("pin web demo ~1 --dry-run").says("pin web demo ~1");
+    world.wait_reads(&web, "demo", &["A"; 4]);
+    golden.says("unpin web --source demo");
+    world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
+    golden.says("pause web").says("resume web --dry-run").says("resume web");
+    golden.says("restore demo ~1 --dry-run").says("restore demo ~1").says("restore demo ~1 --yes");
+    golden.says("restore demo ~0 --yes");
+    golden.held_as("moves.txt");
+}
+
+#[test]
+fn what_render_digest_and_check_say_is_as_held() {
+    let confrev = running();
+    let world = World::new("commands-goldens");
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]).manifest();
+    let wrong = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web",
+        "labels": {"confrev.dev/enabled": "true"}, "annotations": {"confrev.dev/track": "maybe"}},
+        "spec": {"template": {"spec": {"containers": []}}}});
+    let mut golden = Golden::new(&world);
+    golden.file("all.yaml", &list(&[config_map("demo", "A"), web]));
+    golden.file("wrong.yaml", &wrong);
+    golden.says("render -f all.yaml --snapshots").says("render -f all.yaml -o name");
+    golden.says("render -f wrong.yaml").says("digest -f all.yaml").held_as("render-and-digest.txt");
+
+    wait_for("confrev to lead", LIMIT, || confrev.leads().then_some(()));
+    golden.says("check");
+    let leads = |line: &str| line.starts_with("ok") && line.split_whitespace().nth(1) == Some("leader");
+    let leader = golden.text.lines().find(|line| leads(line)).expect("one leads").to_owned();
+    golden.text = golden.text.replace(&leader, "ok   leader   LEADER");
+    golden.held_as("check.txt");
+}
