@@ -20,7 +20,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image clean
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image docs clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -103,6 +103,15 @@ image: ## Write target/image/confrev.tar, an OCI image, and its bill of material
 		$(CARGO) build --release --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
 	$(CARGO) run --quiet --locked -p confrev-image -- --binary $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev \
 		--target $(IMAGE_TARGET) --epoch $(SOURCE_DATE_EPOCH) --output $(IMAGE)
+
+# mdBook is built once, and lies beside the control plane's binaries.
+MDBOOK_VERSION = 0.5.4
+MDBOOK = $${CONFREV_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}}/confrev/mdbook-$(MDBOOK_VERSION)
+docs: ## Build the site of docs/ in target/book, and check its links and commands
+	@folder="$(MDBOOK)"; [ -x "$$folder/bin/mdbook" ] || $(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked \
+		--no-default-features --features search --root "$$folder" --target-dir "$$folder/build"; rm -rf "$$folder/build"; \
+	"$$folder/bin/mdbook" build docs
+	$(CARGO) test --quiet --locked --test decision -- docs:: reference:: --include-ignored
 
 clean: ## Remove what was built here; the control plane's binaries stay
 	$(CARGO) clean

@@ -199,6 +199,11 @@ fn a_job_keeps_the_config_that_it_was_started_with_and_the_next_has_the_new() {
     taken_up(&page, 2);
     page.types("kubectl create job report-2");
     assert_eq!([read(&page, "report-1"), read(&page, "report-2")].map(Option::unwrap), ["blue", "green"]);
+    page.types("kubectl confrev undo");
+    let cron = page.world.cluster.get("cronjob", page.world.name(), "report").expect("it is there");
+    let pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"].clone();
+    let pod = serde_json::json!({"metadata": {"namespace": page.world.name()}, "spec": pod});
+    assert_eq!(page.colour(&pod), "blue", "as the first Job had it");
     page.ends();
 }
 

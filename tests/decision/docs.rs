@@ -1,0 +1,324 @@
+//! The pages for people: their links lead somewhere, their commands are the program's, their keys are those it knows.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use clap::{Parser as _, error::ErrorKind};
+use confrev::{cli::Cli, names};
+
+/// Pages beside `docs/`.
+const OTHERS: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md", "certs/README.md"];
+/// Tools whose lines are not looked into.
+const TOOLS: [&str; 8] = ["helm", "kind", "k3d", "skopeo", "docker", "ln", "openssl", "jq"];
+/// What kubectl is asked for in the docs.
+const VERBS: [&str; 10] =
+    ["apply", "label", "annotate", "get", "logs", "delete", "rollout", "create", "patch", "argo"];
+/// Manifests of the reader's own.
+const FILES: [&str; 4] = ["web.yaml", "demo.yaml", "all.yaml", "-"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every page, from the root.
+fn pages() -> Vec<PathBuf> {
+    let mut found: Vec<_> = OTHERS.iter().map(PathBuf::from).collect();
+    let mut open = vec![PathBuf::from("docs")];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if root().join(&path).is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(page: &Path) -> String {
+    fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
+}
+
+/// The lines outside and inside of fenced blocks: the text, and for each block its language and lines.
+fn parts(text: &str) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
+    let (mut prose, mut blocks) = (Vec::new(), Vec::new());
+    let mut open: Option<(&str, Vec<&str>)> = None;
+    for line in text.lines() {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(language), None) => open = Some((language, Vec::new())),
+            (None, Some((_, lines))) => lines.push(line),
+            (None, None) => prose.push(line),
+        }
+    }
+    assert!(open.is_none(), "a block does not end");
+    (prose, blocks)
+}
+
+/// The targets of links and pictures.
+fn links(text: &str) -> Vec<String> {
+    let (prose, _) = parts(text);
+    let prose = prose.join("\n");
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.to_owned()).collect()
+}
+
+/// The anchor of a heading, as GitHub and mdBook make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || "- _".contains(*c));
+    kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
+}
+
+/// A path without `..`; `None` where it leads out of the tree.
+fn plain(path: &Path) -> Option<PathBuf> {
+    path.components().try_fold(PathBuf::new(), |mut plain, component| {
+        match component {
+            Component::ParentDir => plain.pop().then_some(())?,
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+        Some(plain)
+    })
+}
+
+/// What is wrong with a link on a page.
+fn broken(page: &Path, link: &str) -> Option<String> {
+    if link.starts_with("https://") {
+        return None;
+    }
+    let (path, heading) = link.split_once('#').map_or((link, None), |(path, heading)| (path, Some(heading)));
+    let folder = page.parent().unwrap_or(Path::new(""));
+    let target = if path.is_empty() { page.to_owned() } else { plain(&folder.join(path))? };
+    if !root().join(&target).is_file() {
+        return Some(format!("there is no {}", target.display()));
+    }
+    if page.starts_with("docs") && !target.starts_with("docs") {
+        return Some("it leads out of the site".to_owned());
+    }
+    let headings = heading.map(|_| read(&target));
+    let known = headings.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with('#'));
+    let known: BTreeSet<_> = known.map(|line| anchor(line.trim_start_matches('#'))).collect();
+    heading
+        .filter(|heading| !known.contains(*heading))
+        .map(|heading| format!("there is no heading {heading}"))
+}
+
+#[test]
+fn every_link_of_the_docs_leads_somewhere() {
+    let mut count = 0;
+    for page in pages() {
+        for link in links(&read(&page)) {
+            count += 1;
+            let problem = broken(&page, &link);
+            assert_eq!(problem, None, "{}: {link}", page.display());
+        }
+    }
+    assert!(count > 60, "{count} links were found");
+    for (link, problem) in
+        [("none.md", "there is no"), ("concepts.md#none", "heading"), ("../README.md", "out of")]
+    {
+        let found = broken(Path::new("docs/README.md"), link).unwrap_or_default();
+        assert!(found.contains(problem), "{link}: {found}");
+    }
+}
+
+#[test]
+fn every_page_and_picture_of_the_site_is_shown_and_every_entry_is_a_page_once() {
+    let summary = links(&read(Path::new("docs/SUMMARY.md")));
+    let entries: BTreeSet<_> = summary.iter().map(|entry| Path::new("docs").join(entry)).collect();
+    assert_eq!(entries.len(), summary.len(), "an entry stands there twice");
+    let pages: BTreeSet<_> = pages()
+        .into_iter()
+        .filter(|page| page.starts_with("docs") && !page.ends_with("SUMMARY.md"))
+        .collect();
+    assert_eq!(entries, pages);
+    let all: String = pages.iter().map(|page| read(page)).collect();
+    for picture in fs::read_dir(root().join("docs/images")).unwrap() {
+        let name = picture.unwrap().file_name().to_string_lossy().into_owned();
+        assert!(all.contains(&format!("images/{name})")), "{name} is on no page");
+    }
+    for page in pages {
+        for line in read(&page).lines().filter_map(|line| line.strip_prefix("{{#include ")) {
+            let target = page.parent().unwrap().join(line.trim_end_matches("}}"));
+            assert!(root().join(&target).is_file(), "{}: there is no {}", page.display(), target.display());
+        }
+    }
+}
+
+/// The commands of a block: all lines, or where there are prompts, those behind one. A line that ends with a backslash
+/// goes on; comments are left out.
+fn commands(lines: &[&str]) -> Vec<String> {
+    let has_prompts = lines.iter().any(|line| line.starts_with("$ "));
+    let joined = lines.join("\n").replace("\\\n", " ");
+    let lines = joined.lines().filter_map(|line| match line.strip_prefix("$ ") {
+        Some(command) => Some(command),
+        None => (!has_prompts).then_some(line),
+    });
+    let plain = lines
+        .map(|line| line.split("  # ").next().unwrap_or_default().split("   #").next().unwrap_or_default());
+    let plain = plain.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    plain.map(str::to_owned).collect()
+}
+
+/// What is wrong with a command; `whole` where it must be complete.
+fn wrong(line: &str, whole: bool) -> Option<String> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    match words[..] {
+        ["kubectl", "confrev", ..] => not_ours(&words[1..], whole),
+        ["confrev" | "./target/release/confrev", ..] => {
+            not_ours(&[&["confrev"], &words[1..]].concat(), whole)
+        }
+        ["make", target, ..] => {
+            let makefile = read(Path::new("Makefile"));
+            let is_target = makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
+            (!is_target).then(|| format!("there is no target {target}"))
+        }
+        ["kubectl", ..] => {
+            let verb = words.iter().skip(1).find(|word| VERBS.contains(word));
+            let files = words.windows(2).filter(|pair| ["-f", "-k", "--filename"].contains(&pair[0]));
+            let missing =
+                files.map(|pair| pair[1]).find(|file| !FILES.contains(file) && !root().join(file).exists());
+            match (verb, missing) {
+                (None, _) => Some("kubectl is asked for something else".to_owned()),
+                (_, Some(file)) => Some(format!("there is no {file}")),
+                _ => None,
+            }
+        }
+        [tool, ..] if TOOLS.contains(&tool) => None,
+        _ => Some("no tool that is known here".to_owned()),
+    }
+}
+
+/// Why the program does not take a command line.
+fn not_ours(words: &[&str], whole: bool) -> Option<String> {
+    let error = Cli::try_parse_from(words).err()?;
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let is_short = matches!(
+        error.kind(),
+        ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    (!is_help && (whole || !is_short)).then(|| error.to_string())
+}
+
+#[test]
+fn every_command_of_the_docs_is_one_that_the_program_the_makefile_or_kubectl_has() {
+    let mut count = 0;
+    for page in pages() {
+        let text = read(&page);
+        let (prose, blocks) = parts(&text);
+        for (language, lines) in blocks {
+            if !["console", "sh"].contains(&language) {
+                continue;
+            }
+            for command in commands(&lines) {
+                count += 1;
+                assert_eq!(wrong(&command, true), None, "{}: {command}", page.display());
+            }
+        }
+        // In the text, a command may be named without its arguments.
+        let prose = prose.join(" ");
+        for code in prose.split('`').skip(1).step_by(2) {
+            if ["kubectl confrev", "confrev ", "make "].iter().any(|start| code.starts_with(start)) {
+                count += 1;
+                assert_eq!(wrong(code, false), None, "{}: {code}", page.display());
+            }
+        }
+    }
+    assert!(count > 120, "{count} commands were found");
+    for line in
+        ["kubectl confrev statsu", "kubectl confrev status --al", "make tea", "kubectl appyl -f x", "rm -r"]
+    {
+        assert!(wrong(line, true).is_some(), "{line}");
+    }
+}
+
+#[test]
+fn the_quick_start_has_only_commands_that_tests_run() {
+    let tested = [read(Path::new("examples/README.md")), read(Path::new("docs/install.md"))].concat();
+    let quick_start = read(Path::new("docs/quick-start.md"));
+    let (_, blocks) = parts(&quick_start);
+    for command in blocks.iter().flat_map(|(_, lines)| commands(lines)) {
+        let known = tested.lines().any(|line| line == command) || command == "kubectl confrev check";
+        assert!(known, "{command}");
+    }
+}
+
+#[test]
+#[ignore = "`make docs` builds the site before it"]
+fn every_link_of_the_built_site_leads_to_a_file_and_an_anchor_of_it() {
+    let site = root().join("target/book");
+    let mut open = vec![site.clone()];
+    let mut pages = Vec::new();
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).expect("the site is built") {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "html") {
+                pages.push(path);
+            }
+        }
+    }
+    let mut count = 0;
+    for page in &pages {
+        let html = fs::read_to_string(page).unwrap();
+        // The page for what is not found is served under any path; the print page repeats all others.
+        if page.ends_with("404.html") || page.ends_with("print.html") || page.ends_with("toc.html") {
+            continue;
+        }
+        let targets = ["href=\"", "src=\""].iter().flat_map(|start| html.split(start).skip(1));
+        for target in targets.filter_map(|rest| rest.split_once('"')).map(|(target, _)| target) {
+            if target.is_empty() || target.contains("://") || target.starts_with("data:") {
+                continue;
+            }
+            count += 1;
+            let (path, anchor) = target.split_once('#').map_or((target, ""), |(path, anchor)| (path, anchor));
+            let file = if path.is_empty() { page.clone() } else { page.parent().unwrap().join(path) };
+            assert!(file.is_file(), "{}: {target}", page.display());
+            let other = if anchor.is_empty() { String::new() } else { fs::read_to_string(&file).unwrap() };
+            let is_there = anchor.is_empty() || other.contains(&format!("id=\"{anchor}\""));
+            assert!(is_there, "{}: {target}", page.display());
+        }
+    }
+    assert!(pages.len() > 20 && count > 400, "{} pages with {count} links", pages.len());
+}
+
+/// Every key of confrev's own that the program has.
+fn keys() -> BTreeSet<String> {
+    let source = read(Path::new("src/names.rs"));
+    let keys = source.split("concat!(prefix!(), \"").skip(1);
+    keys.filter_map(|rest| rest.split_once('"')).map(|(key, _)| format!("{}{key}", names::PREFIX)).collect()
+}
+
+#[test]
+fn every_key_in_the_docs_and_examples_is_known_and_the_reference_has_each() {
+    let keys = keys();
+    assert!(keys.len() > 15 && keys.contains(names::MAX_IN_FLIGHT), "{keys:?}");
+    let mut texts: Vec<_> = pages().iter().map(|page| (page.display().to_string(), read(page))).collect();
+    for folder in ["canary", "blue-green", "statefulset", "cronjob", "secrets"] {
+        let path = format!("examples/{folder}/app.yaml");
+        texts.push((path.clone(), read(Path::new(&path))));
+    }
+    for (page, text) in &texts {
+        for rest in text.split(names::PREFIX).skip(1) {
+            let key: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+            let key = format!("{}{}", names::PREFIX, key.trim_end_matches('-'));
+            let is_part = [names::PREFIX, "confrev.dev/v"].contains(&key.as_str());
+            assert!(is_part || keys.contains(&key), "{page}: {key}");
+        }
+    }
+    let reference = read(Path::new("docs/reference.md"));
+    let rows: BTreeSet<_> = reference
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `confrev.dev/")?.split_once('`'))
+        .map(|(key, _)| format!("{}{key}", names::PREFIX))
+        .collect();
+    assert_eq!(rows, keys);
+}
