@@ -20,7 +20,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image docs clean
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -103,6 +103,12 @@ image: ## Write target/image/confrev.tar, an OCI image, and its bill of material
 		$(CARGO) build --release --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
 	$(CARGO) run --quiet --locked -p confrev-image -- --binary $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev \
 		--target $(IMAGE_TARGET) --epoch $(SOURCE_DATE_EPOCH) --output $(IMAGE)
+
+# One archive for IMAGE_TARGET; the manifest has all that are there, so that platforms can be made one after the other.
+KREW_URL ?= https://example.com/confrev
+krew: image ## Write target/krew: kubectl-confrev as an archive, and its manifest for krew (KREW_URL: where it will lie)
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) krew/pack.sh $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev \
+		$(if $(filter aarch64-%,$(IMAGE_TARGET)),arm64,amd64) target/krew "$(KREW_URL)"
 
 # mdBook is built once, and lies beside the control plane's binaries.
 MDBOOK_VERSION = 0.5.4

@@ -15,8 +15,8 @@ const OTHERS: [&str; 5] =
 /// Tools whose lines are not looked into.
 const TOOLS: [&str; 8] = ["helm", "kind", "k3d", "skopeo", "docker", "ln", "openssl", "jq"];
 /// What kubectl is asked for in the docs.
-const VERBS: [&str; 10] =
-    ["apply", "label", "annotate", "get", "logs", "delete", "rollout", "create", "patch", "argo"];
+const VERBS: [&str; 11] =
+    ["krew", "apply", "label", "annotate", "get", "logs", "delete", "rollout", "create", "patch", "argo"];
 /// Manifests of the reader's own.
 const FILES: [&str; 4] = ["web.yaml", "demo.yaml", "all.yaml", "-"];
 

@@ -18,6 +18,7 @@ mod forms;
 mod house;
 mod interval;
 mod kinds;
+mod krew;
 mod metrics;
 mod properties;
 mod reference;
