@@ -20,7 +20,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs clean
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -118,6 +118,9 @@ docs: ## Build the site of docs/ in target/book, and check its links and command
 		--no-default-features --features search --root "$$folder" --target-dir "$$folder/build"; rm -rf "$$folder/build"; \
 	"$$folder/bin/mdbook" build docs
 	$(CARGO) test --quiet --locked --test decision -- docs:: reference:: --include-ignored
+
+recording: controlplane ## Record the canary story of the docs anew, on a real control plane
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test appliers -- recording:: --include-ignored --test-threads=1
 
 clean: ## Remove what was built here; the control plane's binaries stay
 	$(CARGO) clean

@@ -31,7 +31,9 @@ mod shared;
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod world;
 
+mod cast;
 mod drift;
+mod page;
 mod setup;
 mod tools;
 
@@ -41,3 +43,4 @@ mod corpus;
 mod examples;
 mod gitops;
 mod named_anew;
+mod recording;

@@ -1,0 +1,99 @@
+//! The recording of the canary story that the docs show: made by `make recording`, on the real control plane, in a
+//! terminal, and held against what the page of examples has.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use confrev_controlplane::wait_for;
+
+use crate::cast::{Cast, WIDTH};
+use crate::helm::root;
+use crate::page::Page;
+use crate::shared::running;
+use crate::world::{LIMIT, World, name_of};
+
+const TITLE: &str = "A canary whose config goes with it: told with kubectl confrev";
+/// What the story has beside the commands of the page.
+const MORE: [&str; 3] = [
+    "kubectl delete pod --wait=false ",
+    "kubectl get pods --sort-by=.metadata.creationTimestamp --label-columns=confrev.dev/revision",
+    "kubectl confrev status",
+];
+
+fn file(name: &str) -> PathBuf {
+    root().join("docs/images").join(name)
+}
+
+/// Types a line into a terminal, and records what it shows.
+fn types(cast: &mut Cast, page: &Page, line: &str) {
+    cast.show(1.2, &format!("$ {line}\r\n"));
+    let start = Instant::now();
+    let mut script = page.command("script");
+    // A terminal of that width; `script` says nothing itself.
+    let sized = format!("stty cols {WIDTH} rows 60; exec {line}");
+    let output =
+        script.args(["--quiet", "--return", "--command", &sized, "/dev/null"]).output().expect("script runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{line}: {text}");
+    cast.show(start.elapsed().as_secs_f64(), &text);
+}
+
+#[test]
+#[ignore = "`make recording` writes the files anew"]
+fn the_canary_story_is_recorded() {
+    let _confrev = running();
+    let page = Page::typing(World::new("shop"), Vec::new());
+    let mut cast = Cast::default();
+    types(&mut cast, &page, "kubectl apply -f examples/canary/app.yaml");
+    types(&mut cast, &page, "kubectl confrev wait rollout/web");
+    types(&mut cast, &page, "kubectl confrev impact -f examples/canary/green.yaml");
+    types(&mut cast, &page, "kubectl apply -f examples/canary/green.yaml");
+    page.reads("web", &["blue", "blue", "blue", "green"]);
+    page.world.wait_at_rest();
+    types(&mut cast, &page, "kubectl confrev status");
+    types(&mut cast, &page, "kubectl confrev tree rollout/web");
+
+    let pods = page.world.cluster.ready_pods(page.world.name(), "app=web");
+    let lost = pods.iter().find(|pod| page.colour(pod) == "blue").map(name_of).expect("a stable pod");
+    types(&mut cast, &page, &format!("kubectl delete pod --wait=false {lost}"));
+    wait_for("a pod in place of the lost one", LIMIT, || {
+        let gone = page.world.cluster.get("pod", page.world.name(), &lost).is_none();
+        (gone && page.colours("app=web").len() == 4).then_some(())
+    });
+    page.reads("web", &["blue", "blue", "blue", "green"]);
+    types(&mut cast, &page, MORE[1]);
+
+    types(&mut cast, &page, "kubectl argo rollouts promote web");
+    types(&mut cast, &page, "kubectl confrev wait configmap/web");
+    types(&mut cast, &page, "kubectl confrev undo rollout/web");
+    page.reads("web", &["blue"; 4]);
+    page.world.wait_at_rest();
+    types(&mut cast, &page, "kubectl confrev status");
+    fs::write(file("canary.cast"), cast.write(TITLE)).expect("the recording can be written");
+    fs::write(file("canary.svg"), cast.svg(TITLE)).expect("the picture can be written");
+}
+
+#[test]
+fn the_picture_shows_the_recording_and_that_has_the_commands_of_the_page() {
+    let text = fs::read_to_string(file("canary.cast")).unwrap();
+    let cast = Cast::read(&text);
+    assert_eq!(fs::read_to_string(file("canary.svg")).unwrap(), cast.svg(TITLE), "make recording");
+    let page = fs::read_to_string(root().join("examples/README.md")).unwrap();
+    let lines = cast.lines();
+    let typed: Vec<_> = lines.iter().filter_map(|(_, line)| line.strip_prefix("$ ")).collect();
+    assert!(typed.len() > 8, "{typed:?}");
+    for line in &typed {
+        let known =
+            page.lines().any(|command| command == *line) || MORE.iter().any(|more| line.starts_with(more));
+        assert!(known, "{line}");
+    }
+    let told = |part: &str| lines.iter().any(|(_, line)| line.contains(part));
+    for part in ["canary", "stable", "yes", "goes from", "pinned: web"] {
+        assert!(told(part), "{part:?} is not told");
+    }
+    for (_, line) in &lines {
+        let visible = line.replace("\u{1b}[0m", "").replace("\u{1b}[32m", "");
+        assert!(visible.chars().count() <= WIDTH, "it does not fit: {line}");
+    }
+}
