@@ -11,6 +11,7 @@ WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
 COPY src src
 # Members of the workspace: cargo reads their manifests, and builds none of them.
+COPY bench bench
 COPY image image
 COPY tests/controlplane tests/controlplane
 # Alpine's target is musl, linked statically. No path of this stage is left in the binary, so that two builds are equal.

@@ -20,7 +20,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean instructions
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -68,6 +68,9 @@ model: controlplane ## Hold the promises against random sequences of events, on 
 # CONFREV_CHAOS_SEED says which faults; CONFREV_CHAOS_FAULT=words, those alone whose names contain the words.
 chaos: controlplane ## Hold the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)
 	CONFREV_CHAOS_MINUTES=$${CONFREV_CHAOS_MINUTES:-15} $(CARGO) test --locked --test chaos -- --ignored --nocapture
+
+instructions: ## Count the instructions of a decision, and write the figures that `make test` holds
+	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
 
 test-install: controlplane ## Run the tests of the chart, of its guard and rights, and of certificates
 	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test chart --test tls

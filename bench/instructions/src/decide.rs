@@ -1,0 +1,67 @@
+//! From the body of a review to the body of its answer, with objects in memory in place of an API server.
+
+use confrev_instructions::{
+    kinds::Kinds,
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
+    review::{Answer, Review},
+    snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
+};
+
+use crate::objects::{NAMESPACE, Stored};
+
+/// What came of a review.
+pub(crate) struct Answered {
+    /// The body of the answer.
+    pub(crate) body: Vec<u8>,
+    /// The patch in it.
+    pub(crate) patch: json_patch::Patch,
+    /// Snapshots that had to be made first, by name.
+    pub(crate) made: Stored,
+}
+
+/// Decides as the webhook does: facts on demand, snapshots before the object.
+pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answered> {
+    let review = Review::parse(body).ok()?;
+    let (group, resource) = review.resource();
+    let kind = kinds.by_resource(group, resource)?;
+    let parse = |text| Workload::parse(kind, text).ok();
+    let new = parse(review.object()?)?;
+    let old = review.old_object().and_then(parse);
+    let request = Request { namespace: review.namespace(), secrets: false, new, old };
+    let mut facts = Facts::default();
+    let decision = decide(&request, &mut facts, stored)?;
+    let made = decision.ensure.iter().filter_map(|ensure| {
+        let content = facts.object(&ensure.source)??;
+        let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+        let name = ObjectName::new(SourceKind::ConfigMap, ensure.name.clone());
+        let json = snapshot_json(name.kind, NAMESPACE, &name.name, &identity, content.json(), &[]).ok()?;
+        Some((name, json))
+    });
+    let made = made.collect();
+    let patch = decision.patch.clone();
+    let answer = Answer::patched(decision.patch).with_warnings(decision.warnings);
+    Some(Answered { body: answer.to_json(review.uid()), patch, made })
+}
+
+/// Reads what the decision asks for until it is one.
+pub(crate) fn decide(request: &Request<'_>, facts: &mut Facts, stored: &Stored) -> Option<Decision> {
+    loop {
+        match resolve(request, facts) {
+            Outcome::Decided(decision) => return Some(decision),
+            Outcome::Needs(needs) => {
+                for need in needs {
+                    match need {
+                        Need::Namespace => facts.set_namespace(NamespaceFacts::default()),
+                        Need::Target(_) => facts.set_target_enabled(false),
+                        Need::Object(name) => {
+                            // The copy stands for the answer of an API server.
+                            let observed =
+                                stored.get(&name).map(|text| Observed::read(name.kind, text.clone()));
+                            facts.set_object(name, observed.transpose().ok()?);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
