@@ -24,15 +24,21 @@ pub(super) struct Resolution {
     pub(super) mount: Option<Mount>,
 }
 
-impl Resolution {
-    /// The text of the `sources` annotation; `None` where no snapshot is named.
-    fn annotation(&self) -> Option<String> {
-        (!self.sources.is_empty()).then(|| self.sources.to_annotation())
-    }
-
+/// What a template says of its snapshots; nothing where it names none.
+#[derive(Debug, Default)]
+struct Stated {
+    /// The text of the `sources` annotation.
+    sources: Option<String>,
     /// The value of the `revision` label.
-    fn revision(&self) -> Option<String> {
-        self.annotation().as_deref().map(revision_of)
+    revision: Option<String>,
+}
+
+impl Resolution {
+    /// What the template says of its snapshots.
+    fn stated(&self) -> Stated {
+        let sources = (!self.sources.is_empty()).then(|| self.sources.to_annotation());
+        let revision = sources.as_deref().map(revision_of);
+        Stated { sources, revision }
     }
 
     /// The resolved names of the mount's ConfigMaps, in its order.
@@ -62,12 +68,13 @@ pub(super) fn opt_in(
     let mut patch = Patch::default();
     let mark = (giver == Giver::Namespace).then(|| "namespace".to_owned());
     let seen = (!seen.is_empty()).then(|| seen.to_annotation());
-    set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], resolution);
+    let stated = resolution.stated();
+    set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], &stated);
     let mut annotations = vec![(names::ENABLED_BY, mark), (names::SEEN, seen)];
     annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
     set_annotations(request, &mut patch, &annotations);
     if let Some(template) = &request.new.template {
-        set_template(request, template, resolution, &mut patch);
+        set_template(request, template, resolution, stated, &mut patch);
     }
     decided(patch)
 }
@@ -100,8 +107,9 @@ pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> D
         }
     }
     let mut patch = Patch::default();
-    set_labels(request, &mut patch, &[], &resolution);
-    set_template(request, template, &resolution, &mut patch);
+    let stated = resolution.stated();
+    set_labels(request, &mut patch, &[], &stated);
+    set_template(request, template, &resolution, stated, &mut patch);
     decided(patch)
 }
 
@@ -117,7 +125,7 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     }
     let mut patch = Patch::default();
     let given = (giver == Giver::Namespace).then_some((names::ENABLED, None));
-    set_labels(request, &mut patch, given.as_slice(), &Resolution::default());
+    set_labels(request, &mut patch, given.as_slice(), &Stated::default());
     let mut annotations = vec![(names::ENABLED_BY, None), (names::SEEN, None)];
     // A `roll` that confrev wrote goes too; one that a person wrote is theirs.
     if request.new.annotation(names::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
@@ -134,7 +142,8 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
                 resolution.rename(&reference, source.name.clone());
             }
         }
-        set_template(request, template, &resolution, &mut patch);
+        let stated = resolution.stated();
+        set_template(request, template, &resolution, stated, &mut patch);
     }
     decided(patch)
 }
@@ -147,13 +156,8 @@ fn decided(patch: Patch) -> Decision {
 ///
 /// Kubernetes copies a template's labels to ReplicaSets and ControllerRevisions. A Job has them copied before admission
 /// sees it, and a CronJob's Jobs get `jobTemplate`'s labels where it has any: there the label must be written as well.
-fn set_labels(
-    request: &Request<'_>,
-    patch: &mut Patch,
-    own: &[(&str, Option<String>)],
-    resolution: &Resolution,
-) {
-    let revision = resolution.revision();
+fn set_labels(request: &Request<'_>, patch: &mut Patch, own: &[(&str, Option<String>)], stated: &Stated) {
+    let revision = &stated.revision;
     let mut labels = own.to_vec();
     if !request.new.kind.rolls {
         labels.push((names::REVISION, revision.clone()));
@@ -162,7 +166,11 @@ fn set_labels(
     if let Some(present) = &request.new.job_labels {
         let at = request.new.kind.template_pointer();
         let at = at.trim_end_matches("/spec/template");
-        patch.set_keys(&format!("{at}/metadata/labels"), Some(present), &[(names::REVISION, revision)]);
+        patch.set_keys(
+            &format!("{at}/metadata/labels"),
+            Some(present),
+            &[(names::REVISION, revision.clone())],
+        );
     }
 }
 
@@ -171,13 +179,18 @@ fn set_annotations(request: &Request<'_>, patch: &mut Patch, wanted: &[(&str, Op
 }
 
 /// The template's references, its `sources` annotation and its `revision` label.
-fn set_template(request: &Request<'_>, template: &Template<'_>, resolution: &Resolution, patch: &mut Patch) {
+fn set_template(
+    request: &Request<'_>,
+    template: &Template<'_>,
+    resolution: &Resolution,
+    stated: Stated,
+    patch: &mut Patch,
+) {
     let at = request.new.kind.template_pointer();
-    let sources = resolution.annotation();
+    let Stated { sources, revision } = stated;
     if !template.has_metadata() && sources.is_some() {
         patch.add(&format!("{at}/metadata"), Value::Object(serde_json::Map::new()));
     }
-    let revision = resolution.revision();
     patch.set_keys(
         &format!("{at}/metadata/annotations"),
         template.annotations(),

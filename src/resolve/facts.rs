@@ -123,7 +123,7 @@ impl Observed {
         let digest = object.digest(kind)?;
         let identity = object.identity();
         let sound =
-            identity.as_ref().is_some_and(|identity| object.is_snapshot_of(kind, &identity.source, &digest));
+            identity.as_ref().is_some_and(|identity| object.is_snapshot_of(&identity.source, &digest));
         let untouched = match kind {
             SourceKind::ConfigMap => false,
             SourceKind::Secret => !snapshot::secret_type_is_snapshotted(object.secret_type()),

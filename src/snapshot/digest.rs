@@ -14,14 +14,10 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// The first `digits` (at most 64) lower-case hex digits.
     pub fn hex(&self, digits: usize) -> String {
-        use fmt::Write as _;
-        let mut text = String::with_capacity(64);
-        for byte in self.0 {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text.truncate(digits);
-        text
+        const HEX: [char; 16] =
+            ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+        let halves = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        halves.take(digits).map(|half| HEX[usize::from(half)]).collect()
     }
 
     /// The digest of any bytes, for names that are made of more than content.

@@ -120,7 +120,7 @@ impl<'a> Object<'a> {
 
     /// The uids of its owners.
     pub fn owner_uids(&self) -> Vec<String> {
-        self.metadata.owner_references.iter().flatten().map(|owner| owner.uid.to_string()).collect()
+        self.metadata.owner_references.iter().flatten().map(|owner| (*owner.uid).to_owned()).collect()
     }
 
     /// Whether its deletion has begun.
@@ -143,19 +143,18 @@ impl<'a> Object<'a> {
         Some(Identity { source, digest })
     }
 
-    /// Whether this is a sound snapshot of exactly that content: immutable, not going away, labelled by confrev as a
-    /// snapshot of `source`, and holding what the digest says. The name is not trusted, nor is the annotation.
-    pub fn is_snapshot_of(&self, kind: SourceKind, source: &str, digest: &Digest) -> bool {
+    /// Whether this is a sound snapshot of exactly that content, which it is known to hold: immutable, not going away, and
+    /// labelled by confrev as a snapshot of `source`. The name is not trusted.
+    pub fn is_snapshot_of(&self, source: &str, digest: &Digest) -> bool {
         self.immutable == Some(true)
             && !self.is_being_deleted()
             && self.identity().is_some_and(|identity| identity.source == source && identity.digest == *digest)
-            && self.digest(kind).is_ok_and(|actual| actual == *digest)
     }
 
     /// The digest of the content.
     pub fn digest(&self, kind: SourceKind) -> Result<Digest, ContentError> {
         let mut hasher = Hasher::new(kind, self.secret_type());
-        for (key, (tag, text)) in self.entries(kind)? {
+        for (key, tag, text) in self.entries(kind)? {
             hasher.entry(tag, key, &decode(tag, key, text)?);
         }
         Ok(hasher.finish())
@@ -164,7 +163,7 @@ impl<'a> Object<'a> {
     /// The keys of the content.
     pub fn keys(&self) -> BTreeSet<String> {
         let maps = [&self.data, &self.binary_data].into_iter().flatten();
-        maps.flat_map(|map| map.keys()).map(ToString::to_string).collect()
+        maps.flat_map(|map| map.keys()).map(|key| (**key).to_owned()).collect()
     }
 
     /// Whether `key` reads the same in both contents (absent in both counts as the same).
@@ -177,19 +176,21 @@ impl<'a> Object<'a> {
     }
 
     /// All entries in ascending order of their key's bytes, with their undecoded text.
-    fn entries(&self, kind: SourceKind) -> Result<BTreeMap<&str, (Tag, &str)>, ContentError> {
+    fn entries(&self, kind: SourceKind) -> Result<Vec<(&str, Tag, &str)>, ContentError> {
         let data_tag = if kind == SourceKind::ConfigMap { Tag::Text } else { Tag::Bytes };
-        let mut entries = BTreeMap::new();
         // A Secret has no binaryData; whatever stands there was dropped by the API server.
         let binary_data = self.binary_data.as_ref().filter(|_| kind == SourceKind::ConfigMap);
-        for (map, tag) in [(self.data.as_ref(), data_tag), (binary_data, Tag::Bytes)] {
-            for (key, text) in map.into_iter().flatten() {
-                if entries.insert(&**key, (tag, &**text)).is_some() {
-                    return Err(ContentError::Twice { key: key.to_string() });
-                }
-            }
+        let maps = [(self.data.as_ref(), data_tag), (binary_data, Tag::Bytes)];
+        let mut entries = Vec::new();
+        for (map, tag) in maps {
+            entries.extend(map.into_iter().flatten().map(|(key, text)| (&**key, tag, &**text)));
         }
-        Ok(entries)
+        // Each map is in order by itself.
+        entries.sort_by_key(|(key, ..)| *key);
+        match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(ContentError::Twice { key: pair[0].0.to_owned() }),
+            None => Ok(entries),
+        }
     }
 }
 
@@ -209,7 +210,7 @@ fn decode<'t>(tag: Tag, key: &str, text: &'t str) -> Result<Cow<'t, [u8]>, Conte
     Ok(Cow::Owned(bytes))
 }
 
-/// The payload of an object, as it stands in its text.
+/// An object with its payload as that stands in its text.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Payload<'a> {
@@ -219,6 +220,10 @@ struct Payload<'a> {
     binary_data: Option<&'a RawValue>,
     #[serde(default, rename = "type")]
     secret_type: Option<Str<'a>>,
+    #[serde(default)]
+    metadata: Metadata<'a>,
+    #[serde(default)]
+    immutable: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -309,8 +314,14 @@ pub fn snapshot_json(
     owners: &[serde_json::Value],
 ) -> Result<Vec<u8>, serde_json::Error> {
     let payload: Payload<'_> = serde_json::from_slice(json)?;
-    let secret_type = payload.secret_type.as_deref().filter(|text| !text.is_empty()).unwrap_or("Opaque");
-    let own = OwnMetadata::of(&Object::parse(json)?);
+    let object = Object {
+        metadata: payload.metadata,
+        data: None,
+        binary_data: None,
+        secret_type: payload.secret_type,
+        immutable: payload.immutable,
+    };
+    let own = OwnMetadata::of(&object);
     let OwnMetadata { labels, annotations, immutable } = if name == of.source {
         let mut own = own.unwrap_or_default();
         own.labels.insert(names::ENABLED.to_owned(), "bind".to_owned());
@@ -340,7 +351,7 @@ pub fn snapshot_json(
             owner_references: Some(owners).filter(|owners| !owners.is_empty()),
         },
         immutable,
-        secret_type: (kind == SourceKind::Secret).then_some(secret_type),
+        secret_type: (kind == SourceKind::Secret).then(|| object.secret_type()),
         data: payload.data,
         binary_data: payload.binary_data.filter(|_| kind == SourceKind::ConfigMap),
     })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
 use crate::snapshot::{Digest, ObjectName, SourceKind};
 
@@ -20,13 +20,44 @@ impl<V> Default for SourceMap<V> {
     }
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize)]
 #[serde(bound(deserialize = "V: DeserializeOwned"))]
 struct Wire<V> {
-    #[serde(default = "BTreeMap::new", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default = "BTreeMap::new")]
     configmaps: BTreeMap<String, V>,
-    #[serde(default = "BTreeMap::new", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default = "BTreeMap::new")]
     secrets: BTreeMap<String, V>,
+}
+
+/// What [`Wire`] reads, as it is written.
+#[derive(Serialize)]
+#[serde(bound(serialize = "V: Serialize"))]
+struct Written<'a, V> {
+    #[serde(skip_serializing_if = "OfKind::is_empty")]
+    configmaps: OfKind<'a, V>,
+    #[serde(skip_serializing_if = "OfKind::is_empty")]
+    secrets: OfKind<'a, V>,
+}
+
+/// The values of one kind's sources.
+struct OfKind<'a, V>(SourceKind, &'a BTreeMap<ObjectName, V>);
+
+impl<'a, V> OfKind<'a, V> {
+    fn iter(&self) -> impl Iterator<Item = (&'a str, &'a V)> {
+        let kind = self.0;
+        let values = self.1.iter().filter(move |(source, _)| source.kind == kind);
+        values.map(|(source, value)| (source.name.as_str(), value))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+}
+
+impl<V: Serialize> Serialize for OfKind<'_, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
 }
 
 impl<V> SourceMap<V> {
@@ -51,7 +82,7 @@ impl<V> SourceMap<V> {
     }
 }
 
-impl<V: Clone + Serialize + DeserializeOwned> SourceMap<V> {
+impl<V: Serialize + DeserializeOwned> SourceMap<V> {
     /// Reads an annotation. `None` where it is not of this form: it is then written anew.
     pub fn parse(text: &str) -> Option<Self> {
         let wire: Wire<V> = serde_json::from_str(text).ok()?;
@@ -65,16 +96,12 @@ impl<V: Clone + Serialize + DeserializeOwned> SourceMap<V> {
 
     /// The annotation's text.
     pub fn to_annotation(&self) -> String {
-        let of_kind = |kind: SourceKind| {
-            self.0
-                .iter()
-                .filter(|(source, _)| source.kind == kind)
-                .map(|(source, value)| (source.name.clone(), value.clone()))
-                .collect()
+        let written = Written {
+            configmaps: OfKind(SourceKind::ConfigMap, &self.0),
+            secrets: OfKind(SourceKind::Secret, &self.0),
         };
-        let wire = Wire { configmaps: of_kind(SourceKind::ConfigMap), secrets: of_kind(SourceKind::Secret) };
         // Maps of strings always serialize.
-        serde_json::to_string(&wire).unwrap_or_default()
+        serde_json::to_string(&written).unwrap_or_default()
     }
 }
 
