@@ -247,6 +247,15 @@ impl Program {
         matches!(answer, Ok((200, Value::String(text))) if text.lines().any(|line| line == "confrev_leader 1"))
     }
 
+    /// Its process.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("confrev runs").id()
+    }
+
     /// The port of loopback on which it serves the webhooks.
     pub fn port(&self) -> u16 {
         self.webhook

@@ -1,0 +1,177 @@
+//! From the write of a ConfigMap to the new ReplicaSet of each of its workloads, beside a script that patches them itself.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::Request;
+use kube::core::WatchEvent;
+use serde_json::{Value, json};
+
+use crate::process;
+use crate::row::{Reach, Row};
+use crate::site::{
+    AT_ONCE, CONFREV, Client, LIMIT, PLAIN, Site, config_map, config_maps, deployment, deployments,
+};
+use crate::stats::{number, quantile};
+
+/// One way in which workloads use ConfigMaps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) workloads: usize,
+    pub(crate) sources: usize,
+}
+
+/// What a change cost, over all workloads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cost {
+    pub(crate) workloads: f64,
+    pub(crate) rolls_per_second: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) memory: f64,
+    pub(crate) requests: f64,
+    /// Requests by verb and resource.
+    pub(crate) asked: BTreeMap<String, usize>,
+}
+
+impl Shape {
+    fn source(self, workload: usize) -> String {
+        format!("{}-{}", self.prefix(), workload % self.sources)
+    }
+
+    fn prefix(self) -> String {
+        format!("shape-{}-on-{}", self.workloads, self.sources)
+    }
+
+    fn name(self, workload: usize) -> String {
+        format!("{}-{workload}", self.prefix())
+    }
+
+    fn create(self, site: &Site, namespace: &str) {
+        let sources = (0..self.sources).map(|i| config_map(&format!("{}-{i}", self.prefix()), 1000));
+        let workloads = (0..self.workloads).map(|i| deployment(&self.name(i), &[self.source(i)]));
+        let set_up = async {
+            site.client.create_all(&config_maps(namespace), sources).await;
+            let watch = ReplicaSets::watch(&site.client, namespace).await;
+            let (path, prefix) = (deployments(namespace), self.prefix());
+            let created = site.client.create_all(&path, workloads);
+            let (seen, ()) = futures::join!(watch.until(self.workloads, &prefix), created);
+            assert_eq!(seen.len(), self.workloads);
+        };
+        site.runtime.block_on(set_up);
+    }
+}
+
+/// The rows of one shape, and what each change cost confrev.
+pub(crate) fn rows(site: &Site, shape: Shape, rounds: usize) -> (Vec<Row>, Cost) {
+    for namespace in [PLAIN, CONFREV] {
+        shape.create(site, namespace);
+    }
+    site.wait_at_rest(Duration::from_secs(2));
+    let (mut script, mut ours, mut cost) = (Vec::new(), Vec::new(), Cost::default());
+    for round in 0..rounds {
+        script.extend(site.runtime.block_on(change(&site.client, shape, PLAIN, round)));
+        let (pid, before) = (site.confrev.pid(), site.asked().len());
+        let cpu = process::cpu(pid);
+        let times = site.runtime.block_on(change(&site.client, shape, CONFREV, round));
+        let last = times.iter().copied().fold(0.0, f64::max);
+        ours.extend(times);
+        // What comes after, the binding, belongs to the cost.
+        site.wait_at_rest(Duration::from_secs(2));
+        let asked = site.asked();
+        let of_change =
+            asked[before..].iter().filter(|request| request.resource != "leases" && request.verb != "watch");
+        cost = Cost {
+            workloads: number(shape.workloads),
+            rolls_per_second: number(shape.workloads) / (last / 1e3),
+            cpu_seconds: process::cpu(pid).saturating_sub(cpu).as_secs_f64(),
+            memory: process::memory(pid).1,
+            requests: number(of_change.clone().count()),
+            asked: BTreeMap::new(),
+        };
+        for request in of_change {
+            *cost.asked.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+        }
+    }
+    let what =
+        format!("from a ConfigMap to the ReplicaSet, {} workloads on {}", shape.workloads, shape.sources);
+    let row = |part: f64, name: &str, reach| {
+        Row::new(format!("{what}, {name}"), "ms", quantile(&ours, part), quantile(&script, part), reach)
+    };
+    (vec![row(0.5, "p50", Reach::Read), row(0.99, "p99", Reach::Times(1.15))], cost)
+}
+
+/// Changes every source; milliseconds from the write of each to the new ReplicaSet of each of its workloads. Where confrev
+/// does not look, what it would do is done here.
+async fn change(client: &Client, shape: Shape, namespace: &'static str, round: usize) -> Vec<f64> {
+    let watch = ReplicaSets::watch(client, namespace).await;
+    let prefix = shape.prefix();
+    let changes = stream::iter(0..shape.sources).map(|source| async move {
+        let start = Instant::now();
+        let path = format!("{}/{}-{source}", config_maps(namespace), shape.prefix());
+        client.merge(&path, &json!({"data": {"round": round.to_string()}})).await;
+        if namespace == PLAIN {
+            let users = (source..shape.workloads).step_by(shape.sources);
+            let patches = stream::iter(users).map(|workload| async move {
+                let path = format!("{}/{}", deployments(namespace), shape.name(workload));
+                let annotations = json!({"round": round.to_string()});
+                client
+                    .merge(&path, &json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}))
+                    .await;
+            });
+            patches.buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
+        }
+        (format!("{}-{source}", shape.prefix()), start)
+    });
+    let changes = changes.buffer_unordered(AT_ONCE).collect::<BTreeMap<_, _>>();
+    let (seen, starts) = futures::join!(watch.until(shape.workloads, &prefix), changes);
+    let since = |(workload, at): (&String, &Instant)| {
+        let number = workload.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).expect("a number");
+        at.duration_since(starts[&shape.source(number)]).as_secs_f64() * 1e3
+    };
+    seen.iter().map(since).collect()
+}
+
+/// A watch of the ReplicaSets of a namespace, from now on.
+struct ReplicaSets {
+    client: Client,
+    path: String,
+}
+
+impl ReplicaSets {
+    async fn watch(client: &Client, namespace: &str) -> Self {
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/replicasets");
+        let list = client.send(http::Method::GET, &format!("{path}?limit=1"), "", &Value::Null).await;
+        let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+        let path = format!("{path}?watch=true&resourceVersion={version}");
+        Self { client: client.clone(), path }
+    }
+
+    /// When the first new ReplicaSet of each of so many workloads came, whose names begin so.
+    async fn until(self, count: usize, prefix: &str) -> BTreeMap<String, Instant> {
+        let mut seen = BTreeMap::new();
+        let look = async {
+            let request = Request::get(&self.path).body(Vec::new()).expect("a request");
+            let events =
+                self.client.0.request_events::<kube::core::DynamicObject>(request).await.expect("a watch");
+            let mut events = std::pin::pin!(events);
+            while seen.len() < count {
+                match events.try_next().await.expect("an event").expect("the watch goes on") {
+                    WatchEvent::Added(set) => {
+                        let owner = set.metadata.owner_references.iter().flatten().next();
+                        let owner =
+                            owner.map(|owner| owner.name.clone()).filter(|name| name.starts_with(prefix));
+                        if let Some(owner) = owner {
+                            seen.entry(owner).or_insert_with(Instant::now);
+                        }
+                    }
+                    WatchEvent::Error(error) => panic!("the watch of ReplicaSets: {error:?}"),
+                    _ => {}
+                }
+            }
+        };
+        let done = tokio::time::timeout(LIMIT, look).await;
+        assert!(done.is_ok(), "{} of {count} new ReplicaSets of {prefix} after {LIMIT:?}", seen.len());
+        seen
+    }
+}

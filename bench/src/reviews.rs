@@ -1,0 +1,95 @@
+//! Reviews a second, beside those of the server that does nothing.
+
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+
+use crate::load::{Protocol, Target};
+use crate::row::{Reach, Row};
+use crate::site::{CONFREV, Site, config_map, deployment};
+use crate::stats::quantile;
+
+/// The connections of one load.
+const CONNECTIONS: [usize; 3] = [1, 16, 64];
+/// The references of the workload that is asked about.
+const REFERENCES: usize = 3;
+
+/// The rows. Each load lasts so long, and is done so often.
+pub(crate) fn rows(site: &Site, time: Duration, rounds: usize) -> Vec<Row> {
+    let sources: Vec<_> = (0..REFERENCES).map(|i| format!("load-{i}")).collect();
+    for source in &sources {
+        site.cluster.create("configmap", CONFREV, &config_map(source, 1000));
+    }
+    // Its snapshots are there, as they are in all but the first review of a content.
+    site.cluster.create("deployment", CONFREV, &deployment("load", &sources));
+    let nothing = review("", "configmaps", "ConfigMap", &config_map("unused", 1000));
+    let resolved = review("apps", "deployments", "Deployment", &deployment("load-new", &sources));
+    let mut rows = Vec::new();
+    for (what, path, body, least) in [
+        ("nothing to do", "/mutate/configmaps", nothing, 0.8),
+        ("3 references read live", "/mutate/workloads", resolved, 0.4),
+    ] {
+        let bare = Target {
+            pid: site.bare.pid(),
+            port: site.bare.port,
+            authority: site.bare.certificate.clone(),
+            path: "/",
+            body: body.clone(),
+        };
+        let (pid, port) = (site.confrev.pid(), site.confrev.port());
+        let confrev = Target { pid, port, authority: site.authority(), path, body };
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            for connections in CONNECTIONS {
+                let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+                // One after the other, again and again: what else the machine does meets both.
+                for _ in 0..rounds {
+                    theirs.push(site.runtime.block_on(bare.load(protocol, connections, time)));
+                    ours.push(site.runtime.block_on(confrev.load(protocol, connections, time)));
+                }
+                let rate = |rates: &[crate::load::Rate]| {
+                    quantile(&rates.iter().map(|rate| rate.per_second).collect::<Vec<_>>(), 0.5)
+                };
+                let cpu = |rates: &[crate::load::Rate]| {
+                    quantile(&rates.iter().map(|rate| rate.cpu).collect::<Vec<_>>(), 0.5)
+                };
+                let name = format!("reviews, {what}, {}, {connections} connections", protocol.name());
+                rows.push(Row::new(&name, "1/s", rate(&ours), rate(&theirs), Reach::Part(least)));
+                rows.push(Row::new(
+                    format!("{name}: processor"),
+                    "µs",
+                    cpu(&ours),
+                    cpu(&theirs),
+                    Reach::Read,
+                ));
+            }
+        }
+    }
+    rows
+}
+
+/// A review of a creation, as the API server asks for one in a dry run.
+fn review(group: &str, resource: &str, kind: &str, object: &Value) -> Bytes {
+    let mut object = object.clone();
+    object["kind"] = json!(kind);
+    object["metadata"]["namespace"] = json!(CONFREV);
+    let name = object["metadata"]["name"].clone();
+    let review = json!({
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": group, "version": "v1", "kind": kind},
+            "resource": {"group": group, "version": "v1", "resource": resource},
+            "name": name,
+            "namespace": CONFREV,
+            "operation": "CREATE",
+            "userInfo": {"username": "bench", "groups": ["system:authenticated"]},
+            "object": object,
+            "oldObject": null,
+            "dryRun": true,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    });
+    Bytes::from(review.to_string())
+}

@@ -1,0 +1,123 @@
+//! One row of the table: what was measured beside its baseline, and whether that is enough.
+
+use std::fmt::Write as _;
+
+/// What a row has to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reach {
+    /// The measured value is at most so many times the baseline.
+    Times(f64),
+    /// The measured value is at least this part of the baseline.
+    Part(f64),
+    /// The measured value is at most so much more than the baseline.
+    More(f64),
+    /// The measured value is at most this.
+    Most(f64),
+    /// Nothing: the row is for reading.
+    Read,
+}
+
+/// A row.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) unit: &'static str,
+    pub(crate) measured: f64,
+    pub(crate) baseline: Option<f64>,
+    pub(crate) reach: Reach,
+}
+
+impl Row {
+    pub(crate) fn new(
+        what: impl Into<String>,
+        unit: &'static str,
+        measured: f64,
+        baseline: impl Into<Option<f64>>,
+        reach: Reach,
+    ) -> Self {
+        let row = Self { what: what.into(), unit, measured, baseline: baseline.into(), reach };
+        eprintln!("{}", row.cells().join(" / "));
+        row
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        self.baseline.filter(|baseline| *baseline > 0.0).map(|baseline| self.measured / baseline)
+    }
+
+    /// Whether it falls short. What cannot be told is short.
+    pub(crate) fn is_short(&self) -> bool {
+        let baseline = self.baseline.unwrap_or(f64::NAN);
+        let ratio = self.ratio().unwrap_or(f64::NAN);
+        let enough = match self.reach {
+            Reach::Times(most) => ratio <= most,
+            Reach::Part(least) => ratio >= least,
+            Reach::More(most) => self.measured - baseline <= most,
+            Reach::Most(most) => self.measured <= most,
+            Reach::Read => true,
+        };
+        !enough
+    }
+
+    fn reach(&self) -> String {
+        let unit = self.unit;
+        match self.reach {
+            Reach::Times(most) => format!("at most {most}×"),
+            Reach::Part(least) => format!("at least {least}×"),
+            Reach::More(most) => format!("at most +{most} {unit}"),
+            Reach::Most(most) => format!("at most {most} {unit}"),
+            Reach::Read => "-".to_owned(),
+        }
+    }
+
+    /// What, measured, baseline, ratio, to reach, and the verdict.
+    pub(crate) fn cells(&self) -> [String; 6] {
+        let number = |value: f64| format!("{} {}", short(value), self.unit);
+        let verdict = match self.reach {
+            Reach::Read => "",
+            _ if self.is_short() => "short",
+            _ => "ok",
+        };
+        [
+            self.what.clone(),
+            number(self.measured),
+            self.baseline.map_or_else(|| "-".to_owned(), number),
+            self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            self.reach(),
+            verdict.to_owned(),
+        ]
+    }
+}
+
+/// A number with three digits that count.
+fn short(value: f64) -> String {
+    match value.abs() {
+        large if large >= 100.0 => format!("{value:.0}"),
+        middle if middle >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The rows as a table in Markdown.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut text =
+        "| what | measured | baseline | ratio | to reach | |\n|---|---|---|---|---|---|\n".to_owned();
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.cells().join(" | "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_short_where_it_does_not_reach_and_where_that_cannot_be_told() {
+        let short = |measured, baseline, reach| Row::new("", "ms", measured, baseline, reach).is_short();
+        assert!(!short(1.3, 1.0, Reach::Times(1.3)) && short(1.4, 1.0, Reach::Times(1.3)));
+        assert!(!short(0.8, 1.0, Reach::Part(0.8)) && short(0.7, 1.0, Reach::Part(0.8)));
+        assert!(!short(2.5, 1.0, Reach::More(1.5)) && short(2.6, 1.0, Reach::More(1.5)));
+        assert!(!short(5.0, None, Reach::Most(5.0)) && short(5.1, None, Reach::Most(5.0)));
+        assert!(short(1.0, None, Reach::Times(2.0)) && short(f64::NAN, None, Reach::Most(1.0)));
+    }
+}

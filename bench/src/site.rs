@@ -1,0 +1,185 @@
+//! The control plane with confrev beside it, and a client that can do many things at once.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use confrev_controlplane::{ControlPlane, Program, Request as Asked, wait_for};
+use futures::{StreamExt as _, stream};
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::bare::Bare;
+
+/// Where neither webhook looks.
+pub(crate) const PLAIN: &str = "bench-plain";
+/// Where the webhook looks that does nothing.
+pub(crate) const NOTHING: &str = "bench-nothing";
+/// Where confrev looks.
+pub(crate) const CONFREV: &str = "bench-confrev";
+
+/// How long anything may take that ends.
+pub(crate) const LIMIT: Duration = Duration::from_mins(5);
+/// Writes under way at once, where it does not matter in which order.
+pub(crate) const AT_ONCE: usize = 16;
+
+/// Everything that is measured.
+pub(crate) struct Site {
+    pub(crate) cluster: &'static ControlPlane,
+    pub(crate) runtime: Runtime,
+    pub(crate) client: Client,
+    pub(crate) confrev: Program,
+    pub(crate) bare: Bare,
+}
+
+/// A client with many connections.
+#[derive(Clone)]
+pub(crate) struct Client(pub(crate) kube::Client);
+
+impl Client {
+    /// One request, which must succeed.
+    pub(crate) async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Value {
+        let mut request = Request::builder().method(method.clone()).uri(path);
+        let mut text = Vec::new();
+        if !body.is_null() {
+            request = request.header(http::header::CONTENT_TYPE, kind);
+            text = body.to_string().into_bytes();
+        }
+        let request = request.body(text).expect("a request");
+        self.0.request(request).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Value {
+        self.send(Method::POST, path, "application/json", object).await
+    }
+
+    pub(crate) async fn merge(&self, path: &str, change: &Value) -> Value {
+        self.send(Method::PATCH, path, "application/merge-patch+json", change).await
+    }
+
+    /// Creates many objects.
+    pub(crate) async fn create_all(&self, path: &str, objects: impl Iterator<Item = Value>) {
+        let created = stream::iter(objects).map(|object| async move { self.create(path, &object).await });
+        created.buffer_unordered(AT_ONCE).for_each(|_| async {}).await;
+    }
+}
+
+impl Site {
+    /// A new control plane, with both webhooks at work in their namespaces.
+    pub(crate) fn start(binary: &Path, options: &[&str]) -> Self {
+        let cluster = ControlPlane::shared();
+        let runtime = Runtime::new().expect("threads");
+        let config = Kubeconfig::read_from(cluster.kubeconfig()).expect("a kubeconfig");
+        let client = runtime.block_on(async {
+            let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+            Client(kube::Client::try_from(config.expect("a configuration")).expect("a client"))
+        });
+        for name in [PLAIN, NOTHING, CONFREV] {
+            cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": {"bench": name}}}));
+        }
+        Program::install(cluster);
+        let excluded = format!("--excluded-namespaces={PLAIN},{NOTHING}");
+        let options: Vec<_> = options.iter().copied().chain([excluded.as_str()]).collect();
+        let mut confrev = Program::new(cluster, binary).options(&options);
+        confrev.start();
+        let bare = Bare::start();
+        cluster.create("mutatingwebhookconfigurations", "", &nothing(&bare));
+        // The API server learns of it by a watch of its own.
+        wait_for("the webhook that does nothing to be asked", LIMIT, || {
+            let path = format!("{}?dryRun=All", config_maps(NOTHING));
+            cluster.api().post(&path, &json!({"metadata": {"name": "first"}}));
+            bare.is_asked().then_some(())
+        });
+        Self { cluster, runtime, client, confrev, bare }
+    }
+
+    /// What confrev has asked of the API server until now, apart from its Lease and watches' ends.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.cluster.requests_of_confrev()
+    }
+
+    /// Waits until confrev has asked nothing but its Lease for so long.
+    pub(crate) fn wait_at_rest(&self, time: Duration) {
+        let count = || self.asked().iter().filter(|request| request.resource != "leases").count();
+        let (mut before, mut since) = (count(), Instant::now());
+        wait_for("confrev to be at rest", LIMIT, || {
+            let now = count();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+            (since.elapsed() > time).then_some(())
+        });
+    }
+
+    /// The authority that confrev's certificate is of, in PEM.
+    pub(crate) fn authority(&self) -> String {
+        let object =
+            self.cluster.get("mutatingwebhookconfigurations", "", "confrev").expect("it is installed");
+        let bundle =
+            object["webhooks"][0]["clientConfig"]["caBundle"].as_str().expect("it is trusted").to_owned();
+        String::from_utf8(BASE64_STANDARD.decode(bundle).expect("base64")).expect("PEM")
+    }
+}
+
+/// The path of the ConfigMaps of a namespace.
+pub(crate) fn config_maps(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+/// The path of the Deployments of a namespace.
+pub(crate) fn deployments(namespace: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{namespace}/deployments")
+}
+
+/// A ConfigMap with one file of so many bytes.
+pub(crate) fn config_map(name: &str, bytes: usize) -> Value {
+    json!({"metadata": {"name": name}, "data": {"file": "x".repeat(bytes)}})
+}
+
+/// An opted-in Deployment without pods, that refers to these ConfigMaps.
+pub(crate) fn deployment(name: &str, sources: &[String]) -> Value {
+    let volumes: Vec<_> =
+        sources.iter().map(|source| json!({"name": source, "configMap": {"name": source}})).collect();
+    let mounts: Vec<_> =
+        sources.iter().map(|source| json!({"name": source, "mountPath": format!("/etc/{source}")})).collect();
+    json!({
+        "metadata": {
+            "name": name,
+            "labels": {"confrev.dev/enabled": "true"},
+            "annotations": {"confrev.dev/min-interval": "0"},
+        },
+        "spec": {
+            "replicas": 0,
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "containers": [{"name": "app", "image": "app:1", "volumeMounts": mounts}],
+                    "volumes": volumes,
+                },
+            },
+        },
+    })
+}
+
+/// The configuration of the webhook that does nothing, asked of the same writes as confrev's.
+fn nothing(bare: &Bare) -> Value {
+    let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": [resource]});
+    let bundle = BASE64_STANDARD.encode(&bare.certificate);
+    json!({
+        "metadata": {"name": "bench-nothing"},
+        "webhooks": [{
+            "name": "nothing.bench.confrev.dev",
+            "clientConfig": {"url": format!("https://127.0.0.1:{}/", bare.port), "caBundle": bundle},
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {"matchLabels": {"bench": NOTHING}},
+            "rules": [rule("apps", "deployments"), rule("", "configmaps")],
+        }],
+    })
+}
