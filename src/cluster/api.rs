@@ -13,6 +13,7 @@ use super::{
     Api, ApiError, CALL_LIMIT, Created, Event, Owner, Precondition, Version, WorkloadKey, object_path,
     page::Page,
     patch::{PatchFormat, poke_body},
+    reads::SharedReads,
 };
 use crate::{
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
@@ -36,12 +37,14 @@ pub struct KubeApi {
     client: kube::Client,
     kinds: Arc<Kinds>,
     metrics: Metrics,
+    /// Those of ConfigMaps and Secrets.
+    reads: Arc<SharedReads<(String, ObjectName), Option<Observed>>>,
 }
 
 impl KubeApi {
     /// Calls through that client; every one is counted in `metrics`.
     pub fn new(client: kube::Client, kinds: Arc<Kinds>, metrics: Metrics) -> Self {
-        Self { client, kinds, metrics }
+        Self { client, kinds, metrics, reads: Arc::default() }
     }
 
     async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
@@ -148,11 +151,14 @@ impl Api for KubeApi {
             return Ok(None);
         }
         let path = object_path(object.kind, namespace, &object.name);
-        match self.get(path.clone()).await {
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-            Ok(bytes) => observed(object, bytes, &path).map(Some),
-        }
+        let read = async {
+            match self.get(path.clone()).await {
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+                Ok(bytes) => observed(object, bytes, &path).map(Some),
+            }
+        };
+        self.reads.read((namespace.to_owned(), object.clone()), read).await
     }
 
     async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {

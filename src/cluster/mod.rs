@@ -8,6 +8,7 @@ pub mod lease;
 mod owners;
 mod page;
 mod patch;
+mod reads;
 
 use std::{future::Future, sync::Arc, time::Duration};
 

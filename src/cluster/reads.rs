@@ -1,0 +1,141 @@
+//! Concurrent reads of one object share one, and each still sees what was there when it asked: nobody is given the answer
+//! to a read that had begun before.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// How long a read waits for another one. One that hangs must not hold up all.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The reads that are under way. An answer lives as long as somebody waits for it.
+#[derive(Debug)]
+pub(super) struct SharedReads<K: Eq + Hash, V>(Mutex<HashMap<K, Arc<Turns<V>>>>);
+
+#[derive(Debug)]
+struct Turns<V> {
+    /// How many reads have begun.
+    begun: AtomicU64,
+    /// Who holds it reads. In it, the last answer, and which read it was.
+    last: tokio::sync::Mutex<Option<(u64, V)>>,
+}
+
+impl<K: Eq + Hash, V> Default for SharedReads<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
+    /// The answer to `read`, or to one of the same key that began after this was called. Errors are not shared.
+    pub(super) async fn read<E>(&self, key: K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
+        let turns = {
+            let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let turns = reads.entry(key.clone()).or_insert_with(|| {
+                Arc::new(Turns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) })
+            });
+            Arc::clone(turns)
+        };
+        let place = Place { reads: self, key, turns };
+        let asked = place.turns.begun.load(Ordering::SeqCst);
+        let Ok(mut last) = tokio::time::timeout(PATIENCE, place.turns.last.lock()).await else {
+            return read.await;
+        };
+        if let Some((begun, answer)) = last.as_ref()
+            && *begun > asked
+        {
+            return Ok(answer.clone());
+        }
+        let begun = place.turns.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let answer = read.await?;
+        *last = Some((begun, answer.clone()));
+        Ok(answer)
+    }
+}
+
+/// A reader's place among those of one key. The last to leave takes the answer along.
+struct Place<'r, K: Eq + Hash, V> {
+    reads: &'r SharedReads<K, V>,
+    key: K,
+    turns: Arc<Turns<V>>,
+}
+
+impl<K: Eq + Hash, V> Drop for Place<'_, K, V> {
+    fn drop(&mut self) {
+        let mut reads = self.reads.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The map's own, and this one.
+        if Arc::strong_count(&self.turns) <= 2 {
+            reads.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::future::join_all;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// What is read: it changes, and every read of it takes until it is let go.
+    #[derive(Default)]
+    struct Source {
+        value: AtomicU64,
+        begun: AtomicU64,
+        reads: SharedReads<&'static str, u64>,
+    }
+
+    impl Source {
+        async fn read(self: Arc<Self>, go: Arc<Semaphore>) -> u64 {
+            let read = async {
+                self.begun.fetch_add(1, Ordering::SeqCst);
+                let value = self.value.load(Ordering::SeqCst);
+                go.acquire().await.unwrap().forget();
+                Ok::<_, Infallible>(value)
+            };
+            self.reads.read("key", read).await.unwrap()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_that_ask_while_another_is_under_way_share_the_next_one_and_miss_no_change() {
+        let (source, go) = (Arc::new(Source::default()), Arc::new(Semaphore::new(0)));
+        let ask = || tokio::spawn(Arc::clone(&source).read(Arc::clone(&go)));
+        let first = ask();
+        tokio::task::yield_now().await;
+        // The first has seen the old value; those that ask from now on must not be given it.
+        source.value.store(1, Ordering::SeqCst);
+        let later: Vec<_> = (0..50).map(|_| ask()).collect();
+        tokio::task::yield_now().await;
+        go.add_permits(2);
+        assert_eq!(first.await.unwrap(), 0);
+        for value in join_all(later).await {
+            assert_eq!(value.unwrap(), 1, "it asked after the change");
+        }
+        assert_eq!(source.begun.load(Ordering::SeqCst), 2, "one read for all that waited");
+        assert!(source.reads.0.lock().unwrap().is_empty(), "nothing is kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_hangs_or_is_given_up_holds_up_nobody() {
+        let (source, go) = (Arc::new(Source::default()), Arc::new(Semaphore::new(0)));
+        let hangs = tokio::spawn(Arc::clone(&source).read(Arc::new(Semaphore::new(0))));
+        tokio::task::yield_now().await;
+        let waits = tokio::spawn(Arc::clone(&source).read(Arc::clone(&go)));
+        go.add_permits(1);
+        assert_eq!(waits.await.unwrap(), 0, "it reads by itself");
+        hangs.abort();
+        assert!(hangs.await.is_err());
+        go.add_permits(1);
+        assert_eq!(Arc::clone(&source).read(go).await, 0);
+        assert!(source.reads.0.lock().unwrap().is_empty(), "nothing is kept");
+    }
+}
