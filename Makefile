@@ -20,7 +20,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean instructions
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean instructions fuzz
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -71,6 +71,10 @@ chaos: controlplane ## Hold the promises while confrev, the API server, etcd and
 
 instructions: ## Count the instructions of a decision, and write the figures that `make test` holds
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
+
+# MINUTES is for each target, and TARGETS which ones. It needs a nightly compiler and `cargo install cargo-fuzz`.
+fuzz: ## Send admission, the rewriting of templates, the digest and the annotations whatever a fuzzer makes up (MINUTES, 20)
+	CARGO=$(CARGO) fuzz/run
 
 test-install: controlplane ## Run the tests of the chart, of its guard and rights, and of certificates
 	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test chart --test tls

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     Decision, Request, mount,
     optin::Giver,
-    policy::{Mount, auto_roll_time},
+    policy::{Mount, Policy, auto_roll_time},
 };
 use crate::{
     names,
@@ -97,7 +97,9 @@ fn last_roll(request: &Request<'_>) -> Option<String> {
 /// stand in for those that an applier states again.
 pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> Decision {
     let mut resolution = Resolution { sources: old.sources(), ..Resolution::default() };
-    let Some(template) = request.new.template.as_ref().filter(|_| !resolution.sources.is_empty()) else {
+    keep_mount(&mut resolution, old);
+    let is_ours = !resolution.sources.is_empty() || resolution.mount.is_some();
+    let Some(template) = request.new.template.as_ref().filter(|_| is_ours) else {
         return Decision::default();
     };
     for reference in template.references() {
@@ -111,6 +113,16 @@ pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> D
     set_labels(request, &mut patch, &[], &stated);
     set_template(request, template, &resolution, stated, &mut patch);
     decided(patch)
+}
+
+/// The volume of the `mount` annotation stays as it is stored.
+fn keep_mount(resolution: &mut Resolution, old: &super::Workload<'_>) {
+    let wanted = Policy::read(old).0.mount;
+    let (Some(template), Some(wanted)) = (&old.template, wanted) else { return };
+    let Some(names) = mount::present(template, &wanted) else { return };
+    let names = names.into_iter().map(str::to_owned).enumerate();
+    resolution.renames.extend(names.map(|(i, name)| (mount::reference_pointer(i), name)));
+    resolution.mount = Some(wanted);
 }
 
 /// The changes of a workload that is not, or no longer, opted in: whatever confrev wrote is taken back.

@@ -195,7 +195,10 @@ impl<'de> Visitor<'de> for PartsVisitor<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut parts = Parts::default();
+        let (mut way, mut own) = (Way::default(), Way::default());
         while let Some(key) = map.next_key::<Str<'de>>()? {
+            way.passes(&key, self.kind.template.first().map(String::as_str))?;
+            own.passes(&key, Some("metadata"))?;
             match self.kind.template.split_first() {
                 Some((first, rest)) if *key == **first && rest.is_empty() => {
                     parts.template = map.next_value()?;
@@ -212,6 +215,20 @@ impl<'de> Visitor<'de> for PartsVisitor<'_> {
             }
         }
         Ok(parts)
+    }
+}
+
+/// Whether the field on the way to the template was passed in an object.
+#[derive(Default)]
+struct Way(bool);
+
+impl Way {
+    /// A field that comes twice is refused, as everywhere else: a patch is for one of them, and nobody could say which.
+    fn passes<E: serde::de::Error>(&mut self, key: &str, way: Option<&str>) -> Result<(), E> {
+        if way.is_some_and(|field| field == key) && std::mem::replace(&mut self.0, true) {
+            return Err(E::custom(format!("duplicate field `{key}`")));
+        }
+        Ok(())
     }
 }
 
@@ -242,7 +259,9 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Some((first, rest)) = self.path.split_first() else { return Ok(()) };
+        let mut way = Way::default();
         while let Some(key) = map.next_key::<Str<'de>>()? {
+            way.passes(&key, Some(first.as_str()))?;
             if *key == **first && rest.is_empty() {
                 self.parts.template = map.next_value()?;
             } else if *key == **first {

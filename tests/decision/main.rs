@@ -15,6 +15,9 @@ mod docs;
 mod documents;
 mod events;
 mod forms;
+#[path = "../../fuzz/src/lib.rs"]
+#[allow(unreachable_pub, missing_docs, reason = "a crate of its own for the fuzzer")]
+mod fuzz;
 mod house;
 mod interval;
 mod kinds;
@@ -26,5 +29,6 @@ mod rules;
 mod settings;
 mod signals;
 mod undo;
+mod unexpected;
 mod vectors;
 mod world;

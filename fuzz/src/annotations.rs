@@ -1,0 +1,87 @@
+//! Every label and annotation that people write, and what confrev reads of its own.
+
+use confrev::{
+    kinds::{Kinds, WorkloadKind},
+    names,
+    resolve::{
+        Policy, Workload, auto_roll_time, auto_roll_value, parse_duration, parse_keep, parse_max_in_flight,
+    },
+    snapshot::{Digest, is_object_name, snapshot_name, source_label},
+    template::{SourceMap, revision_of},
+};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::template;
+
+/// The most that an object's annotations may hold together; source: `TotalAnnotationSizeLimitB` of Kubernetes.
+const MOST: usize = 256 * 1024;
+
+/// The value of an annotation.
+pub fn check(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if text.len() > MOST {
+        return;
+    }
+    if let Some(duration) = parse_duration(text) {
+        assert!(duration.as_secs() < 100 * 365 * 86_400, "{text:?}: clocks can add it");
+    }
+    assert!(parse_keep(Some(text)).is_none_or(|keep| keep <= 1000), "{text:?}");
+    assert!(parse_max_in_flight(text).is_none_or(|count| count > 0), "{text:?}");
+    if let Some(at) = auto_roll_time(text) {
+        // Written with milliseconds, so what is read of what was written is the same to the millisecond.
+        let again = auto_roll_time(&auto_roll_value(at)).map(Timestamp::as_millisecond);
+        assert!(again.is_none_or(|again| (again - at.as_millisecond()).abs() <= 1), "{text:?}");
+    }
+    if let Some(map) = SourceMap::<String>::parse(text) {
+        assert_eq!(SourceMap::parse(&map.to_annotation()), Some(map), "{text:?}");
+    }
+    if let Some(map) = SourceMap::<Digest>::parse(text) {
+        assert_eq!(SourceMap::parse(&map.to_annotation()), Some(map), "{text:?}");
+    }
+    if let Ok(digest) = text.parse::<Digest>() {
+        assert_eq!(digest.to_string(), text);
+    }
+    if let Ok(kind) = text.parse::<WorkloadKind>() {
+        assert!(
+            Kinds::with(std::slice::from_ref(&kind)).by_resource(&kind.group, &kind.plural).is_some(),
+            "{text:?}"
+        );
+    }
+    let digest = Digest::of_bytes(text);
+    assert_eq!(revision_of(text).len(), 10);
+    assert!(source_label(text).len() <= 63, "{text:?}");
+    let name = snapshot_name(text, &digest, 64);
+    assert!(name.len() <= 253, "{text:?}");
+    assert!(!is_object_name(text) || is_object_name(&name), "{text:?}: {name:?}");
+    on_a_workload(text);
+}
+
+/// The same as the value of each annotation of a workload in turn.
+fn on_a_workload(text: &str) {
+    let kinds = Kinds::default();
+    let kind = kinds.by_resource("apps", "deployments").unwrap();
+    let keys = names::WORKLOAD_ANNOTATIONS.into_iter().chain([names::ENABLED_BY]);
+    for key in keys {
+        let mut object = template::deployment();
+        object["metadata"]["annotations"] = json!({key: text});
+        let json = object.to_string();
+        let workload = Workload::parse(kind, &json).expect("it is of its form");
+        let (policy, errors) = Policy::read(&workload);
+        if errors.is_empty() {
+            for excluded in &policy.exclude {
+                assert!(is_object_name(&excluded.name), "{text:?}: {excluded}");
+            }
+            for mounted in policy.mount.iter().flat_map(|mount| &mount.names) {
+                assert!(is_object_name(mounted), "{text:?}: {mounted}");
+            }
+        }
+        assert!(errors.iter().all(|error| error.contains(key)), "{text:?}: {errors:?}");
+        template::check_object(kind, &object, true);
+    }
+    let mut object = template::deployment();
+    object["spec"]["template"]["metadata"]["annotations"] = json!({names::SOURCES: text});
+    template::check_object(kind, &object, true);
+    object["metadata"]["labels"][names::ENABLED] = json!(text);
+    template::check_object(kind, &object, true);
+}

@@ -1,0 +1,230 @@
+//! The rewriting of a template: the patch, applied, gives the object that is expected, and never a panic.
+
+use std::collections::BTreeMap;
+
+use confrev::{
+    kinds::{Kinds, WorkloadKind},
+    names,
+    resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, Workload, is_reserved, resolve},
+    snapshot::{Identity, ObjectName, SourceKind, snapshot_name},
+    template::revision_of,
+};
+use serde_json::{Value, json};
+
+use super::world::{self, NAMESPACE, World};
+
+/// Rounds of reading that no decision needs.
+const ROUNDS: usize = 40;
+
+/// The first byte says which kind and whether Secrets are on, the rest is the object.
+pub fn check(bytes: &[u8]) {
+    let Some((&choice, json)) = bytes.split_first() else { return };
+    let kinds = Kinds::default();
+    let kind = kinds.iter().nth(usize::from(choice >> 1) % kinds.iter().count()).unwrap();
+    let secrets = choice & 1 == 1;
+    let Ok(text) = std::str::from_utf8(json) else { return };
+    // As it came: no panic, whatever it is.
+    if let Ok(new) = Workload::parse(kind, text) {
+        decide(&Request { namespace: NAMESPACE, secrets, new, old: None }, &World::default());
+    }
+    let Ok(object) = serde_json::from_str::<Value>(text) else { return };
+    if !world::is_object(&object) {
+        return;
+    }
+    check_object(kind, &object, secrets);
+    check_expected(kind, object, secrets);
+}
+
+/// A Deployment that is opted in, and refers to something in most forms.
+pub fn deployment() -> Value {
+    json!({
+        "metadata": {"name": "web", "labels": {names::ENABLED: "true"}},
+        "spec": {"template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+            "containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "demo"}}, {"secretRef": {"name": "s"}}]}],
+            "volumes": [{"name": "v", "configMap": {"name": "other", "items": [{"key": "k", "path": "p"}]}}],
+        }}},
+    })
+}
+
+/// The patch applies, and what it gives is a fixed point.
+pub fn check_object(kind: &WorkloadKind, object: &Value, secrets: bool) {
+    let world = World::default();
+    let Some(stored) = review(kind, object, None, secrets, &world) else { return };
+    let again = review(kind, &stored, Some(&stored), secrets, &world);
+    assert_eq!(again.as_ref(), Some(&stored), "a decision changes its own result, of {object}");
+}
+
+/// The object as it would be stored; `None` where it is refused, or not of its kind's form.
+fn review(
+    kind: &WorkloadKind,
+    new: &Value,
+    old: Option<&Value>,
+    secrets: bool,
+    world: &World,
+) -> Option<Value> {
+    let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
+    let old = old_text.as_ref().map(|text| Workload::parse(kind, text).expect("it was admitted"));
+    let new_workload = Workload::parse(kind, &new_text).ok()?;
+    let decision = decide(&Request { namespace: NAMESPACE, secrets, new: new_workload, old }, world);
+    if decision.denial.is_some() {
+        assert!(decision.patch.0.is_empty(), "what is refused is not changed");
+        return None;
+    }
+    for ensure in &decision.ensure {
+        let source = world.observe(&ensure.source).expect("a snapshot is of something");
+        let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+        world.snapshot(&ObjectName::new(ensure.source.kind, ensure.name.clone()), &identity, source.json());
+    }
+    let mut object = new.clone();
+    json_patch::patch(&mut object, &decision.patch)
+        .unwrap_or_else(|error| panic!("{error}: {} on {new}", decision.patch));
+    Some(object)
+}
+
+fn decide(request: &Request<'_>, world: &World) -> Decision {
+    let mut facts = Facts::default();
+    for _ in 0..ROUNDS {
+        let needs = match resolve(request, &facts) {
+            Outcome::Decided(decision) => return decision,
+            Outcome::Needs(needs) => needs,
+        };
+        assert!(!needs.is_empty(), "a decision that needs something says what");
+        for need in needs {
+            match need {
+                Need::Namespace => {
+                    facts.set_namespace(NamespaceFacts { enabled: true, secrets: true, terminating: false });
+                }
+                Need::Target(target) => facts.set_target_enabled(target.kind == "Deployment"),
+                Need::Object(name) => facts.set_object(name.clone(), world.observe(&name)),
+            }
+        }
+    }
+    panic!("no decision after {ROUNDS} rounds");
+}
+
+/// Of an object that says nothing of confrev but that it is opted in, the result is known to the letter.
+fn check_expected(kind: &WorkloadKind, mut object: Value, secrets: bool) {
+    strip(&mut object);
+    if !has_plain_metadata(&mut object) {
+        return;
+    }
+    object["metadata"]["labels"][names::ENABLED] = json!("true");
+    if secrets {
+        object["metadata"]["annotations"][names::SECRETS] = json!("true");
+    }
+    let text = object.to_string();
+    if Workload::parse(kind, &text).is_err() || text.contains("confrev-mount") {
+        return;
+    }
+    let stored = review(kind, &object, None, secrets, &World::default());
+    let expected = expected(kind, &object, secrets);
+    assert_eq!(stored.as_ref(), Some(&expected), "of {object}");
+}
+
+/// Takes everything that is confrev's out of an object.
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, _| !key.contains(names::PREFIX));
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+/// Makes places for a label and an annotation; false where something else is there.
+fn has_plain_metadata(object: &mut Value) -> bool {
+    ["labels", "annotations"].iter().all(|map| {
+        let metadata = &mut object["metadata"];
+        (metadata.is_null() || metadata.is_object()) && (metadata[map].is_null() || metadata[map].is_object())
+    })
+}
+
+/// What is to be stored, found without the product's readers and patches.
+fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
+    let (mut stored, at) = (object.clone(), kind.template_pointer());
+    let mut sources: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+    let mut seen = sources.clone();
+    for (pointer, name) in references(object, &at) {
+        let ours = name.kind == SourceKind::ConfigMap || secrets;
+        if !ours || is_reserved(&name) || !world::exists(&name) {
+            continue;
+        }
+        let mut enter = |entry: &str| {
+            sources.entry(name.kind.plural()).or_default().insert(name.name.clone(), entry.to_owned())
+        };
+        match world::enabled(&name) {
+            Some("bind") => drop(enter(&name.name)),
+            Some(_) => {}
+            None => {
+                let digest = World::default().observe(&name).unwrap().digest();
+                let snapshot = snapshot_name(&name.name, &digest, 10);
+                enter(&snapshot);
+                seen.entry(name.kind.plural()).or_default().insert(name.name.clone(), digest.to_string());
+                *stored.pointer_mut(&pointer).unwrap() = json!(snapshot);
+            }
+        }
+    }
+    if !seen.is_empty() {
+        set(&mut stored, "/metadata/annotations", names::SEEN, &json!(seen).to_string());
+    }
+    if !sources.is_empty() {
+        let text = json!(sources).to_string();
+        let revision = revision_of(&text);
+        set(&mut stored, &format!("{at}/metadata/annotations"), names::SOURCES, &text);
+        set(&mut stored, &format!("{at}/metadata/labels"), names::REVISION, &revision);
+        let of_job = format!("{}/metadata/labels", at.trim_end_matches("/spec/template"));
+        if kind.kind == "Job"
+            || (kind.kind == "CronJob" && object.pointer(&of_job).is_some_and(Value::is_object))
+        {
+            set(&mut stored, &of_job, names::REVISION, &revision);
+        }
+    }
+    stored
+}
+
+/// Sets a key of a map, and makes what is not there on the way.
+fn set(object: &mut Value, map: &str, key: &str, value: &str) {
+    let mut place = object;
+    for field in map.split('/').skip(1) {
+        place = &mut place[field];
+    }
+    place[key] = json!(value);
+}
+
+/// Every place that names something.
+fn references(object: &Value, at: &str) -> Vec<(String, ObjectName)> {
+    let mut found = Vec::new();
+    let mut enter = |pointer: String, kind: SourceKind| {
+        let name = object.pointer(&pointer).and_then(Value::as_str).filter(|name| !name.is_empty());
+        if let Some(name) = name {
+            found.push((pointer, ObjectName::new(kind, name)));
+        }
+    };
+    let count = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
+    let (config, secret) = (SourceKind::ConfigMap, SourceKind::Secret);
+    for i in 0..count(&format!("{at}/spec/volumes")) {
+        let volume = format!("{at}/spec/volumes/{i}");
+        enter(format!("{volume}/configMap/name"), config);
+        enter(format!("{volume}/secret/secretName"), secret);
+        for j in 0..count(&format!("{volume}/projected/sources")) {
+            enter(format!("{volume}/projected/sources/{j}/configMap/name"), config);
+            enter(format!("{volume}/projected/sources/{j}/secret/name"), secret);
+        }
+    }
+    for containers in ["containers", "initContainers"] {
+        for i in 0..count(&format!("{at}/spec/{containers}")) {
+            let container = format!("{at}/spec/{containers}/{i}");
+            for j in 0..count(&format!("{container}/env")) {
+                enter(format!("{container}/env/{j}/valueFrom/configMapKeyRef/name"), config);
+                enter(format!("{container}/env/{j}/valueFrom/secretKeyRef/name"), secret);
+            }
+            for j in 0..count(&format!("{container}/envFrom")) {
+                enter(format!("{container}/envFrom/{j}/configMapRef/name"), config);
+                enter(format!("{container}/envFrom/{j}/secretRef/name"), secret);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,178 @@
+//! A namespace without end, in memory: what is there follows from its name.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use confrev::{
+    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Version, WorkloadKey},
+    names,
+    resolve::{NamespaceFacts, Observed, Record, TargetRef},
+    snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The namespace's name.
+pub const NAMESPACE: &str = "ns";
+
+/// What was written, beside what is there from the start.
+#[derive(Clone, Default)]
+pub struct World(Arc<Mutex<BTreeMap<ObjectName, Vec<u8>>>>);
+
+/// Whether an object of that name is there from the start: of each name that an object may have, but for those that say
+/// otherwise and those that snapshots have.
+pub fn exists(name: &ObjectName) -> bool {
+    let is_hex = |end: &str| end.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_of_snapshot =
+        name.name.rsplit_once('-').is_some_and(|(_, end)| DIGITS.contains(&end.len()) && is_hex(end));
+    is_object_name(&name.name) && !name.name.contains("missing") && !is_of_snapshot
+}
+
+/// Fields that hold objects.
+const OBJECTS: [&str; 17] = [
+    "configMap",
+    "configMapKeyRef",
+    "configMapRef",
+    "jobTemplate",
+    "metadata",
+    "object",
+    "oldObject",
+    "projected",
+    "request",
+    "resource",
+    "secret",
+    "secretKeyRef",
+    "secretRef",
+    "spec",
+    "template",
+    "valueFrom",
+    "workloadRef",
+];
+
+/// Whether it is an object as an API server sends them: each has metadata, whatever is in it.
+pub fn is_object(value: &Value) -> bool {
+    value["metadata"].is_object() && has_form(value)
+}
+
+/// Whether lists stand where lists may. What reads JSON into structs takes a list in an object's place for its fields in
+/// their order; no API server has such an object to send, and no patch on it can be right.
+pub fn has_form(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().all(|item| !item.is_array() && has_form(item)),
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(key, child)| !(child.is_array() && OBJECTS.contains(&key.as_str())) && has_form(child)),
+        _ => true,
+    }
+}
+
+/// The value of its `enabled` label.
+pub fn enabled(name: &ObjectName) -> Option<&'static str> {
+    match &name.name {
+        name if name.starts_with("off") => Some("false"),
+        name if name.starts_with("bound") => Some("bind"),
+        _ => None,
+    }
+}
+
+impl World {
+    /// What was written since the last look.
+    pub fn take_written(&self) -> BTreeMap<ObjectName, Vec<u8>> {
+        std::mem::take(&mut *self.written())
+    }
+
+    /// The object of that name.
+    pub fn observe(&self, name: &ObjectName) -> Option<Observed> {
+        if let Some(json) = self.written().get(name) {
+            return Some(Observed::read(name.kind, json.clone()).expect("what was written is sound"));
+        }
+        let labels = enabled(name).map(|value| json!({names::ENABLED: value}));
+        let object = json!({
+            "metadata": {"name": name.name, "uid": format!("uid of {}", name.name), "labels": labels},
+            "data": {"key": "dmFsdWU=", "k": "a2V5"},
+        });
+        exists(name).then(|| Observed::read(name.kind, object.to_string().into_bytes()).expect("it is sound"))
+    }
+
+    /// Makes a snapshot of `of`.
+    pub fn snapshot(&self, name: &ObjectName, identity: &Identity, of: &[u8]) -> Created {
+        if exists(name) || self.written().contains_key(name) {
+            return Created::Exists;
+        }
+        let json =
+            snapshot_json(name.kind, NAMESPACE, &name.name, identity, of, &[]).expect("it is an object");
+        let made = Observed::read(name.kind, json.clone()).expect("a snapshot can be read");
+        assert!(made.is_snapshot_of(&identity.source, &identity.digest), "{name} is not what it was made of");
+        self.written().insert(name.clone(), json);
+        Created::Now
+    }
+
+    fn written(&self) -> MutexGuard<'_, BTreeMap<ObjectName, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What admission asks for; the rest is the controller's.
+impl Api for World {
+    async fn read(&self, _: &str, object: &ObjectName) -> Result<Option<Observed>, ApiError> {
+        Ok(self.observe(object))
+    }
+
+    async fn namespace(&self, _: &str) -> Result<NamespaceFacts, ApiError> {
+        Ok(NamespaceFacts { enabled: true, secrets: true, terminating: false })
+    }
+
+    async fn is_enabled(&self, _: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
+        Ok(Some(target.kind == "Deployment"))
+    }
+
+    async fn create_snapshot(
+        &self,
+        _: &str,
+        name: &ObjectName,
+        identity: &Identity,
+        of: &[u8],
+        _: &[Owner],
+    ) -> Result<Created, ApiError> {
+        Ok(self.snapshot(name, identity, of))
+    }
+
+    async fn add_owner(&self, _: &str, snapshot: &ObjectName, _: &Owner) -> Result<(), ApiError> {
+        match self.observe(snapshot) {
+            Some(_) => Ok(()),
+            None => Err(ApiError::NotFound { what: snapshot.to_string() }),
+        }
+    }
+
+    async fn set_owners(
+        &self,
+        _: &str,
+        _: &ObjectName,
+        _: &Version,
+        _: &[Owner],
+    ) -> Result<Observed, ApiError> {
+        panic!("admission sets no owners")
+    }
+
+    async fn delete_snapshot(&self, _: &str, _: &ObjectName, _: &Version) -> Result<(), ApiError> {
+        panic!("admission deletes nothing")
+    }
+
+    async fn poke(&self, _: &WorkloadKey, _: &Precondition, _: Timestamp) -> Result<Record, ApiError> {
+        panic!("admission pokes nothing")
+    }
+
+    async fn is_named_by_a_revision(&self, _: &str, _: &ObjectName) -> Result<bool, ApiError> {
+        panic!("admission looks for no revisions")
+    }
+
+    async fn tell(&self, _: &Event) -> Result<(), ApiError> {
+        panic!("admission tells nothing")
+    }
+
+    async fn unlabelled(&self, _: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
+        panic!("admission lists nothing")
+    }
+}
