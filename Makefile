@@ -9,6 +9,7 @@ HELM ?= $$($(CONTROLPLANE) build)/helm
 # Where `make image` writes, and what it compiles for: musl's std is all that a static binary needs.
 IMAGE ?= target/image
 IMAGE_TARGET ?= $(shell uname -m)-unknown-linux-musl
+IMAGE_BINARY = $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev
 IMAGE_VARIABLE = $(subst -,_,$(IMAGE_TARGET))
 # The image bears the time of the last commit, so that it does not depend on when it is built.
 ifndef SOURCE_DATE_EPOCH
@@ -20,7 +21,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean instructions fuzz
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean instructions fuzz static bench bench-quick
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -102,19 +103,21 @@ manifests: ## Render manifests/ from charts/confrev
 	done
 
 # `ring` has some C. Where there is no musl-gcc, the plain compiler does: that C uses no library, unless hardened by it.
-image: ## Write target/image/confrev.tar, an OCI image, and its bill of materials, without a container engine
+static:
 	! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(IMAGE_TARGET) || \
 		rustup target add $(IMAGE_TARGET)
 	RUSTFLAGS="$(IMAGE_RUSTFLAGS)" CC_$(IMAGE_VARIABLE)=$$(command -v musl-gcc || echo cc) \
 		CFLAGS_$(IMAGE_VARIABLE)=-U_FORTIFY_SOURCE \
 		$(CARGO) build --release --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
-	$(CARGO) run --quiet --locked -p confrev-image -- --binary $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev \
+
+image: static ## Write target/image/confrev.tar, an OCI image, and its bill of materials, without a container engine
+	$(CARGO) run --quiet --locked -p confrev-image -- --binary $(IMAGE_BINARY) \
 		--target $(IMAGE_TARGET) --epoch $(SOURCE_DATE_EPOCH) --output $(IMAGE)
 
 # One archive for IMAGE_TARGET; the manifest has all that are there, so that platforms can be made one after the other.
 KREW_URL ?= https://example.com/confrev
 krew: image ## Write target/krew: kubectl-confrev as an archive, and its manifest for krew (KREW_URL: where it will lie)
-	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) krew/pack.sh $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev \
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) krew/pack.sh $(IMAGE_BINARY) \
 		$(if $(filter aarch64-%,$(IMAGE_TARGET)),arm64,amd64) target/krew "$(KREW_URL)"
 
 # mdBook is built once, and lies beside the control plane's binaries.
@@ -128,6 +131,18 @@ docs: ## Build the site of docs/ in target/book, and check its links and command
 
 recording: controlplane ## Record the canary story of the docs anew, on a real control plane
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test appliers -- recording:: --include-ignored --test-threads=1
+
+# What is measured is what users run, the static binary. The table and the plot are written into BENCH_FOLDER.
+BENCH_BIN ?= $(IMAGE_BINARY)
+BENCH_FOLDER ?= docs/performance
+BENCH = $(CARGO) build --quiet --locked --profile counted -p confrev-bench && \
+	$(CONTROLPLANE) run -- $${CARGO_TARGET_DIR:-target}/counted/bench
+
+bench: static controlplane ## Measure confrev beside baselines on a real control plane (about 10 minutes)
+	$(BENCH) full $(BENCH_BIN) $(BENCH_FOLDER)
+
+bench-quick: static controlplane ## The same in small, under 2 minutes
+	$(BENCH) quick $(BENCH_BIN) $(BENCH_FOLDER)
 
 clean: ## Remove what was built here; the control plane's binaries stay
 	$(CARGO) clean

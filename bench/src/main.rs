@@ -100,7 +100,7 @@ fn main() -> ExitCode {
 
 fn measure(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>) {
     let mut site = Site::start(binary, &OPTIONS);
-    let mut rows = rest::memory(&mut site, extent.unused);
+    let (mut rows, empty) = rest::memory(&mut site, extent.unused);
     rows.extend(reviews::rows(&site, extent.load, extent.rounds));
     rows.extend(writes::workloads(&site, extent.writes));
     rows.extend(writes::sources(&site, extent.writes / 4, 100));
@@ -111,10 +111,13 @@ fn measure(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>) {
     for workloads in extent.growth {
         let (more, cost) = propagation::rows(&site, shape(*workloads, 1), extent.rounds.min(2));
         rows.extend(more);
-        rows.extend(requests(&cost));
+        rows.push(requests(&cost));
         costs.push(cost);
     }
-    rows.push(rest::start(&mut site, extent.rounds, "all of these"));
+    // Each shape stays where it is.
+    let shapes = extent.shapes.iter().map(|shape| shape.workloads).chain(extent.growth.iter().copied());
+    let workloads = stats::number(shapes.sum());
+    rows.extend(rest::beside(&mut site, extent.rounds, workloads, empty));
     rows.push(rest::writes_at_rest(&site, extent.rest));
     let size = fs::metadata(binary)
         .map_or(f64::NAN, |metadata| stats::number(metadata.len().try_into().unwrap_or(0)));
@@ -123,14 +126,14 @@ fn measure(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>) {
     (rows, costs)
 }
 
-/// The requests of one change beside the least that can do it: the snapshot is created and bound once and its source is read
-/// once; each workload is poked once, and its admission reads the source and the snapshot.
-fn requests(cost: &Cost) -> Vec<Row> {
+/// The requests of one change beside the least that can do it: the source is read once, its snapshot created, bound and told
+/// of once; each workload is poked and told of once, and its admission reads the source and the snapshot.
+fn requests(cost: &Cost) -> Row {
     let what = format!("API requests of a change of a ConfigMap with {} workloads", cost.workloads);
     for (kind, count) in &cost.asked {
         eprintln!("  {count} {kind}");
     }
-    vec![Row::new(what, "requests", cost.requests, 3.0 + 3.0 * cost.workloads, Reach::Times(1.2))]
+    Row::new(what, "requests", cost.requests, 4.0 + 4.0 * cost.workloads, Reach::Times(1.2))
 }
 
 /// What grows, by its name.
@@ -165,10 +168,10 @@ fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost]) {
         OPTIONS.join(" ")
     );
     text += &row::table(rows);
-    let _ = writeln!(text, "\n![growth](growth.svg)");
-    fs::write(folder.join("figures.md"), text).expect("the table can be written");
+    let _ = writeln!(text, "\n![growth]({}.svg)", extent.name);
+    fs::write(folder.join(format!("{}.md", extent.name)), text).expect("the table can be written");
     let svg = plot::svg("What confrev costs, over the number of workloads on one ConfigMap", &lines(costs));
-    fs::write(folder.join("growth.svg"), svg).expect("the plot can be written");
+    fs::write(folder.join(format!("{}.svg", extent.name)), svg).expect("the plot can be written");
 }
 
 /// The version of the API server.

@@ -149,6 +149,7 @@ impl ReplicaSets {
 
     /// When the first new ReplicaSet of each of so many workloads came, whose names begin so.
     async fn until(self, count: usize, prefix: &str) -> BTreeMap<String, Instant> {
+        let prefix = format!("{prefix}-");
         let mut seen = BTreeMap::new();
         let look = async {
             let request = Request::get(&self.path).body(Vec::new()).expect("a request");
@@ -160,7 +161,7 @@ impl ReplicaSets {
                     WatchEvent::Added(set) => {
                         let owner = set.metadata.owner_references.iter().flatten().next();
                         let owner =
-                            owner.map(|owner| owner.name.clone()).filter(|name| name.starts_with(prefix));
+                            owner.map(|owner| owner.name.clone()).filter(|name| name.starts_with(&prefix));
                         if let Some(owner) = owner {
                             seen.entry(owner).or_insert_with(Instant::now);
                         }

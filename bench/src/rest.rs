@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::process;
 use crate::row::{Reach, Row};
 use crate::site::{CONFREV, LIMIT, Site, config_map, config_maps};
+use crate::stats::quantile;
 
 /// How long nothing may change before it counts as rest.
 const REST: Duration = Duration::from_secs(2);
@@ -32,8 +33,9 @@ pub(crate) fn restarted(site: &mut Site) -> (f64, f64, f64) {
     (seconds, most, now)
 }
 
-/// The rows of memory beside so many ConfigMaps of 10 kB, and as many Secrets of 4 kB, that nothing uses.
-pub(crate) fn memory(site: &mut Site, count: usize) -> Vec<Row> {
+/// The rows of memory beside so many ConfigMaps of 10 kB, and as many Secrets of 4 kB, that nothing uses; and the memory in
+/// the empty cluster, at rest.
+pub(crate) fn memory(site: &mut Site, count: usize) -> (Vec<Row>, f64) {
     let (_, empty_most, empty) = restarted(site);
     let secrets = format!("/api/v1/namespaces/{CONFREV}/secrets");
     let config_maps = config_maps(CONFREV);
@@ -48,7 +50,7 @@ pub(crate) fn memory(site: &mut Site, count: usize) -> Vec<Row> {
     let (written, _) = process::memory(site.confrev.pid());
     let (_, most, now) = restarted(site);
     let beside = format!("beside {count} unused ConfigMaps and Secrets");
-    vec![
+    let rows = vec![
         Row::new("resident memory in the empty cluster, peak", "MB", empty_most, None, Reach::Read),
         Row::new(format!("resident memory {beside}, peak"), "MB", most, empty_most, Reach::Most(25.0)),
         Row::new(format!("resident memory {beside}, at rest"), "MB", now, empty, Reach::More(5.0)),
@@ -59,14 +61,28 @@ pub(crate) fn memory(site: &mut Site, count: usize) -> Vec<Row> {
             empty_most,
             Reach::Read,
         ),
-    ]
+    ];
+    (rows, empty)
 }
 
-/// The row of a start beside what there is.
-pub(crate) fn start(site: &mut Site, rounds: usize, beside: &str) -> Row {
-    let seconds: Vec<_> = (0..rounds).map(|_| restarted(site).0).collect();
-    let middle = crate::stats::quantile(&seconds, 0.5);
-    Row::new(format!("from start to ready beside {beside}"), "s", middle, None, Reach::Most(1.0))
+/// The rows of a start beside so many opted-in workloads, and of the memory that they take beyond that in the empty cluster.
+pub(crate) fn beside(site: &mut Site, rounds: usize, workloads: f64, empty: f64) -> Vec<Row> {
+    let starts: Vec<_> = (0..rounds).map(|_| restarted(site)).collect();
+    let middle = |of: fn(&(f64, f64, f64)) -> f64| quantile(&starts.iter().map(of).collect::<Vec<_>>(), 0.5);
+    let (most, now) = (middle(|start| start.1), middle(|start| start.2));
+    let beside = format!("beside {workloads} opted-in workloads, with two ReplicaSets each");
+    let each = (now - empty) * 1e3 / workloads;
+    vec![
+        Row::new(
+            format!("from start to ready {beside}"),
+            "s",
+            middle(|start| start.0),
+            None,
+            Reach::Most(1.0),
+        ),
+        Row::new(format!("resident memory {beside}, peak"), "MB", most, empty, Reach::Most(80.0)),
+        Row::new(format!("resident memory for each workload {beside}"), "kB", each, None, Reach::Most(4.0)),
+    ]
 }
 
 /// The row of writes over some time at rest.

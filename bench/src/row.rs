@@ -113,10 +113,11 @@ mod tests {
 
     #[test]
     fn a_row_is_short_where_it_does_not_reach_and_where_that_cannot_be_told() {
-        let short = |measured, baseline, reach| Row::new("", "ms", measured, baseline, reach).is_short();
-        assert!(!short(1.3, 1.0, Reach::Times(1.3)) && short(1.4, 1.0, Reach::Times(1.3)));
-        assert!(!short(0.8, 1.0, Reach::Part(0.8)) && short(0.7, 1.0, Reach::Part(0.8)));
-        assert!(!short(2.5, 1.0, Reach::More(1.5)) && short(2.6, 1.0, Reach::More(1.5)));
+        let short =
+            |measured, baseline: Option<f64>, reach| Row::new("", "ms", measured, baseline, reach).is_short();
+        assert!(!short(1.3, Some(1.0), Reach::Times(1.3)) && short(1.4, Some(1.0), Reach::Times(1.3)));
+        assert!(!short(0.8, Some(1.0), Reach::Part(0.8)) && short(0.7, Some(1.0), Reach::Part(0.8)));
+        assert!(!short(2.5, Some(1.0), Reach::More(1.5)) && short(2.6, Some(1.0), Reach::More(1.5)));
         assert!(!short(5.0, None, Reach::Most(5.0)) && short(5.1, None, Reach::Most(5.0)));
         assert!(short(1.0, None, Reach::Times(2.0)) && short(f64::NAN, None, Reach::Most(1.0)));
     }
