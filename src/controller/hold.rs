@@ -13,19 +13,32 @@ use super::{
 use crate::{
     cluster::{Event, WorkloadKey},
     resolve::{Health, Record},
+    snapshot::Digest,
     telemetry::metrics::Reason,
 };
 
 /// How long a workload that is held waits before its turn is looked for again.
 const TURN: SignedDuration = SignedDuration::from_secs(1);
+/// For how long what holds one workload holds the others without another look: a look is at all that use the source, and
+/// as many may wait.
+const FRESH: SignedDuration = SignedDuration::from_millis(500);
 
 /// Why a workload may not take a source's content yet.
-#[derive(Debug, PartialEq, Eq)]
-enum Hold {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
     /// As many as may are on their way.
     Full,
     /// One that took it failed, or was taken back.
     Failed(WorkloadKey),
+}
+
+/// What held a workload a moment ago.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    hold: Hold,
+    /// Of this content, with this limit.
+    of: (Digest, usize),
+    at: Timestamp,
 }
 
 impl State {
@@ -37,7 +50,12 @@ impl State {
             let Some(Source::Found(found)) = self.sources.get(&name) else { return None };
             let untaken = record.seen.get(&used.source) != Some(&found.present.digest);
             let limit = found.max_in_flight.filter(|_| untaken)?;
-            Some((self.hold(&name, found, limit, key)?, name))
+            let of = (found.present.digest, limit);
+            let fresh = |verdict: &&Verdict| verdict.of == of && now < verdict.at + FRESH;
+            if let Some(verdict) = self.verdicts.get(&name).filter(fresh) {
+                return Some((verdict.hold.clone(), name, None));
+            }
+            Some((self.hold(&name, found, limit, key)?, name, Some(of)))
         });
         let holds: Vec<_> = limited.collect();
         if holds.is_empty() {
@@ -45,9 +63,13 @@ impl State {
             return None;
         }
         self.held.insert(key.clone());
-        for (hold, source) in holds {
-            if let Hold::Failed(failed) = hold {
-                self.tell_of_hold(&source, failed, now);
+        self.verdicts.retain(|_, verdict| now < verdict.at + FRESH);
+        for (hold, source, new) in holds {
+            if let Hold::Failed(failed) = &hold {
+                self.tell_of_hold(&source, failed.clone(), now);
+            }
+            if let Some(of) = new {
+                self.verdicts.insert(source, Verdict { hold, of, at: now });
             }
         }
         Some(now + TURN)

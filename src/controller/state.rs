@@ -131,6 +131,8 @@ pub struct State {
     pub(super) namespace_generation: usize,
     /// Since when a workload is pending.
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
+    /// What holds workloads back by `max-in-flight`, for a moment.
+    pub(super) verdicts: HashMap<Name, super::hold::Verdict>,
     /// Workloads that are being poked: since when they were pending, and as they were. A watch may tell before the answer.
     pub(super) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
     /// Since when nothing wants a snapshot.
@@ -170,6 +172,7 @@ impl State {
             namespace_holds: HashMap::new(),
             namespace_generation: 0,
             pending_since: HashMap::new(),
+            verdicts: HashMap::new(),
             rolling: HashMap::new(),
             unwanted_since: HashMap::new(),
             held: HashSet::new(),

@@ -2,15 +2,38 @@
 
 use serde_json::{Value, json};
 
-use super::policy::Mount;
-use crate::template::{Patch, Template};
+use super::{
+    Workload,
+    policy::{Mount, Policy},
+};
+use crate::{
+    names,
+    template::{Patch, Template},
+};
 
-/// The name of the volume, which is confrev's own.
-pub(super) const VOLUME: &str = "confrev-mount";
+/// The name of the volume.
+const VOLUME: &str = "confrev-mount";
+
+/// The volume that confrev made: where it is, and the ConfigMaps in it. Another's of that name is left alone.
+fn own<'t>(template: &'t Template<'_>) -> Option<(usize, Vec<&'t str>)> {
+    let (index, names) = template.volume(VOLUME)?;
+    Some((index, names?))
+}
+
+/// Why the annotation cannot be followed: a volume of that name is there, and is none of confrev's.
+pub(super) fn in_the_way(workload: &Workload<'_>, policy: &Policy) -> Option<String> {
+    let volume = workload.template.as_ref()?.volume(VOLUME)?;
+    (policy.mount.is_some() && volume.1.is_none()).then(|| {
+        format!(
+            "annotation {}: the volume {VOLUME:?} is confrev's own; give the one of that name in the template another",
+            names::MOUNT
+        )
+    })
+}
 
 /// Where the references of confrev's own volume stand, relative to the template; empty where there is none.
 pub(super) fn pointer_prefix(template: &Template<'_>) -> Option<String> {
-    template.volume(VOLUME).map(|(index, _)| format!("/spec/volumes/{index}/"))
+    own(template).map(|(index, _)| format!("/spec/volumes/{index}/"))
 }
 
 /// The pointer of the `i`th reference of the annotation, which stands in no template.
@@ -20,7 +43,7 @@ pub(super) fn reference_pointer(i: usize) -> String {
 
 /// The names that the volume refers to now, one for each ConfigMap wanted, where it is of that form.
 pub(super) fn present<'t>(template: &'t Template<'_>, mount: &Mount) -> Option<Vec<&'t str>> {
-    template.volume(VOLUME)?.1.filter(|names| names.len() == mount.names.len())
+    own(template).map(|(_, names)| names).filter(|names| names.len() == mount.names.len())
 }
 
 /// Brings the volume and its mounts to what is wanted; `names` are the resolved names of the mount's ConfigMaps.
@@ -31,7 +54,10 @@ pub(super) fn apply(
     wanted: Option<(&Mount, &[String])>,
 ) {
     let Some(has_volumes) = template.has_volumes() else { return };
-    let volume = template.volume(VOLUME);
+    let volume = own(template);
+    if volume.is_none() && template.volume(VOLUME).is_some() {
+        return;
+    }
     match (wanted, volume) {
         (None, None) => return,
         (None, Some((index, _))) => patch.remove(&format!("{at}/spec/volumes/{index}")),
@@ -39,7 +65,7 @@ pub(super) fn apply(
             patch.add(&format!("{at}/spec/volumes/-"), volume_json(names));
         }
         (Some((_, names)), None) => patch.add(&format!("{at}/spec/volumes"), json!([volume_json(names)])),
-        (Some((_, names)), Some((index, Some(present)))) if present.len() == names.len() => {
+        (Some((_, names)), Some((index, present))) if present.len() == names.len() => {
             let pairs = present.iter().zip(names).enumerate();
             for (i, (_, name)) in pairs.filter(|(_, (old, new))| **old != new.as_str()) {
                 patch.replace(

@@ -198,7 +198,8 @@ pub fn parse_keep(annotation: Option<&str>) -> Option<usize> {
 
 /// Reads a source's `max-in-flight`; `None` where it is not a count of at least one.
 pub fn parse_max_in_flight(annotation: &str) -> Option<usize> {
-    annotation.parse().ok().filter(|count| *count > 0)
+    let digits = annotation.bytes().all(|byte| byte.is_ascii_digit());
+    annotation.parse().ok().filter(|count| digits && *count > 0)
 }
 
 /// The value of `roll` with which confrev makes a workload take what changed, at that time.

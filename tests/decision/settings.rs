@@ -1,6 +1,7 @@
 //! What a workload's annotations ask for, and what is answered where they are malformed.
 
 use confrev::names;
+use confrev::resolve::{parse_keep, parse_max_in_flight};
 use serde_json::json;
 
 use super::{
@@ -70,4 +71,39 @@ fn a_malformed_value_is_refused_with_the_annotation_the_value_and_what_is_allowe
     object["metadata"]["labels"][names::ENABLED] = json!("True");
     let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
     assert!(denial.contains(names::ENABLED) && denial.contains("\"True\""), "{denial}");
+}
+
+#[test]
+fn the_numbers_on_a_source_are_digits_alone() {
+    for (text, keep, limit) in [
+        ("0", Some(0), None),
+        ("1", Some(1), Some(1)),
+        ("1000", Some(1000), Some(1000)),
+        ("+1", None, None),
+        ("-1", None, None),
+        (" 1", None, None),
+        ("1.0", None, None),
+        ("", None, None),
+        ("99999999999999999999999", None, None),
+    ] {
+        assert_eq!((parse_keep(Some(text)), parse_max_in_flight(text)), (keep, limit), "{text:?}");
+    }
+}
+
+#[test]
+fn a_volume_of_the_users_own_under_the_name_of_the_mount_is_left_alone_and_refused_where_a_mount_is_asked_for()
+ {
+    let mut world = world("blue");
+    let mut object = deployment(&["demo"]);
+    let own = json!({"name": "confrev-mount", "emptyDir": {}});
+    object["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap().push(own.clone());
+    object["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "confrev-mount", "mountPath": "/scratch"}]);
+    let stored = world.create(&object);
+    let spec = &stored["spec"]["template"]["spec"];
+    assert_eq!((volume(&stored, 0), &spec["volumes"][1]), (BLUE, &own));
+    assert_eq!(spec["containers"], object["spec"]["template"]["spec"]["containers"]);
+    annotate(&mut object, names::MOUNT, "demo");
+    let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+    assert!(denial.contains(names::MOUNT) && denial.contains("\"confrev-mount\""), "{denial}");
 }
