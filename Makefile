@@ -21,7 +21,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint fmt controlplane manifests image krew docs recording clean instructions fuzz static bench bench-quick
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording clean instructions fuzz static bench bench-quick
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -87,6 +87,10 @@ test-image: image controlplane ## Run the tests of the image, which build it onc
 lint: ## Check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+# Advisories (`cargo deny check`) need a copy of their database.
+deny: ## Check the licences, sources and doubled versions of the dependencies (needs `cargo install cargo-deny`)
+	$(CARGO) deny check licenses bans sources
 
 fmt: ## Format all code
 	$(CARGO) fmt --all
