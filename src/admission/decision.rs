@@ -2,11 +2,12 @@
 
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 
-use super::Limits;
+use super::{Limits, Share};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, ensure_snapshot},
     resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, resolve},
     snapshot::ObjectName,
+    telemetry::{Metrics, metrics::Limit},
 };
 
 /// How often facts may have to be read anew: each round answers what the one before it found, and a round is lost only
@@ -20,7 +21,7 @@ const CONCURRENCY: usize = 32;
 pub type Decided = Decision;
 
 /// Decides with live facts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Decider<'a, A> {
     /// Calls to the API server.
     pub api: &'a A,
@@ -28,6 +29,10 @@ pub struct Decider<'a, A> {
     pub limits: Limits,
     /// Write nothing.
     pub dry_run: bool,
+    /// What it reads is counted here.
+    pub share: Share<'a>,
+    /// Limits that are reached are counted here.
+    pub metrics: &'a Metrics,
 }
 
 impl<A: Api> Decider<'_, A> {
@@ -70,12 +75,14 @@ impl<A: Api> Decider<'_, A> {
         let (objects, bytes) = facts.size();
         let name = request.new.display();
         if objects + more > reads {
+            self.metrics.limit_reached(Limit::Reads, 1);
             return Some(format!(
                 "{name}: refers to so many ConfigMaps and Secrets that more than {reads} objects would be read \
                  (--max-reads): split it, or opt it out"
             ));
         }
         (bytes > read_bytes).then(|| {
+            self.metrics.limit_reached(Limit::ReadBytes, 1);
             format!(
                 "{name}: its ConfigMaps and Secrets hold more than {read_bytes} bytes in all (--max-read-bytes): \
                  split it, or opt it out"
@@ -108,9 +115,15 @@ impl<A: Api> Decider<'_, A> {
                 Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
                 Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
             }
-            if facts.size().1 > self.limits.read_bytes {
+            let (_, bytes) = facts.size();
+            if bytes > self.limits.read_bytes {
                 // The decision goes no further than asking for the rest.
                 return Ok(());
+            }
+            if !self.share.set(bytes, self.limits.read_bytes) {
+                self.metrics.limit_reached(Limit::ReadBytes, 1);
+                let reason = "too much is read for all workloads at once (--max-read-bytes)".to_owned();
+                return Err(ApiError::Answer { what: format!("namespace {namespace:?}"), reason });
             }
         }
         Ok(())

@@ -1,16 +1,23 @@
 //! What one review may take, and all together: past it there is a clear answer, and the others are still served.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use axum::{
-    extract::{Request, State},
-    http::{StatusCode, header},
-    middleware::Next,
+    body::{Body, HttpBody as _},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
-use tokio::sync::Semaphore;
+use http_body_util::BodyExt as _;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use super::DECISION_LIMIT;
+use crate::telemetry::{Metrics, metrics::Limit};
 
 /// The unit in which memory is handed out.
 const KIB: usize = 1024;
@@ -25,84 +32,226 @@ pub struct Limits {
     pub body: usize,
     /// Bytes of all bodies that are read, or decided on, at once. Further reviews wait for their turn.
     pub bodies: usize,
+    /// Reviews that are decided on at once. Further ones wait for their turn.
+    pub decisions: usize,
     /// Objects that are read for one decision: two for each source, in the usual case.
     pub reads: usize,
-    /// Bytes of all objects that are read for one decision.
+    /// Bytes of all objects that are read for one decision, and for all that are under way.
     pub read_bytes: usize,
+    /// Snapshots of a source, beyond which none is taken of a version that nothing uses yet.
+    pub snapshots: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body: 7 << 20, bodies: 64 << 20, reads: 2000, read_bytes: 64 << 20 }
+        Self {
+            body: 7 << 20,
+            bodies: 64 << 20,
+            decisions: 200,
+            reads: 2000,
+            read_bytes: 64 << 20,
+            snapshots: 2000,
+        }
     }
 }
 
-/// Hands out the memory for bodies.
+/// Hands out the memory for bodies, and turns.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     places: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
     body: usize,
+    metrics: Metrics,
+}
+
+/// A body, the memory that it takes, and the turn to decide on it.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    pub(super) bytes: Vec<u8>,
+    _places: OwnedSemaphorePermit,
+    _turn: OwnedSemaphorePermit,
 }
 
 impl Budget {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits, metrics: Metrics) -> Self {
         // One body always finds its place.
         let places = limits.bodies.max(limits.body + BESIDE).div_ceil(KIB);
-        Self { places: Arc::new(Semaphore::new(places)), body: limits.body }
+        let [places, turns] = [places, limits.decisions].map(Semaphore::new).map(Arc::new);
+        Self { places, turns, body: limits.body, metrics }
     }
 
-    /// How many places a request takes: by the length that it states, else by the longest that may be.
-    fn wanted(&self, request: &Request) -> u32 {
-        let stated = request.headers().get(header::CONTENT_LENGTH);
-        let length = stated.and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(self.body);
-        u32::try_from((length.min(self.body) + BESIDE).div_ceil(KIB)).unwrap_or(u32::MAX)
+    /// Reads a body as it comes, and waits for a turn. Only what has come takes memory, and it must have come in the time
+    /// for a decision: who is slow keeps nobody waiting.
+    pub(super) async fn admit(&self, body: Body) -> Result<Admitted, Response> {
+        let by = Instant::now() + DECISION_LIMIT;
+        // A length that is stated is known before a byte has come.
+        if body.size_hint().lower() > self.body as u64 {
+            return Err(self.too_large());
+        }
+        let (mut body, mut bytes) = (body, Vec::new());
+        let mut places = self.wait(&self.places, BESIDE, by, Limit::Bodies).await?;
+        let mut room = 0;
+        loop {
+            let data = match tokio::time::timeout_at(by, body.frame()).await {
+                Err(_) => return Err(self.too_slow()),
+                Ok(None) => break,
+                Ok(Some(Err(error))) => {
+                    return Err((StatusCode::BAD_REQUEST, format!("{error}\n")).into_response());
+                }
+                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+            };
+            if bytes.len() + data.len() > self.body {
+                return Err(self.too_large());
+            }
+            if bytes.len() + data.len() > room {
+                // As the vector grows.
+                let more = (bytes.len() + data.len() - room).max(room).min(self.body - room);
+                places.merge(self.wait(&self.places, more, by, Limit::Bodies).await?);
+                room += more;
+                bytes.reserve_exact(room - bytes.len());
+            }
+            bytes.extend_from_slice(&data);
+        }
+        let turn = self.wait(&self.turns, 1, by, Limit::Decisions).await?;
+        Ok(Admitted { bytes, _places: places, _turn: turn })
+    }
+
+    /// So many bytes of memory, or a turn.
+    async fn wait(
+        &self,
+        of: &Arc<Semaphore>,
+        amount: usize,
+        by: Instant,
+        limit: Limit,
+    ) -> Result<OwnedSemaphorePermit, Response> {
+        let amount = u32::try_from(amount.div_ceil(KIB)).unwrap_or(u32::MAX);
+        if let Ok(Ok(permit)) = tokio::time::timeout_at(by, Arc::clone(of).acquire_many_owned(amount)).await {
+            return Ok(permit);
+        }
+        self.metrics.limit_reached(limit, 1);
+        let message = format!("too many reviews at once (--{}): try again\n", limit.text());
+        Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response())
+    }
+
+    fn too_large(&self) -> Response {
+        self.metrics.limit_reached(Limit::Body, 1);
+        let message = "the body is larger than confrev reads (--max-body)\n";
+        (StatusCode::PAYLOAD_TOO_LARGE, message).into_response()
+    }
+
+    fn too_slow(&self) -> Response {
+        self.metrics.limit_reached(Limit::Request, 1);
+        let message = format!("the body did not come within {} s\n", DECISION_LIMIT.as_secs());
+        (StatusCode::REQUEST_TIMEOUT, message).into_response()
     }
 }
 
-/// Lets a request begin once there is room for its body, and holds the room until it is answered.
-pub(super) async fn in_turn(State(budget): State<Budget>, request: Request, next: Next) -> Response {
-    let places = budget.places.acquire_many(budget.wanted(&request));
-    match tokio::time::timeout(DECISION_LIMIT, places).await {
-        Ok(Ok(_places)) => next.run(request).await,
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once: try again\n").into_response(),
+/// What all decisions that are under way have read.
+#[derive(Clone, Debug, Default)]
+pub struct Reading(Arc<AtomicUsize>);
+
+/// The part of it that is one decision's; given back when dropped.
+#[derive(Debug)]
+pub struct Share<'r> {
+    all: &'r Reading,
+    own: AtomicUsize,
+}
+
+impl Reading {
+    /// Of a decision that begins.
+    pub fn share(&self) -> Share<'_> {
+        Share { all: self, own: AtomicUsize::new(0) }
+    }
+}
+
+impl Share<'_> {
+    /// This decision has read so many bytes by now. Whether all together are within `most`.
+    pub fn set(&self, bytes: usize, most: usize) -> bool {
+        let before = self.own.swap(bytes, Ordering::Relaxed);
+        let others = self.all.0.fetch_sub(before, Ordering::Relaxed) - before;
+        self.all.0.fetch_add(bytes, Ordering::Relaxed);
+        others + bytes <= most
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.all.0.fetch_sub(*self.own.get_mut(), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::{Router, body::Body, routing::post};
-    use tower::ServiceExt as _;
+    use futures::{StreamExt as _, stream};
 
     use super::*;
 
-    fn request(length: usize) -> Request {
-        Request::post("/").header(header::CONTENT_LENGTH, length).body(Body::empty()).unwrap()
+    /// A body that comes in these parts, and then no more, without an end.
+    fn unfinished(parts: Vec<Vec<u8>>) -> Body {
+        let parts = parts.into_iter().map(Ok::<_, std::io::Error>);
+        Body::from_stream(stream::iter(parts).chain(stream::pending()))
     }
 
-    /// A router that answers once the semaphore says so.
-    fn router(limits: &Limits, go: &Arc<Semaphore>) -> Router {
-        let go = Arc::clone(go);
-        let answer = move || async move { drop(go.acquire().await) };
-        let in_turn = axum::middleware::from_fn_with_state(Budget::new(limits), in_turn);
-        Router::new().route("/", post(answer)).layer(in_turn)
+    fn status(admitted: Result<Admitted, Response>) -> StatusCode {
+        admitted.map_or_else(|response| response.status(), |_| StatusCode::OK)
     }
 
     #[tokio::test(start_paused = true)]
     async fn reviews_beyond_the_memory_for_bodies_wait_for_their_turn_and_are_told_when_it_does_not_come() {
+        let metrics = Metrics::new();
         let limits = Limits { body: 1 << 20, bodies: 3 << 20, ..Limits::default() };
-        let go = Arc::new(Semaphore::new(0));
-        let router = router(&limits, &go);
-        let ask = |length| tokio::spawn(router.clone().oneshot(request(length)));
-        let large = [ask(1 << 20), ask(1 << 20)];
+        let budget = Budget::new(&limits, metrics.clone());
+        let body = |length| Body::from(vec![b'x'; length]);
+        let large = [budget.admit(body(1 << 20)).await.unwrap(), budget.admit(body(1 << 20)).await.unwrap()];
+        let small = budget.admit(body(1000)).await.unwrap();
+        assert_eq!(small.bytes.len(), 1000);
+        assert_eq!(status(budget.admit(body(1 << 20)).await), StatusCode::SERVICE_UNAVAILABLE);
+        drop(large);
+        assert_eq!(status(budget.admit(body(1 << 20)).await), StatusCode::OK, "the room is given back");
+        assert_eq!(status(budget.admit(body((1 << 20) + 1)).await), StatusCode::PAYLOAD_TOO_LARGE);
+        let stream = Body::from_stream(stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 1 << 10])));
+        assert_eq!(status(budget.admit(stream).await), StatusCode::PAYLOAD_TOO_LARGE, "no length is stated");
+        let text = metrics.encode();
+        assert!(text.contains("{limit=\"max-body\"} 2\n"), "{text}");
+        assert!(text.contains("{limit=\"max-bodies\"} 1\n"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_slowly_takes_what_has_come_and_is_not_waited_for() {
+        let limits = Limits { body: 1 << 20, bodies: 2 << 20, decisions: 1, ..Limits::default() };
+        let budget = Budget::new(&limits, Metrics::new());
+        let slow: Vec<_> = (0..100)
+            .map(|_| {
+                let budget = budget.clone();
+                tokio::spawn(async move { status(budget.admit(unfinished(vec![vec![b'{']])).await) })
+            })
+            .collect();
         tokio::task::yield_now().await;
-        let small = ask(1000);
-        let (late, refused) = (ask(1 << 20), ask(usize::MAX));
-        assert_eq!(refused.await.unwrap().unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(late.await.unwrap().unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-        go.add_permits(100);
-        for asked in large.into_iter().chain([small]) {
-            assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK, "there was room for it");
+        assert_eq!(status(budget.admit(Body::from("{}")).await), StatusCode::OK, "others go on");
+        for slow in slow {
+            assert_eq!(slow.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
         }
-        assert_eq!(ask(1 << 20).await.unwrap().unwrap().status(), StatusCode::OK, "the room is given back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reviews_beyond_the_turns_wait_for_theirs() {
+        let limits = Limits { decisions: 1, ..Limits::default() };
+        let budget = Budget::new(&limits, Metrics::new());
+        let first = budget.admit(Body::from("1")).await.unwrap();
+        assert_eq!(status(budget.admit(Body::from("2")).await), StatusCode::SERVICE_UNAVAILABLE);
+        drop(first);
+        assert_eq!(status(budget.admit(Body::from("3")).await), StatusCode::OK, "the turn is given back");
+    }
+
+    #[test]
+    fn what_all_decisions_read_is_counted_until_they_end() {
+        let reading = Reading::default();
+        let (one, two) = (reading.share(), reading.share());
+        assert!(one.set(3, 10) && one.set(6, 10) && two.set(4, 10));
+        assert!(!two.set(5, 10), "eleven");
+        drop(one);
+        assert!(two.set(10, 10));
+        drop(two);
+        assert_eq!(reading.0.load(Ordering::Relaxed), 0);
     }
 }

@@ -7,20 +7,18 @@ pub mod server;
 mod sources;
 mod workloads;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, FromRequest, Request, State},
+    extract::{FromRequest, Request, State},
     http::{HeaderMap, StatusCode, header},
-    middleware,
     response::{IntoResponse, Response},
     routing::post,
 };
 
 pub use decision::{Decided, Decider};
-pub use limits::Limits;
+pub use limits::{Limits, Reading, Share};
 pub use review::{Answer, Review};
 
 use crate::{
@@ -51,9 +49,24 @@ pub struct Context<A> {
     pub metrics: Metrics,
 }
 
+/// What handlers share beside that.
+struct Site<A> {
+    context: Context<A>,
+    budget: limits::Budget,
+    reading: Reading,
+}
+
+impl<A> Deref for Site<A> {
+    type Target = Context<A>;
+
+    fn deref(&self) -> &Context<A> {
+        &self.context
+    }
+}
+
 /// The webhook's routes.
 pub fn router<A: Api>(context: Context<A>) -> Router {
-    let limits = context.limits;
+    let budget = limits::Budget::new(&context.limits, context.metrics.clone());
     Router::new()
         .route("/mutate/workloads", post(mutate_workloads::<A>))
         .route("/mutate/configmaps", post(mutate_configmaps::<A>))
@@ -63,31 +76,27 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here\n")
         })
-        .layer(DefaultBodyLimit::max(limits.body))
-        .layer(middleware::from_fn_with_state(limits::Budget::new(&limits), limits::in_turn))
-        .with_state(Arc::new(context))
+        .with_state(Arc::new(Site { context, budget, reading: Reading::default() }))
 }
 
-async fn mutate_workloads<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
-    answer(&context.metrics, "/mutate/workloads", &body, async |review| {
-        workloads::mutate(&context, review).await
-    })
-    .await
+async fn mutate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
+    answer(&site.metrics, "/mutate/workloads", &body, async |review| workloads::mutate(&site, review).await)
+        .await
 }
 
-async fn mutate_configmaps<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
-    let decide = async |review: &Review<'_>| sources::mutate(&context, SourceKind::ConfigMap, review).await;
-    answer(&context.metrics, "/mutate/configmaps", &body, decide).await
+async fn mutate_configmaps<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
+    let decide = async |review: &Review<'_>| sources::mutate(&site, SourceKind::ConfigMap, review).await;
+    answer(&site.metrics, "/mutate/configmaps", &body, decide).await
 }
 
-async fn mutate_secrets<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
-    let decide = async |review: &Review<'_>| sources::mutate(&context, SourceKind::Secret, review).await;
-    answer(&context.metrics, "/mutate/secrets", &body, decide).await
+async fn mutate_secrets<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
+    let decide = async |review: &Review<'_>| sources::mutate(&site, SourceKind::Secret, review).await;
+    answer(&site.metrics, "/mutate/secrets", &body, decide).await
 }
 
-async fn validate_workloads<A: Api>(State(context): State<Arc<Context<A>>>, body: Body) -> Response {
-    answer(&context.metrics, "/validate/workloads", &body, async |review| {
-        workloads::validate(&context, review).await
+async fn validate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
+    answer(&site.metrics, "/validate/workloads", &body, async |review| {
+        workloads::validate(&site, review).await
     })
     .await
 }
@@ -100,7 +109,7 @@ async fn answer(
     decide: impl AsyncFnOnce(&Review<'_>) -> Answer,
 ) -> Response {
     let start = std::time::Instant::now();
-    let (outcome, response) = match Review::parse(&body.0) {
+    let (outcome, response) = match Review::parse(&body.0.bytes) {
         Err(error) => {
             (metrics::Review::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
         }
@@ -114,25 +123,18 @@ async fn answer(
     response
 }
 
-/// A body of JSON, of no more than [`Limits::body`].
-struct Body(Bytes);
+/// A body of JSON, within the limits.
+struct Body(limits::Admitted);
 
-impl<S: Send + Sync> FromRequest<S> for Body {
+impl<A: Api> FromRequest<Arc<Site<A>>> for Body {
     type Rejection = Response;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+    async fn from_request(request: Request, site: &Arc<Site<A>>) -> Result<Self, Response> {
         if !is_json(request.headers()) {
             let message = "the body must be an AdmissionReview, with the content type application/json\n";
             return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response());
         }
-        Bytes::from_request(request, state).await.map(Self).map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                let message = "the body is larger than confrev reads (--max-body)\n";
-                (StatusCode::PAYLOAD_TOO_LARGE, message).into_response()
-            } else {
-                rejection.into_response()
-            }
-        })
+        site.budget.admit(request.into_body()).await.map(Self)
     }
 }
 

@@ -24,12 +24,15 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::error::Elapsed;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
 
 use connections::{Connection, Connections};
+
+use crate::telemetry::{Metrics, metrics::Limit};
 
 /// After an accept that failed for want of descriptors or memory: time for a connection to end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -97,6 +100,7 @@ struct Server {
     stop: watch::Receiver<bool>,
     /// When a client without a good certificate was last told of.
     told: Mutex<Option<Instant>>,
+    metrics: Metrics,
 }
 
 /// Serves `router` on `listener` until `shutdown` is done; then takes no more connections, answers the requests in
@@ -108,12 +112,13 @@ pub async fn serve(
     router: Router,
     tls: Arc<ServerConfig>,
     limits: Limits,
+    metrics: Metrics,
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
     let (stopping, stop) = watch::channel(false);
     let connections = Connections::default();
     let (tls, http, told) = (tls.into(), http(limits), Mutex::new(None));
-    let server = Arc::new(Server { router, tls, limits, http, connections, stop, told });
+    let server = Arc::new(Server { router, tls, limits, http, connections, stop, told, metrics });
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let places = Arc::new(Semaphore::new(limits.connections));
@@ -163,7 +168,7 @@ async fn take(
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                refused(&error).await;
+                refused(&error, server).await;
                 continue;
             }
         };
@@ -173,10 +178,11 @@ async fn take(
 
 /// A place for one connection more, made by sending an idle one away where there is none.
 async fn place(server: &Server, places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    if let Ok(place) = places.clone().try_acquire_owned() {
+        return place;
+    }
+    server.metrics.limit_reached(Limit::Connections, 1);
     loop {
-        if let Ok(place) = places.clone().try_acquire_owned() {
-            return place;
-        }
         let evicted = server.connections.evict();
         if !evicted {
             tracing::warn!(
@@ -196,9 +202,12 @@ async fn place(server: &Server, places: &Arc<Semaphore>) -> OwnedSemaphorePermit
 
 /// A failed accept ends neither the server nor, by being tried again at once, its patience: a client that was gone
 /// already is no matter, while want of descriptors stays for a moment.
-async fn refused(error: &io::Error) {
+/// For want of them, an idle connection has to go.
+async fn refused(error: &io::Error, server: &Server) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        server.metrics.limit_reached(Limit::Descriptors, 1);
+        server.connections.evict();
         tracing::error!(%error, "cannot accept connections; trying again");
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
@@ -221,7 +230,10 @@ async fn connection(
         shaken = tokio::time::timeout(server.limits.handshake, handshake) => match shaken {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return no_handshake(&server, &error),
-            Err(_) => return tracing::debug!("TLS handshake too slow"),
+            Err(_) => {
+                server.metrics.limit_reached(Limit::Handshake, 1);
+                return tracing::debug!("TLS handshake too slow");
+            }
         },
         () = this.evicted() => return,
         _ = stop.wait_for(|stop| *stop) => return,
@@ -254,10 +266,24 @@ async fn talk(
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let http = if http2 { server.http.clone().http2_only() } else { server.http.clone().http1_only() };
     let (router, busy, limit) = (server.router.clone(), this.clone(), server.limits.request);
-    let service = service_fn(move |request| answer(router.clone(), busy.clone(), limit, request));
+    let metrics = server.metrics.clone();
+    let late = move || metrics.limit_reached(Limit::Request, 1);
+    let service = service_fn(move |request| {
+        let answered = answer(router.clone(), busy.clone(), limit, request);
+        let late = late.clone();
+        async move {
+            let answer = answered.await;
+            answer.or_else(|_elapsed| {
+                late();
+                Ok::<_, Infallible>(
+                    (StatusCode::SERVICE_UNAVAILABLE, "the request took too long\n").into_response(),
+                )
+            })
+        }
+    });
     let mut talk = pin!(http.serve_connection(TokioIo::new(stream), service));
     let end = tokio::select! {
-        end = talk.as_mut() => return ended(end),
+        end = talk.as_mut() => return ended(server, end),
         _ = stop.wait_for(|stop| *stop) => None,
         () = this.evicted() => Some(!this.served()),
         () = this.idle(server.limits.idle) => None,
@@ -268,27 +294,29 @@ async fn talk(
     talk.as_mut().graceful_shutdown();
     // A client that does not go by itself is cut. When the server stops, its own limit is the same.
     if let Ok(end) = tokio::time::timeout(server.limits.drain, talk).await {
-        ended(end);
+        ended(server, end);
     } else {
         tracing::debug!("connection cut");
     }
 }
 
-fn ended(end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+fn ended(server: &Server, end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     if let Err(error) = end {
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout) {
+            server.metrics.limit_reached(Limit::Header, 1);
+        }
         tracing::debug!(%error, "connection failed");
     }
 }
 
+/// The answer, where it comes in time.
 async fn answer(
     router: Router,
     connection: Arc<Connection>,
     limit: Duration,
     request: Request<Incoming>,
-) -> Result<Response, Infallible> {
+) -> Result<Response, Elapsed> {
     let _busy = connection.busy();
-    match tokio::time::timeout(limit, router.oneshot(request.map(Body::new))).await {
-        Ok(answer) => answer,
-        Err(_) => Ok((StatusCode::SERVICE_UNAVAILABLE, "the request took too long\n").into_response()),
-    }
+    // A router's own error is none.
+    tokio::time::timeout(limit, router.oneshot(request.map(Body::new))).await.map(|Ok(answer)| answer)
 }

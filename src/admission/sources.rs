@@ -7,6 +7,7 @@ use crate::{
     names,
     resolve::{Observed, is_reserved, parse_keep, parse_max_in_flight},
     snapshot::{Digest, ObjectName, SourceKind, snapshot_name},
+    telemetry::metrics::Limit,
 };
 
 /// How many workloads a warning names.
@@ -60,7 +61,13 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, revie
     if is_new_content(kind, review, &observed.digest()) {
         let name = snapshot_name(review.name(), &observed.digest(), crate::snapshot::DIGITS[0]);
         warnings.extend(rolls(context, &source, &observed.digest(), &name));
-        if !review.dry_run() {
+        let count = context.shared.snapshot_count(&source);
+        if count >= context.limits.snapshots {
+            context.metrics.limit_reached(Limit::Snapshots, 1);
+            warnings.push(format!(
+                "confrev: there are {count} snapshots of it (--max-snapshots): this version has one once a workload takes it"
+            ));
+        } else if !review.dry_run() {
             warnings.extend(take(context, &source, &observed).await);
         }
     }

@@ -1,13 +1,13 @@
 //! `/mutate/workloads` and `/validate/workloads`: the decision, for one object.
 
-use super::{Answer, Context, DECISION_LIMIT, Decider, Review};
+use super::{Answer, Context, DECISION_LIMIT, Decider, Review, Site};
 use crate::{
     cluster::{Api, workload_owner},
     resolve::{Decision, Facts, Missing, Policy, Request, Workload, malformed},
 };
 
 /// Resolves the references of a workload.
-pub(super) async fn mutate<A: Api>(context: &Context<A>, review: &Review<'_>) -> Answer {
+pub(super) async fn mutate<A: Api>(context: &Site<A>, review: &Review<'_>) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -30,7 +30,7 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, review: &Review<'_>) ->
 
 /// Refuses what the mutating webhook refuses, where another webhook wrote it after that: malformed labels and
 /// annotations, and with `missing: deny` references to what is not there. It writes nothing.
-pub(super) async fn validate<A: Api>(context: &Context<A>, review: &Review<'_>) -> Answer {
+pub(super) async fn validate<A: Api>(context: &Site<A>, review: &Review<'_>) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -51,14 +51,15 @@ pub(super) async fn validate<A: Api>(context: &Context<A>, review: &Review<'_>) 
 
 /// The decision within its time; the answer that says why there is none.
 async fn decided<A: Api>(
-    context: &Context<A>,
+    context: &Site<A>,
     review: &Review<'_>,
     request: &Request<'_>,
     dry_run: bool,
     facts: &mut Facts,
 ) -> Result<Decision, Answer> {
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
-    let decider = Decider { api: &context.api, limits: context.limits, dry_run };
+    let (share, metrics) = (context.reading.share(), &context.metrics);
+    let decider = Decider { api: &context.api, limits: context.limits, dry_run, share, metrics };
     let decision = decider.decide(request, owner.as_ref(), facts);
     let name = request.new.display();
     match tokio::time::timeout(DECISION_LIMIT, decision).await {

@@ -24,14 +24,23 @@ pub(super) struct Limits {
     #[arg(long, env = "CONFREV_MAX_BODIES", default_value_t = admission::Limits::default().bodies / MIB,
           value_name = "MIB", value_parser = count(65536))]
     max_bodies: usize,
+    /// Requests that are decided on at once; further ones wait, and are answered with 503 when their turn does not come.
+    #[arg(long, env = "CONFREV_MAX_DECISIONS", default_value_t = admission::Limits::default().decisions,
+          value_name = "COUNT", value_parser = count(1_000_000))]
+    max_decisions: usize,
     /// Objects that are read for one workload; one that needs more is refused.
     #[arg(long, env = "CONFREV_MAX_READS", default_value_t = admission::Limits::default().reads,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_reads: usize,
-    /// MiB of all objects that are read for one workload; one that needs more is refused.
+    /// MiB of all objects that are read for one workload, which is refused past it; and for all that are decided on at
+    /// once, past which a request is to be tried again.
     #[arg(long, env = "CONFREV_MAX_READ_BYTES", default_value_t = admission::Limits::default().read_bytes / MIB,
           value_name = "MIB", value_parser = count(65536))]
     max_read_bytes: usize,
+    /// Snapshots of one source; past it a new version of the source has one only once a workload takes it.
+    #[arg(long, env = "CONFREV_MAX_SNAPSHOTS", default_value_t = admission::Limits::default().snapshots,
+          value_name = "COUNT", value_parser = count(1_000_000))]
+    max_snapshots: usize,
     /// Connections open at once; a new one takes the place of an idle one.
     #[arg(long, env = "CONFREV_MAX_CONNECTIONS", default_value_t = server::Limits::default().connections,
           value_name = "COUNT", value_parser = count(1_000_000))]
@@ -66,8 +75,10 @@ impl Limits {
         admission::Limits {
             body: self.max_body * MIB,
             bodies: self.max_bodies * MIB,
+            decisions: self.max_decisions,
             reads: self.max_reads,
             read_bytes: self.max_read_bytes * MIB,
+            snapshots: self.max_snapshots,
         }
     }
 
@@ -109,7 +120,9 @@ mod tests {
 
     #[test]
     fn a_limit_of_nothing_is_refused_with_the_option() {
-        for option in ["--max-body", "--max-bodies", "--max-reads", "--max-read-bytes", "--max-connections"] {
+        let counts = ["body", "bodies", "decisions", "reads", "read-bytes", "snapshots", "connections"];
+        for option in counts.map(|name| format!("--max-{name}")) {
+            let option = option.as_str();
             assert!(parse(&[option, "0"]).unwrap_err().contains(option), "{option}");
             assert!(parse(&[option, "1"]).is_ok(), "{option}");
         }

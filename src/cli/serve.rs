@@ -200,12 +200,13 @@ async fn serve(options: Options) -> Result<(), Error> {
     let mut watches = tokio::spawn(controller::watch_all(client, shared.clone()));
 
     let limits = options.limits.of_reviews();
+    let counted = metrics.clone();
     let context = admission::Context { api, kinds, secrets: options.secrets, limits, shared, metrics };
     let router = admission::router(context);
     let (drain, draining) = watch::channel(false);
     let limits = options.limits.of_connections();
-    let server =
-        tokio::spawn(admission::server::serve(admission_listener, router, tls, limits, until(draining)));
+    let serving = admission::server::serve(admission_listener, router, tls, limits, counted, until(draining));
+    let server = tokio::spawn(serving);
 
     let result = tokio::select! {
         () = terminated() => Ok(()),

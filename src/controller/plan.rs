@@ -161,7 +161,9 @@ impl State {
         let record = record.clone();
         // A second's worth may go at once; beyond it the rate holds.
         let free = now.max(self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(now));
-        let due = self.roll_due(key, now).max(free).max(self.held_until(key, now).unwrap_or(now));
+        let due = self.roll_due(key, now).max(self.held_until(key, now).unwrap_or(now));
+        self.rate_waits += u64::from(due <= now && free > now);
+        let due = due.max(free);
         if due > now {
             self.agenda.postpone(task, due);
             return None;

@@ -23,7 +23,7 @@ use crate::{
     resolve::{Facts, Observed},
     telemetry::{
         Condition, Metrics,
-        metrics::{Done, Roll, Told},
+        metrics::{Done, Limit, Roll, Told},
     },
 };
 
@@ -102,6 +102,11 @@ impl Shared {
     /// Whether a write of this source is to be snapshotted.
     pub fn is_snapshotted(&self, source: &Name) -> bool {
         self.lock().is_snapshotted(source)
+    }
+
+    /// How many snapshots there are of a source.
+    pub fn snapshot_count(&self, source: &Name) -> usize {
+        self.lock().snapshots_of(source).len()
     }
 
     /// Remembers the snapshots among what a decision read, for the case that the collector takes one before it is bound.
@@ -191,6 +196,7 @@ pub async fn run<A: Api>(
             for reason in state.take_dropped_events() {
                 metrics.event(reason, Told::Dropped);
             }
+            metrics.limit_reached(Limit::Rolls, std::mem::take(&mut state.rate_waits));
         }
         if under_way.len() >= CONCURRENCY {
             // Whatever is due waits for an action to end, which wakes the loop.

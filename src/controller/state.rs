@@ -143,6 +143,8 @@ pub struct State {
     pub(super) told: HashMap<Name, (Digest, WorkloadKey)>,
     /// Snapshots that are referenced and gone, and whose content is not known any more.
     pub(super) lost: HashSet<Name>,
+    /// How often a roll waited for the global rate, since it was last told.
+    pub(super) rate_waits: u64,
     /// When the next roll is within the global rate.
     pub(super) next_roll: Timestamp,
     /// Namespaces that the webhooks leave out.
@@ -178,6 +180,7 @@ impl State {
             held: HashSet::new(),
             told: HashMap::new(),
             lost: HashSet::new(),
+            rate_waits: 0,
             next_roll: Timestamp::MIN,
             excluded: HashSet::new(),
             synced: false,

@@ -1,6 +1,6 @@
 //! The values that labels of metrics take, apart from routes, verbs and HTTP codes.
 
-use prometheus_client::encoding::EncodeLabelValue;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 
 /// Declares an enum with the text of each value, so that every metric can be at zero from the start: a rate over a
 /// counter that begins with its first event misses that event.
@@ -135,4 +135,83 @@ labels! {
         /// There were too many.
         Dropped = "dropped",
     }
+}
+
+labels! {
+    /// Which limit was reached: the options of `serve` that they are, and what the system gives.
+    Limit {
+        /// A body was too long.
+        Body = "max-body",
+        /// The memory for bodies was in use.
+        Bodies = "max-bodies",
+        /// As many reviews as may were being decided.
+        Decisions = "max-decisions",
+        /// A workload refers to too many objects.
+        Reads = "max-reads",
+        /// What a workload refers to is too large, or what all refer to that are being decided.
+        ReadBytes = "max-read-bytes",
+        /// A source has too many snapshots.
+        Snapshots = "max-snapshots",
+        /// A connection came when as many as may were open.
+        Connections = "max-connections",
+        /// A handshake took too long.
+        Handshake = "handshake-timeout",
+        /// A head took too long, or a connection was idle.
+        Header = "header-timeout",
+        /// A request took too long.
+        Request = "request-timeout",
+        /// A roll waited for others.
+        Rolls = "roll-rate",
+        /// The system gave no more descriptors.
+        Descriptors = "descriptors",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReviewLabels {
+    pub(super) path: &'static str,
+    pub(super) outcome: Review,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PathLabels {
+    pub(super) path: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ApiLabels {
+    pub(super) verb: &'static str,
+    pub(super) code: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct VerbLabels {
+    pub(super) verb: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct TaskLabels {
+    pub(super) task: Work,
+    pub(super) outcome: Done,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RollLabels {
+    pub(super) outcome: Roll,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct EventLabels {
+    pub(super) reason: Reason,
+    pub(super) outcome: Told,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReloadLabels {
+    pub(super) outcome: Reload,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LimitLabels {
+    pub(super) limit: Limit,
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,7 +11,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-pub use super::labels::{Done, Reason, Reload, Review, Roll, Told, Work};
+use super::labels::{
+    ApiLabels, EventLabels, LimitLabels, PathLabels, ReloadLabels, ReviewLabels, RollLabels, TaskLabels,
+    VerbLabels,
+};
+pub use super::labels::{Done, Limit, Reason, Reload, Review, Roll, Told, Work};
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server gives up after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -50,50 +53,7 @@ struct Inner {
     leader: Gauge,
     certificate_expiry: Gauge,
     certificate_reloads: Family<ReloadLabels, Counter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReviewLabels {
-    path: &'static str,
-    outcome: Review,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PathLabels {
-    path: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ApiLabels {
-    verb: &'static str,
-    code: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VerbLabels {
-    verb: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TaskLabels {
-    task: Work,
-    outcome: Done,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RollLabels {
-    outcome: Roll,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EventLabels {
-    reason: Reason,
-    outcome: Told,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReloadLabels {
-    outcome: Reload,
+    limits: Family<LimitLabels, Counter>,
 }
 
 /// How things stand with what the controller knows: numbers of objects.
@@ -203,6 +163,7 @@ impl Metrics {
                 "New serving certificates seen",
                 Family::default(),
             ),
+            limits: add(all, "limits_reached", "Limits that were reached", Family::default()),
             registry,
         };
         inner.start_at_zero();
@@ -284,6 +245,11 @@ impl Metrics {
         self.0.leader.set(leads.into());
     }
 
+    /// A limit was reached so often.
+    pub fn limit_reached(&self, limit: Limit, times: u64) {
+        self.0.limits.get_or_create(&LimitLabels { limit }).inc_by(times);
+    }
+
     /// When the serving certificate in use expires.
     pub fn set_certificate_expiry(&self, at: Timestamp) {
         self.0.certificate_expiry.set(at.as_second());
@@ -324,6 +290,9 @@ impl Inner {
                 drop(self.events.get_or_create(&EventLabels { reason, outcome }));
             }
         }
+        for &limit in Limit::ALL {
+            drop(self.limits.get_or_create(&LimitLabels { limit }));
+        }
         for &outcome in Reload::ALL {
             drop(self.certificate_reloads.get_or_create(&ReloadLabels { outcome }));
         }
@@ -351,6 +320,7 @@ mod tests {
         metrics.set_leader(true);
         metrics.set_certificate_expiry(Timestamp::from_second(1_800_000_000).unwrap());
         metrics.certificate_reload(Reload::Refused);
+        metrics.limit_reached(Limit::Body, 2);
         let text = metrics.encode();
         for line in [
             concat!("confrev_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -373,6 +343,7 @@ mod tests {
             "confrev_leader 1",
             "confrev_certificate_expiry_timestamp_seconds 1800000000",
             "confrev_certificate_reloads_total{outcome=\"refused\"} 1",
+            "confrev_limits_reached_total{limit=\"max-body\"} 2",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

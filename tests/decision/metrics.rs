@@ -113,7 +113,7 @@ fn every_value_of_a_label_is_told_and_every_value_told_is_there() {
 /// What tells metrics from each other must not name what users have: labels would grow with it, and tell of it.
 #[test]
 fn no_label_is_the_name_of_an_object() {
-    let allowed = ["version", "path", "outcome", "verb", "code", "task", "reason"];
+    let allowed = ["version", "path", "outcome", "verb", "code", "task", "reason", "limit"];
     for (name, metric) in written() {
         for label in metric.labels.keys() {
             assert!(allowed.contains(&label.as_str()), "{name} has the label {label}");

@@ -7,6 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
 use confrev::admission::server::{Drained, Limits, serve};
+use confrev::telemetry::Metrics;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::client::conn::{http1, http2};
@@ -71,6 +72,7 @@ pub(crate) struct Server {
     /// Fires when a request on `/held` has begun.
     pub(crate) begun: Arc<Notify>,
     pub(crate) release: Arc<Notify>,
+    pub(crate) metrics: Metrics,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Drained>,
 }
@@ -95,10 +97,12 @@ impl Server {
                 }),
             );
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(listener, router, tls, limits, async {
+        let metrics = Metrics::new();
+        let counted = metrics.clone();
+        let task = tokio::spawn(serve(listener, router, tls, limits, counted, async {
             let _ = stopped.await;
         }));
-        Self { address, begun, release, stop: Some(stop), task }
+        Self { address, begun, release, metrics, stop: Some(stop), task }
     }
 
     /// Asks the server to stop.

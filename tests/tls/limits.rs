@@ -11,7 +11,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use crate::client::{Held, Made, Server, connect, get_http1, wide};
 use crate::mount::Mount;
-use crate::{LIMIT, until};
+use crate::{LIMIT, metric, until};
 
 fn tls(pair: &Made) -> Arc<ServerConfig> {
     let condition = Readiness::new().register("serving certificate");
@@ -23,6 +23,12 @@ async fn start(limits: Limits) -> (Made, Server) {
     let pair = Made::new();
     let server = Server::start(tls(&pair), limits).await;
     (pair, server)
+}
+
+/// Waits until the server has counted that it reached a limit.
+async fn counted(server: &Server, limit: &str) {
+    let name = format!("confrev_limits_reached_total{{limit=\"{limit}\"}}");
+    until(&name, async || (metric(&server.metrics.encode(), &name) > 0).then_some(())).await;
 }
 
 /// Done when the server has closed the connection, whatever it said before. The limit is less than hyper's own of 30 s.
@@ -57,12 +63,14 @@ async fn a_handshake_or_a_head_that_does_not_come_is_not_waited_for() {
     };
     let (_, server) = start(limits).await;
     closed(&mut TcpStream::connect(server.address).await.unwrap()).await;
+    counted(&server, "handshake-timeout").await;
 
     let (pair, server) = start(Limits { handshake: LIMIT, ..limits }).await;
     let mut stream =
         connect(server.address, pair.certificate.as_bytes(), "localhost", b"http/1.1").await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: loc").await.unwrap();
     closed(&mut stream).await;
+    counted(&server, "header-timeout").await;
 }
 
 #[tokio::test]
@@ -86,6 +94,7 @@ async fn a_request_that_takes_too_long_is_answered_so() {
     let (pair, server) = start(Limits { request: Duration::from_millis(50), ..wide() }).await;
     let held = Held::new(server.address, &pair.certificate).await;
     assert_eq!(held.get("/held").await.unwrap().0.as_u16(), 503);
+    counted(&server, "request-timeout").await;
     assert_eq!(held.get("/").await.unwrap().1, "ok");
 }
 
@@ -129,6 +138,7 @@ async fn idle_connections_make_room_and_busy_ones_do_not() {
         let mut silent = TcpStream::connect(server.address).await.unwrap();
         assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
         closed(&mut silent).await;
+        counted(&server, "max-connections").await;
         assert_eq!(useful.get("/").await.unwrap().1, "ok", "the one that was of use before is still there");
         server.release.notify_one();
     });

@@ -81,7 +81,7 @@ impl Replica {
         // HTTP/1.1 alone, and each connection closed after its first answer: every request has a handshake of its own.
         let mut tls = (*source.server_config()).clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let serving = serve(listener, router, Arc::new(tls), wide(), std::future::pending());
+        let serving = serve(listener, router, Arc::new(tls), wide(), Metrics::new(), std::future::pending());
         let server = tokio::spawn(serving);
         Self { address, source, readiness, server, keepers }
     }

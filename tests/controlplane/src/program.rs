@@ -247,6 +247,27 @@ impl Program {
         matches!(answer, Ok((200, Value::String(text))) if text.lines().any(|line| line == "confrev_leader 1"))
     }
 
+    /// What the kernel says of its process: the value of that line of `/proc/…/status`, in KiB, or as a count.
+    ///
+    /// # Panics
+    /// When it does not run, or the kernel does not say so.
+    #[track_caller]
+    pub fn status(&self, field: &str) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the kernel tells of it");
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let number = value.and_then(|value| value.split_whitespace().next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("{field} is not in\n{text}"))
+    }
+
+    /// How many descriptors it has open.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[track_caller]
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the kernel tells of it").count()
+    }
+
     /// Its process.
     ///
     /// # Panics

@@ -1,0 +1,137 @@
+//! Bytes over TLS, as strangers send them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use confrev_controlplane::ControlPlane;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::world::{LIMIT, text};
+
+/// Who may speak to confrev: there is no authority of clients here.
+#[derive(Clone)]
+pub(crate) struct Stranger {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+/// What became of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The status of an answer over HTTP/1.1.
+    Status(u16),
+    Closed,
+}
+
+impl Stranger {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        let secret = ControlPlane::shared().get("secret", "confrev", "confrev-ca");
+        let bundle = secret.expect("the authority's Secret")["data"]["ca.crt"].take();
+        let bundle = BASE64_STANDARD.decode(text(&bundle)).unwrap();
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&bundle) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Self { address, config: Arc::new(config) }
+    }
+
+    pub(crate) async fn plain(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("it takes connections")
+    }
+
+    pub(crate) async fn connect(&self, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let name = ServerName::from(self.address.ip());
+        TlsConnector::from(Arc::new(config)).connect(name, self.plain().await).await
+    }
+
+    /// Sends the head of a request over HTTP/1.1.
+    pub(crate) async fn head(&self, fields: &str) -> TlsStream<TcpStream> {
+        let mut stream = self.connect(b"http/1.1").await.expect("a handshake");
+        let head = format!(
+            "POST /mutate/workloads HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.expect("a head is taken");
+        stream
+    }
+
+    /// A whole request over HTTP/1.1, and the status of its answer; 0 where the connection was closed instead.
+    pub(crate) async fn ask(&self, body: &[u8]) -> (u16, String) {
+        let mut stream = self.head(&format!("connection: close\r\ncontent-length: {}", body.len())).await;
+        // Who is refused early is answered before the end, or not at all.
+        let _ = stream.write_all(body).await;
+        let mut answer = Vec::new();
+        let _ = timeout(LIMIT, stream.read_to_end(&mut answer)).await.expect("an answer in time");
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        (status(&answer).unwrap_or(0), answer)
+    }
+}
+
+fn status(answer: &str) -> Option<u16> {
+    answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
+}
+
+/// Reads until there is an answer's head, or the connection is closed.
+pub(crate) async fn end(stream: &mut TlsStream<TcpStream>) -> End {
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    let read = async {
+        loop {
+            match stream.read(&mut buffer).await {
+                Ok(length @ 1..) => answer.extend_from_slice(&buffer[..length]),
+                _ => return End::Closed,
+            }
+            if let Some(status) = status(&String::from_utf8_lossy(&answer)) {
+                return End::Status(status);
+            }
+        }
+    };
+    timeout(LIMIT, read).await.expect("an answer, or an end")
+}
+
+/// Sends the same again and again, until it was sent so often or the connection is closed. How often it was taken.
+pub(crate) async fn flood(
+    stream: &mut TlsStream<TcpStream>,
+    times: usize,
+    mut next: impl FnMut(usize) -> Vec<u8>,
+) -> usize {
+    for sent in 0..times {
+        // Where nobody reads at the other end, there is nothing more to see.
+        match timeout(std::time::Duration::from_secs(3), stream.write_all(&next(sent))).await {
+            Ok(Ok(())) => {}
+            _ => return sent,
+        }
+    }
+    let _ = stream.flush().await;
+    times
+}
+
+/// One frame of HTTP/2.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// What an HTTP/2 connection begins with.
+pub(crate) fn preface() -> Vec<u8> {
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, &[])].concat()
+}
+
+/// The head of `POST /mutate/workloads` (RFC 7541: indexed fields, and literals that are not).
+pub(crate) fn headers() -> Vec<u8> {
+    let literal =
+        |index: u8, value: &str| [&[index, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    // Of the static table: 0x83 is POST, 0x87 is https, 1 is :authority, 4 is :path.
+    [vec![0x83, 0x87], literal(0x01, "localhost"), literal(0x04, "/mutate/workloads")].concat()
+}
