@@ -101,7 +101,8 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
     Ok(None)
 }
 
-/// Makes a snapshot again, from a memory of it, from a copy, or from the source where that still holds its content.
+/// Makes a snapshot again, from a memory of it, from the source where that still holds its content, from another snapshot
+/// that does, or from a copy.
 async fn restore<A: Api>(
     api: &A,
     snapshot: &Name,
@@ -121,11 +122,15 @@ async fn restore<A: Api>(
         }
         live = if content.is_none() { last_copy(api, copies).await? } else { None };
     }
-    let fits = content.or(live.as_ref()).filter(|content| {
+    let fits = |content: &&Observed| {
         let named =
             |digits: &usize| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name;
         bound_itself || DIGITS.iter().any(named)
-    });
+    };
+    if !bound_itself && content.or(live.as_ref()).filter(fits).is_none() {
+        live = twin(api, copies).await?;
+    }
+    let fits = content.filter(fits).or_else(|| live.as_ref().filter(fits));
     let Some(content) = fits else {
         if api.namespace(&snapshot.namespace).await?.terminating {
             return Ok(Outcome::Done);
@@ -142,6 +147,20 @@ async fn restore<A: Api>(
     }
     tracing::warn!(%snapshot, "was gone while referenced, and was made again");
     Ok(Outcome::Restored)
+}
+
+/// A snapshot that holds the same content, where it does hold what it says.
+async fn twin<A: Api>(api: &A, twins: &[Name]) -> Result<Option<Observed>, ApiError> {
+    for name in twins {
+        let found = api.read(&name.namespace, &name.object).await?;
+        let is_sound = |found: &Observed| {
+            found.identity().is_some_and(|identity| found.is_snapshot_of(&identity.source, &identity.digest))
+        };
+        if found.as_ref().is_some_and(is_sound) {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 /// The copy that was made of an object that is bound itself when it was deleted last. Its earlier snapshots may hold

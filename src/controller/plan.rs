@@ -13,7 +13,7 @@ use super::{
 use crate::{
     cluster::{ApiError, Event, Owner, Version, WorkloadKey},
     resolve::{Observed, Record},
-    snapshot::Digest,
+    snapshot::{DIGITS, Digest, snapshot_name},
     telemetry::metrics::Reason,
 };
 
@@ -240,9 +240,20 @@ impl State {
         }
         let source = self.source_of_referenced(name)?.to_owned();
         // What was bound itself was snapshotted when its deletion was admitted.
-        let copies = if source == name.object.name { self.snapshots_of(name) } else { Vec::new() };
+        let bound_itself = source == name.object.name;
+        let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
         let content = self.memory.recall(name);
         Some(Action::Restore { snapshot: name.clone(), source, copies, content })
+    }
+
+    /// The snapshots, of whichever source, that hold the content by which this one of `source` is named.
+    fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
+        let holds =
+            |digest: &Digest| DIGITS.iter().any(|n| snapshot_name(source, digest, *n) == name.object.name);
+        let known = self.snapshots.iter().filter(|(twin, _)| {
+            twin.namespace == name.namespace && twin.object.kind == name.object.kind && *twin != name
+        });
+        known.filter(|(_, record)| holds(&record.digest)).map(|(twin, _)| twin.clone()).collect()
     }
 
     fn sweep(&mut self, name: &Name, now: Timestamp) -> Option<Action> {

@@ -21,6 +21,7 @@ mod events;
 mod guard;
 mod hostile;
 mod http;
+mod lost;
 mod missing;
 mod optin;
 mod policy;

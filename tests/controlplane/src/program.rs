@@ -253,7 +253,8 @@ impl Program {
     /// When it does not run, or the kernel does not say so.
     #[track_caller]
     pub fn status(&self, field: &str) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the kernel tells of it");
+        let text =
+            fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the kernel tells of it");
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let number = value.and_then(|value| value.split_whitespace().next()?.parse().ok());
         number.unwrap_or_else(|| panic!("{field} is not in\n{text}"))

@@ -1,0 +1,133 @@
+//! Snapshots that are taken away past the guard, while a revision that lives refers to them.
+
+use std::time::Duration;
+
+use confrev_controlplane::wait_for;
+use serde_json::{Value, json};
+
+use crate::manifests::Workload;
+use crate::shared::{Running, running};
+use crate::world::{LIMIT, World, each_kind, name_of, text};
+
+/// What the guard lets delete whatever there is.
+const COLLECTOR: &str = "--as=system:serviceaccount:kube-system:generic-garbage-collector";
+/// For longer than a snapshot is remembered.
+const FORGOTTEN: Duration = Duration::from_mins(3);
+
+/// Two revisions: an old one at "A" of `demo`, and one at "B".
+fn rolled(world: &World, web: &Workload) {
+    world.set_config("demo", "A");
+    world.apply(&web.manifest()).ok();
+    world.wait_reads(web, "demo", &["A"]);
+    world.set_config("demo", "B");
+    world.wait_reads(web, "demo", &["B"]);
+    world.wait_at_rest();
+}
+
+fn take_away(world: &World, snapshot: &str) -> String {
+    let uid = |object: Value| text(&object["metadata"]["uid"]);
+    let before = world.cluster.get("configmap", world.name(), snapshot).map(uid).expect("it is there");
+    world.kubectl(&["delete", "configmap", snapshot, "--wait=false", COLLECTOR]).ok();
+    before
+}
+
+/// Waits until there is another object of that name; with the content.
+fn wait_made_again(world: &World, snapshot: &str, before: &str, content: &str) {
+    wait_for(&format!("{snapshot} to be made again"), LIMIT, || {
+        let object = world.cluster.get("configmap", world.name(), snapshot).ok_or("it is gone")?;
+        let same = object["metadata"]["uid"] == *before || !object["metadata"]["deletionTimestamp"].is_null();
+        let right = object["data"]["text"] == *content && object["immutable"] == true;
+        if !same && right { Ok(()) } else { Err(object.to_string()) }
+    });
+}
+
+/// An Event of this reason.
+fn told(world: &World, reason: &str) -> Option<Value> {
+    world.cluster.list("events", world.name(), "").into_iter().find(|event| event["reason"] == reason)
+}
+
+/// Waits until an Event on this object has this reason, and names all of these.
+fn wait_told(world: &World, reason: &str, on: (&str, &str), named: &[String]) {
+    wait_for(&format!("{reason} on {} {}", on.0, on.1), LIMIT, || {
+        let events = world.cluster.list("events", world.name(), "");
+        let is_it = |event: &&Value| {
+            event["reason"] == reason
+                && (&event["involvedObject"]["kind"], &event["involvedObject"]["name"])
+                    == (&json!(on.0), &json!(on.1))
+                && named.iter().all(|part| text(&event["message"]).contains(part))
+        };
+        let all = || events.iter().map(|event| format!("{} {}", event["reason"], event["message"]));
+        if events.iter().any(|event| is_it(&event)) {
+            Ok(())
+        } else {
+            Err(all().collect::<Vec<_>>().join("; "))
+        }
+    });
+}
+
+#[test]
+fn a_snapshot_that_is_gone_is_made_again_of_its_source_or_of_another_snapshot_with_the_same_content() {
+    let confrev = running();
+    each_kind(|kind| {
+        let world = World::new("made-again");
+        let web = Workload::new(kind, "web", &["demo"]);
+        rolled(&world, &web);
+        let present = world.resolved(&web, "demo").expect("it is resolved");
+        let before = take_away(&world, &present);
+        wait_made_again(&world, &present, &before, "B");
+        wait_told(&world, "SnapshotRestored", ("ConfigMap", "demo"), std::slice::from_ref(&present));
+
+        // The content of the old revision stands in a snapshot of another source.
+        let twin = Workload::new(kind, "twin", &["other"]).replicas(0);
+        world.set_config("other", "A");
+        world.apply(&twin.manifest()).ok();
+        world.wait_resolved(&twin, "other", "A");
+        let old = world.snapshot_name("demo", "A");
+        let before = take_away(&world, &old);
+        wait_made_again(&world, &old, &before, "A");
+        world.wait_at_rest();
+        world.undo(&web);
+        world.wait_reads(&web, "demo", &["A"]);
+    });
+    assert!(confrev.metric("confrev_snapshots_restored_total") >= 4.0);
+}
+
+#[test]
+fn where_the_content_is_known_no_more_an_event_and_a_gauge_say_which_revision_starts_no_pods() {
+    let confrev = running();
+    each_kind(|kind| {
+        let world = World::new("lost");
+        let web = Workload::new(kind, "web", &["demo"]);
+        rolled(&world, &web);
+        let old = world.snapshot_name("demo", "A");
+        let sets = world.replica_sets(&web);
+        let names_it = |set: &&Value| set["spec"]["template"].to_string().contains(&old);
+        let revision = name_of(sets.iter().find(names_it).expect("there is the old revision"));
+        // For a minute, one that was just turned to is made again from memory.
+        wait_for("the content to be forgotten", FORGOTTEN, || {
+            if world.cluster.get("configmap", world.name(), &old).is_some() {
+                take_away(&world, &old);
+            }
+            told(&world, "SnapshotLost").map_or(Err("not yet"), |_| Ok(()))
+        });
+        wait_for("the gauge", LIMIT, || lost(&confrev));
+        wait_told(&world, "SnapshotLost", ("ConfigMap", "demo"), &[old.clone(), revision.clone()]);
+        wait_told(&world, "SnapshotLost", ("ReplicaSet", &revision), std::slice::from_ref(&old));
+        // The pods that run read the other one.
+        world.reads_for(2, &web, "demo", &["B"]);
+        // Once its content is there again, so is the snapshot, and the revision can start pods.
+        world.set_config("demo", "A");
+        world.wait_reads(&web, "demo", &["A"]);
+        assert_eq!(world.snapshot_name("demo", "A"), old);
+    });
+    wait_for("the gauge to be at rest", LIMIT, || match lost(&confrev) {
+        Ok(()) => Err("some are lost"),
+        Err(_) => Ok(()),
+    });
+}
+
+/// Whether the gauge says that a snapshot is lost.
+fn lost(confrev: &Running) -> Result<(), String> {
+    let count = confrev.metric("confrev_lost_snapshots");
+    if count > 0.0 { Ok(()) } else { Err(format!("{count}")) }
+}
