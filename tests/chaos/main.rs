@@ -1,4 +1,4 @@
-//! Faults at random, on a control plane of the test's own: `make chaos`.
+//! Faults at random, on a control plane of the test's own: `make chaos`; a few of them in every run of the tests.
 //!
 //! Users change some tens of workloads and their ConfigMaps all the time, while confrev, the API server, etcd and what
 //! connects them fail. After each fault, once all is at rest, every promise that can be seen is checked.
@@ -47,6 +47,7 @@ use crate::report::Report;
 use crate::site::{APPLY, JSON_PATCH, Site};
 
 const GROUPS: usize = 8;
+const GROUPS_OF_A_SHORT_RUN: usize = 2;
 const WORKLOADS_OF_EACH: usize = 4;
 /// For how long, where nothing else is said.
 const MINUTES: u64 = 1;
@@ -89,14 +90,27 @@ fn no_promise_is_broken_whatever_fails() {
     let seed = setting("CONFREV_CHAOS_SEED").unwrap_or(1);
     let minutes = setting("CONFREV_CHAOS_MINUTES").unwrap_or(MINUTES);
     println!("CONFREV_CHAOS_SEED={seed} CONFREV_CHAOS_MINUTES={minutes}");
+    let until = Instant::now() + Duration::from_secs(60 * minutes);
     let mut dice = Dice::new(seed);
+    let all = faults(seed, dice.fork()).take_while(|_| Instant::now() < until);
+    run(seed, dice, GROUPS, all);
+}
+
+/// In every run of the tests: a small load, and a few faults that come back soon.
+#[test]
+fn no_promise_is_broken_while_a_leader_is_killed_watches_expire_and_calls_are_cut() {
+    let few = [Fault::LeaderKilled, Fault::WatchesExpired, Fault::CallsCut];
+    run(1, Dice::new(1), GROUPS_OF_A_SHORT_RUN, few.into_iter());
+}
+
+fn run(seed: u64, mut dice: Dice, groups: usize, faults: impl Iterator<Item = Fault>) {
     // It lives as long as this process.
     let cluster: &'static ControlPlane =
         Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
     let namespace = Box::leak(Box::new(cluster.namespace("chaos")));
     let site = Arc::new(Site::new(cluster, namespace.name()));
     let mut replicas = Replicas::start(cluster);
-    let mut groups: Vec<_> = (0..GROUPS)
+    let mut groups: Vec<_> = (0..groups)
         .map(|number| Group::create(&site, number, WORKLOADS_OF_EACH, number % 2 == 0, dice.fork()))
         .collect();
     let mut plain: Vec<_> = Kind::ALL.map(|kind| create_plain(&site, kind)).into();
@@ -104,8 +118,8 @@ fn no_promise_is_broken_whatever_fails() {
 
     let mut report = Report::default();
     let start = Instant::now();
-    for fault in faults(seed, dice.fork()) {
-        if start.elapsed() >= Duration::from_secs(60 * minutes) || site.losses() > 0 {
+    for fault in faults {
+        if site.losses() > 0 {
             break;
         }
         let (began, before) = (Instant::now(), site.losses());
