@@ -127,7 +127,7 @@ async fn restore<A: Api>(
             |digits: &usize| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name;
         bound_itself || DIGITS.iter().any(named)
     };
-    if !bound_itself && content.or(live.as_ref()).filter(fits).is_none() {
+    if !bound_itself && !content.or(live.as_ref()).as_ref().is_some_and(fits) {
         live = twin(api, copies).await?;
     }
     let fits = content.filter(fits).or_else(|| live.as_ref().filter(fits));

@@ -22,6 +22,7 @@ mod house;
 mod interval;
 mod kinds;
 mod krew;
+mod leader;
 mod metrics;
 mod properties;
 mod reference;

@@ -1,0 +1,266 @@
+//! Who leads, over an API server in memory that is late, away, or answers into the void; in a time of the test's own.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use confrev::{
+    cluster::{Lease, lease},
+    controller::{Leadership, lead},
+    telemetry::Metrics,
+};
+use http::{Method, Request, Response, StatusCode};
+use kube::{Client, client::Body};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+/// A replica looks at the Lease so often.
+const TURN: Duration = Duration::from_secs(3);
+
+/// The API server's only object.
+#[derive(Default)]
+struct Store {
+    lease: Option<Value>,
+    version: u64,
+}
+
+impl Store {
+    fn answer(&mut self, method: &Method, body: &[u8]) -> (StatusCode, Value) {
+        let status = |code: StatusCode, reason: &str| {
+            let text = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": reason,
+                "reason": reason, "code": code.as_u16()});
+            (code, text)
+        };
+        let stored = self.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
+        let mut sent: Value = serde_json::from_slice(body).unwrap_or_default();
+        match (method, stored) {
+            (&Method::GET, Some(_)) => return (StatusCode::OK, self.lease.clone().unwrap()),
+            (&Method::GET, None) => return status(StatusCode::NOT_FOUND, "NotFound"),
+            (&Method::POST, Some(_)) => return status(StatusCode::CONFLICT, "AlreadyExists"),
+            (&Method::PUT, stored) if stored.as_ref() != Some(&sent["metadata"]["resourceVersion"]) => {
+                return status(StatusCode::CONFLICT, "Conflict");
+            }
+            _ => {}
+        }
+        self.version += 1;
+        sent["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.lease = Some(sent.clone());
+        (StatusCode::OK, sent)
+    }
+}
+
+/// What lies between a replica and the API server.
+#[derive(Default)]
+struct Link {
+    down: AtomicBool,
+    /// Milliseconds until a request arrives, and until its answer does.
+    there: AtomicU64,
+    back: AtomicU64,
+}
+
+/// One replica.
+struct Replica {
+    leadership: Leadership,
+    link: Arc<Link>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Replica {
+    fn start(store: &Arc<Mutex<Store>>, name: &str) -> Self {
+        let (leadership, link) = (Leadership::default(), Arc::new(Link::default()));
+        let (stop, stopping) = watch::channel(false);
+        let lease = Lease::new(client(store, &link), "confrev", name.to_owned());
+        let changed = Arc::new(Notify::new());
+        let task = tokio::spawn(lead(lease, leadership.clone(), changed, Metrics::new(), stopping));
+        Self { leadership, link, stop, task }
+    }
+
+    fn leads(&self) -> bool {
+        self.leadership.holds()
+    }
+}
+
+fn client(store: &Arc<Mutex<Store>>, link: &Arc<Link>) -> Client {
+    let (store, link) = (Arc::clone(store), Arc::clone(link));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (store, link) = (Arc::clone(&store), Arc::clone(&link));
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            sleep(Duration::from_millis(link.there.load(Ordering::Relaxed))).await;
+            if link.down.load(Ordering::Relaxed) {
+                // Nobody says anything.
+                std::future::pending::<()>().await;
+            }
+            let (code, answer) = store.lock().unwrap().answer(&head.method, &body);
+            sleep(Duration::from_millis(link.back.load(Ordering::Relaxed))).await;
+            let answer = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(answer).unwrap())
+        }
+    });
+    Client::new(service, "confrev")
+}
+
+/// Waits until it is so, in the test's time; panics after so long.
+async fn within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < limit, "{limit:?} went by, and not: {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    start.elapsed()
+}
+
+fn store() -> Arc<Mutex<Store>> {
+    Arc::default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_leads_and_the_other_follows_at_once_when_it_is_stopped() {
+    let store = store();
+    let first = Replica::start(&store, "first");
+    within(TURN, "the first leads", || first.leads()).await;
+    let second = Replica::start(&store, "second");
+    sleep(lease::DURATION * 3).await;
+    assert!(first.leads() && !second.leads());
+    first.stop.send(true).unwrap();
+    within(TURN * 2, "the second leads", || second.leads()).await;
+    assert!(!first.leads());
+    first.task.await.unwrap();
+}
+
+/// As one that was killed, or that the machine has stopped: it does nothing any more, and what it knows grows old.
+#[tokio::test(start_paused = true)]
+async fn one_that_stands_still_leads_no_more_before_another_does_and_knows_it_when_it_wakes_up() {
+    let store = store();
+    let (first, second) = (Replica::start(&store, "first"), {
+        sleep(TURN).await;
+        Replica::start(&store, "second")
+    });
+    within(TURN, "the first leads", || first.leads()).await;
+    first.task.abort();
+    let mut gap = false;
+    within(lease::DURATION + TURN * 2, "the second leads", || {
+        assert!(!(first.leads() && second.leads()), "both lead");
+        gap |= !first.leads() && !second.leads();
+        second.leads()
+    })
+    .await;
+    assert!(gap, "the first stops well before the second begins");
+    // It wakes up, with what it knew.
+    assert!(!first.leads());
+    let awake = Replica::start(&store, "first");
+    sleep(lease::DURATION * 2).await;
+    assert!(second.leads() && !awake.leads());
+}
+
+/// The hold began when the Lease was written, not when the answer came.
+#[tokio::test(start_paused = true)]
+async fn one_whose_answers_come_late_leads_no_more_before_another_does() {
+    for turn in 0..30 {
+        let store = store();
+        let first = Replica::start(&store, "first");
+        within(TURN, "the first leads", || first.leads()).await;
+        first.link.back.store(1400, Ordering::Relaxed);
+        let second = Replica::start(&store, "second");
+        sleep(lease::DURATION + Duration::from_secs(turn * 2)).await;
+        first.link.down.store(true, Ordering::Relaxed);
+        within(lease::DURATION + TURN * 4, "the second leads", || {
+            assert!(!(first.leads() && second.leads()), "both lead");
+            second.leads()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_reach_the_api_server_leads_no_more_and_leads_again_when_it_does() {
+    let store = store();
+    let only = Replica::start(&store, "only");
+    within(TURN, "it leads", || only.leads()).await;
+    only.link.down.store(true, Ordering::Relaxed);
+    let held = within(lease::DURATION, "it gives up", || !only.leads()).await;
+    assert!(held < lease::DURATION, "before its Lease ends");
+    only.link.down.store(false, Ordering::Relaxed);
+    within(TURN * 3, "it leads again", || only.leads()).await;
+}
+
+/// The times in the Lease are other clocks'. A holder that renews is believed, whatever its clock says, and one that does
+/// not is gone after the Lease's time by one's own clock.
+#[tokio::test(start_paused = true)]
+async fn clocks_that_differ_by_hours_make_no_difference() {
+    for time in ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
+        let store = store();
+        let renew = || {
+            let mut store = store.lock().unwrap();
+            store.version += 1;
+            let version = store.version.to_string();
+            store.lease = Some(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": "confrev", "resourceVersion": version},
+                "spec": {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": time, "acquireTime": time}}));
+        };
+        renew();
+        let replica = Replica::start(&store, "replica");
+        for _ in 0..20 {
+            sleep(TURN).await;
+            assert!(!replica.leads(), "{time}: the other one renews it");
+            renew();
+        }
+        let waited = within(lease::DURATION + TURN * 3, "it takes over", || replica.leads()).await;
+        assert!(waited >= lease::DURATION - TURN, "{time}: not before its end: {waited:?}");
+    }
+}
+
+/// What may happen to the links of both, and for how long, in milliseconds.
+fn trouble() -> impl Strategy<Value = Vec<(usize, bool, u64, u64, u64)>> {
+    let millis = prop_oneof![3 => 0..200_u64, 1 => 0..6000_u64];
+    prop::collection::vec(
+        (0..2_usize, prop::bool::weighted(0.3), millis.clone(), millis, 500..20_000_u64),
+        1..25,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn two_never_lead_at_once_and_one_does_when_all_is_well(trouble in trouble()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let store = store();
+            let replicas = [Replica::start(&store, "one"), Replica::start(&store, "two")];
+            let watch = async |time: Duration| {
+                let end = Instant::now() + time;
+                while Instant::now() < end {
+                    assert!(!replicas.iter().all(Replica::leads), "both lead");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            };
+            for (which, down, there, back, time) in trouble {
+                let link = &replicas[which].link;
+                link.down.store(down, Ordering::Relaxed);
+                link.there.store(there, Ordering::Relaxed);
+                link.back.store(back, Ordering::Relaxed);
+                watch(Duration::from_millis(time)).await;
+            }
+            for replica in &replicas {
+                replica.link.down.store(false, Ordering::Relaxed);
+                replica.link.there.store(0, Ordering::Relaxed);
+                replica.link.back.store(0, Ordering::Relaxed);
+            }
+            watch(lease::DURATION + TURN * 4).await;
+            assert!(replicas.iter().any(Replica::leads), "one leads");
+        });
+    }
+}
