@@ -43,7 +43,9 @@ pub fn check(json: &[u8]) {
 fn by_hand(kind: SourceKind, object: &Value) -> String {
     let map = |field: &str| object[field].as_object().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let decode = |value: &Value| BASE64_STANDARD.decode(text(value)).expect("base64");
+    // As Go reads it, without line breaks.
+    let decode =
+        |value: &Value| BASE64_STANDARD.decode(text(value).replace(['\r', '\n'], "")).expect("base64");
     let mut entries: BTreeMap<Vec<u8>, (u8, Vec<u8>)> = BTreeMap::new();
     let mut all = Vec::new();
     match kind {

@@ -54,6 +54,8 @@ fn workloads(more: &[Value]) -> Vec<(usize, Value)> {
                 json!({"jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"template": pods}}});
         }
         object["metadata"]["annotations"] = json!({names::SECRETS: "true", names::MISSING: "allow"});
+        // A field that its kind does not know.
+        object["spec"]["metadata"] = json!({"labels": {"a": "b"}});
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.kind);
         found.push((index, object.clone()));
@@ -111,7 +113,7 @@ fn sources() -> [Value; 4] {
     let labels = json!({names::ENABLED: "true"});
     [
         json!({"metadata": {"name": "demo", "uid": "u", "labels": labels}, "data": {"color": "blue", "b": "2"}}),
-        json!({"metadata": {"name": "demo", "labels": labels}, "binaryData": {"logo": "AAECAw=="}, "immutable": true}),
+        json!({"metadata": {"name": "demo", "labels": labels}, "binaryData": {"logo": "AAEC\r\nAw==\n"}, "immutable": true}),
         json!({"metadata": {"name": "demo", "labels": labels, "annotations": {names::KEEP: "3"}}, "type": "Opaque",
                "data": {"password": "aHVudGVyMg=="}}),
         json!({"metadata": {"name": "demo", "labels": {names::ENABLED: "bind"}}, "data": null}),

@@ -232,6 +232,9 @@ impl Way {
     }
 }
 
+/// The rest of the way where an object of a Job's form begins.
+const JOB: [&str; 2] = ["spec", "template"];
+
 /// Reads what lies on the way to the template: the template itself, and what stands beside it.
 struct Fields<'p, 'k, 'de> {
     path: &'k [String],
@@ -268,7 +271,7 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
                 map.next_value_seed(Fields { path: rest, parts: self.parts })?;
             } else if &*key == "workloadRef" {
                 self.parts.target = map.next_value()?;
-            } else if &*key == "metadata" {
+            } else if &*key == "metadata" && self.path == JOB {
                 self.parts.job_labels =
                     map.next_value::<Option<JobMetadata<'de>>>()?.and_then(|meta| meta.labels);
             } else {
