@@ -17,6 +17,8 @@ use axum::{
     routing::post,
 };
 
+use tracing::Instrument as _;
+
 pub use decision::{Decided, Decider};
 pub use limits::{Limits, Reading, Share};
 pub use review::{Answer, Review};
@@ -26,7 +28,7 @@ use crate::{
     controller::Shared,
     kinds::Kinds,
     snapshot::SourceKind,
-    telemetry::{Metrics, metrics},
+    telemetry::{Metrics, metrics, traces},
 };
 
 /// How long a decision may take. It ends before the API server's own patience does (`timeoutSeconds: 5`), so that the
@@ -109,22 +111,34 @@ async fn answer(
     decide: impl AsyncFnOnce(&Review<'_>) -> Answer,
 ) -> Response {
     let start = std::time::Instant::now();
-    let (outcome, response) = match Review::parse(&body.0.bytes) {
+    let span = traces::admission(path, body.parent.as_ref());
+    let (outcome, response) = match Review::parse(&body.admitted.bytes) {
         Err(error) => {
             (metrics::Review::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
         }
         Ok(review) => {
-            let answer = decide(&review).await;
+            span.record("k8s.namespace.name", review.namespace());
+            span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
+            span.record("confrev.dry_run", review.dry_run());
+            let answer = decide(&review).instrument(span.clone()).await;
             let body = answer.to_json(review.uid());
             (answer.outcome(), ([(header::CONTENT_TYPE, "application/json")], body).into_response())
         }
     };
+    span.record("confrev.outcome", tracing::field::debug(outcome));
+    if matches!(outcome, metrics::Review::Failed) {
+        span.record("otel.status_code", "ERROR");
+    }
     metrics.review(path, outcome, start.elapsed());
     response
 }
 
 /// A body of JSON, within the limits.
-struct Body(limits::Admitted);
+struct Body {
+    admitted: limits::Admitted,
+    /// The trace that the request belongs to.
+    parent: Option<opentelemetry::Context>,
+}
 
 impl<A: Api> FromRequest<Arc<Site<A>>> for Body {
     type Rejection = Response;
@@ -134,7 +148,9 @@ impl<A: Api> FromRequest<Arc<Site<A>>> for Body {
             let message = "the body must be an AdmissionReview, with the content type application/json\n";
             return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response());
         }
-        site.budget.admit(request.into_body()).await.map(Self)
+        let parent = traces::parent(request.headers());
+        let admitted = site.budget.admit(request.into_body()).await?;
+        Ok(Self { admitted, parent })
     }
 }
 

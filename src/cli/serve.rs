@@ -12,7 +12,7 @@ use crate::{
     cluster::{self, IdentityError, KubeApi, Lease},
     controller::{self, Leadership, Shared, State},
     resolve::parse_duration,
-    telemetry::{self, Metrics, Readiness, log},
+    telemetry::{self, Metrics, Readiness, Traces, log},
     tls::{self, WebhookUrl, webhooks},
 };
 
@@ -73,6 +73,10 @@ pub(super) struct Options {
     kinds: KindFlag,
     #[command(flatten)]
     limits: Limits,
+    /// Where traces are sent, as OTLP over HTTP: a collector's address, such as http://collector:4318. Without it, what
+    /// OTEL_EXPORTER_OTLP_ENDPOINT says; without both, there are no traces.
+    #[arg(long, env = "CONFREV_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// The form of the log, on standard error.
     #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
     log_format: log::Format,
@@ -102,6 +106,9 @@ pub(super) enum Error {
     /// The log could not be set up.
     #[error(transparent)]
     Log(#[from] log::Error),
+    /// Traces could not be set up.
+    #[error("--otlp-endpoint: {0}")]
+    Traces(#[from] telemetry::traces::Error),
     /// No threads.
     #[error("the runtime does not start: {0}")]
     Runtime(#[source] io::Error),
@@ -129,9 +136,14 @@ pub(super) enum Error {
 
 /// Serves until SIGTERM or SIGINT; a second one ends it at once.
 pub(super) fn run(options: Options) -> Result<(), Error> {
-    log::init(options.log_format)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)?;
+    let endpoint = Traces::endpoint(options.otlp_endpoint.as_deref(), |name| std::env::var(name).ok());
+    let traces = endpoint.map(|endpoint| Traces::start(&endpoint, runtime.handle())).transpose()?;
+    log::init(options.log_format, traces.as_ref())?;
     let result = runtime.block_on(serve(options));
+    if let Some(traces) = traces {
+        traces.shut_down();
+    }
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }

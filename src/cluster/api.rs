@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tracing::Instrument as _;
 
 use super::{
     Api, ApiError, CALL_LIMIT, Created, Event, Owner, Precondition, Version, WorkloadKey, object_path,
@@ -20,7 +21,7 @@ use crate::{
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{self, Identity, ObjectName, snapshot_json},
-    telemetry::{Metrics, metrics::Told},
+    telemetry::{Metrics, metrics::Told, traces},
 };
 
 /// How writes are recorded in `managedFields`.
@@ -66,14 +67,16 @@ impl KubeApi {
         body: Vec<u8>,
     ) -> Result<Vec<u8>, ApiError> {
         let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
+        let span = traces::call(verb, &path);
         let mut request =
             Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
-        let request = request
+        let mut request = request
             .body(Body::from(body))
             .map_err(|error| ApiError::Answer { what: what.clone(), reason: error.to_string() })?;
+        traces::inject(&span, request.headers_mut());
         let start = std::time::Instant::now();
         let answer = tokio::time::timeout(CALL_LIMIT, async {
             let response = self.client.send(request).await?;
@@ -81,9 +84,14 @@ impl KubeApi {
             let body = response.into_body().collect().await?.to_bytes();
             Ok::<_, kube::Error>((status, body))
         });
-        let answer = answer.await;
+        let answer = answer.instrument(span.clone()).await;
         let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
-        self.metrics.api_request(verb, code.map_or(0, |(status, _)| status.as_u16()), start.elapsed());
+        let code = code.map_or(0, |(status, _)| status.as_u16());
+        self.metrics.api_request(verb, code, start.elapsed());
+        span.record("http.response.status_code", code);
+        if code == 0 || code >= 500 {
+            span.record("otel.status_code", "ERROR");
+        }
         match answer {
             Err(_) => Err(ApiError::Late { what, seconds: CALL_LIMIT.as_secs() }),
             Ok(Err(source)) => Err(ApiError::Unreachable { what, source: Box::new(source) }),

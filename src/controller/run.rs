@@ -16,6 +16,7 @@ use tokio::{
     task::JoinSet,
     time::Instant,
 };
+use tracing::Instrument as _;
 
 use super::{Leadership, Name, Outcome, State, Task, execute};
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
     telemetry::{
         Condition, Metrics,
         metrics::{Done, Limit, Roll, Told},
+        traces,
     },
 };
 
@@ -223,12 +225,17 @@ fn start_due<A: Api>(api: &A, shared: &Shared, under_way: &mut JoinSet<(Task, Re
         let now = Timestamp::now();
         let Some((task, action)) = shared.lock().next_action(now) else { return };
         let api = api.clone();
+        let span = traces::task(&task.work(), &task);
         under_way.spawn(async move {
-            let outcome = AssertUnwindSafe(execute(&api, action, now)).catch_unwind().await;
+            let done = AssertUnwindSafe(execute(&api, action, now)).catch_unwind();
+            let outcome = done.instrument(span.clone()).await;
             let outcome = outcome.unwrap_or_else(|_| {
                 let reason = "the program panicked, which is a defect of confrev".to_owned();
                 Err(ApiError::Answer { what: format!("{task:?}"), reason })
             });
+            if outcome.as_ref().is_err_and(|error| !error.is_conflict()) {
+                span.record("otel.status_code", "ERROR");
+            }
             (task, outcome)
         });
     }

@@ -1,13 +1,16 @@
 //! Starts the log: lines of text or JSON on standard error.
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+use super::Traces;
 
 /// The environment variable that holds the log filter, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const FILTER_VARIABLE: &str = "CONFREV_LOG";
 
-/// What libraries may say. They come first in the filter, so that the user's own words win.
-const LIBRARIES: &str = "kube=warn,hyper=warn,h2=warn,tower=warn,rustls=warn";
+/// What libraries may say; spans are no lines. They come first in the filter, so that the user's own words win.
+const LIBRARIES: &str =
+    "kube=warn,hyper=warn,h2=warn,tower=warn,rustls=warn,opentelemetry=warn,confrev::spans=off";
 
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -37,18 +40,21 @@ pub enum Error {
 }
 
 /// Starts the log for the whole process, at the level that `CONFREV_LOG` asks for (default: info, libraries at
-/// warn). To be called once, first of all.
-pub fn init(format: Format) -> Result<(), Error> {
+/// warn), and with it the traces, where they are wanted. To be called once, first of all.
+pub fn init(format: Format, traces: Option<&Traces>) -> Result<(), Error> {
     let asked = std::env::var(FILTER_VARIABLE).unwrap_or_default();
-    let builder = tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(filter(&asked)?);
-    match format {
-        Format::Json => builder.json().flatten_event(true).try_init(),
-        Format::Text => builder.try_init(),
-    }
-    .map_err(Error::Twice)
+        .with_ansi(std::io::stderr().is_terminal());
+    let lines = match format {
+        Format::Json => lines.json().flatten_event(true).boxed(),
+        Format::Text => lines.boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter(&asked)?))
+        .with(traces.map(Traces::layer))
+        .try_init()
+        .map_err(|error| Error::Twice(error.into()))
 }
 
 /// An error with all that caused it, in one line.

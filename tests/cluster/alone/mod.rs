@@ -4,3 +4,4 @@
 mod acceptance;
 mod outage;
 mod restart;
+mod traces;
