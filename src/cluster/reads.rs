@@ -16,7 +16,14 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The reads that are under way. An answer lives as long as somebody waits for it.
 #[derive(Debug)]
-pub(super) struct SharedReads<K: Eq + Hash, V>(Mutex<HashMap<K, Arc<Turns<V>>>>);
+pub(super) struct SharedReads<K: Eq + Hash, V>(Mutex<HashMap<K, Entry<V>>>);
+
+#[derive(Debug)]
+struct Entry<V> {
+    /// How many readers have a place. Not the count of references: a reader's own goes only after it has left.
+    readers: usize,
+    turns: Arc<Turns<V>>,
+}
 
 #[derive(Debug)]
 struct Turns<V> {
@@ -37,10 +44,12 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
     pub(super) async fn read<E>(&self, key: K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
         let turns = {
             let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let turns = reads.entry(key.clone()).or_insert_with(|| {
-                Arc::new(Turns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) })
+            let entry = reads.entry(key.clone()).or_insert_with(|| {
+                let turns = Turns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
+                Entry { readers: 0, turns: Arc::new(turns) }
             });
-            Arc::clone(turns)
+            entry.readers += 1;
+            Arc::clone(&entry.turns)
         };
         let place = Place { reads: self, key, turns };
         let asked = place.turns.begun.load(Ordering::SeqCst);
@@ -69,8 +78,9 @@ struct Place<'r, K: Eq + Hash, V> {
 impl<K: Eq + Hash, V> Drop for Place<'_, K, V> {
     fn drop(&mut self) {
         let mut reads = self.reads.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The map's own, and this one.
-        if Arc::strong_count(&self.turns) <= 2 {
+        let Some(entry) = reads.get_mut(&self.key) else { return };
+        entry.readers -= 1;
+        if entry.readers == 0 {
             reads.remove(&self.key);
         }
     }
@@ -137,5 +147,16 @@ mod tests {
         go.add_permits(1);
         assert_eq!(Arc::clone(&source).read(go).await, 0);
         assert!(source.reads.0.lock().unwrap().is_empty(), "nothing is kept");
+    }
+    #[tokio::test]
+    async fn a_reader_that_has_left_and_is_not_yet_taken_down_keeps_nothing() {
+        let reads = SharedReads::<&str, u64>::default();
+        let mut leaving = None;
+        let read = async {
+            leaving = reads.0.lock().unwrap().get("key").map(|entry| Arc::clone(&entry.turns));
+            Ok::<_, Infallible>(0)
+        };
+        assert_eq!(reads.read("key", read).await, Ok(0));
+        assert!(leaving.is_some() && reads.0.lock().unwrap().is_empty(), "its answer stays for ever");
     }
 }
