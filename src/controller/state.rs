@@ -240,6 +240,10 @@ impl State {
         let same_uid = old.as_ref().map(|old| &old.uid) == record.as_ref().map(|record| &record.uid);
         if let (Some(old), Some(record), true) = (&old, &record, same_uid) {
             self.tell_pins(key, old, record, now);
+            // A roll whose answer was lost is seen by its time only. What is pending after it came after it.
+            if record.last_roll > old.last_roll {
+                self.pending_since.entry(key.clone()).and_modify(|since| *since = now);
+            }
         }
         let old_uses = old.map(|old| old.uses).unwrap_or_default();
         let new_uses = record.map(|record| record.uses).unwrap_or_default();
@@ -366,10 +370,8 @@ impl State {
     /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
     pub(super) fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
         let since = self.pending_since.get(key).copied().unwrap_or(now);
-        let Some(record) = self.workloads.get(key) else { return since + self.config.settle };
-        // A roll whose answer was lost is seen by its time only. What is pending after it came after it.
-        let since = record.last_roll.filter(|last| *last <= now).map_or(since, |last| last.max(since));
         let settled = since + self.config.settle;
+        let Some(record) = self.workloads.get(key) else { return settled };
         let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
         let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
         // A time too far ahead was written by a clock that is wrong; nothing waits longer than its interval.

@@ -11,7 +11,7 @@ use super::world::{World, annotate};
 fn automatic_rolls_keep_the_least_interval_even_when_a_clock_was_wrong() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
-    for (last_roll, waits) in [(-5, 5), (0, 10), (3600, 10), (-3600, 1)] {
+    for (last_roll, waits) in [(-5, 5), (0, 10), (5, 10), (10, 10), (3600, 10), (-3600, 1)] {
         let mut object = stored(&mut world, "web");
         let mut desk = Desk::new();
         let last = desk.now + SignedDuration::from_secs(last_roll);
