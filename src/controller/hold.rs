@@ -41,6 +41,13 @@ pub(super) struct Verdict {
     at: Timestamp,
 }
 
+impl Verdict {
+    /// Whether it holds still; one of a time to come is of a clock that has stepped back.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        self.at <= now && now < self.at + FRESH
+    }
+}
+
 impl State {
     /// When a pending workload must wait for others: until when, before its turn is looked for again.
     pub(super) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
@@ -51,7 +58,7 @@ impl State {
             let untaken = record.seen.get(&used.source) != Some(&found.present.digest);
             let limit = found.max_in_flight.filter(|_| untaken)?;
             let of = (found.present.digest, limit);
-            let fresh = |verdict: &&Verdict| verdict.of == of && now < verdict.at + FRESH;
+            let fresh = |verdict: &&Verdict| verdict.of == of && verdict.is_fresh(now);
             if let Some(verdict) = self.verdicts.get(&name).filter(fresh) {
                 return Some((verdict.hold.clone(), name, None));
             }
@@ -63,7 +70,7 @@ impl State {
             return None;
         }
         self.held.insert(key.clone());
-        self.verdicts.retain(|_, verdict| now < verdict.at + FRESH);
+        self.verdicts.retain(|_, verdict| verdict.is_fresh(now));
         for (hold, source, new) in holds {
             if let Hold::Failed(failed) = &hold {
                 self.tell_of_hold(&source, failed.clone(), now);
