@@ -238,6 +238,10 @@ impl State {
         if self.snapshots.contains_key(name) || self.bound.contains_key(name) {
             return None;
         }
+        // Of a kind that is not watched nothing is known, and without the right to read it each look would fail for ever.
+        if !self.config.source_kinds().contains(&name.object.kind) {
+            return None;
+        }
         let source = self.source_of_referenced(name)?.to_owned();
         // What was bound itself was snapshotted when its deletion was admitted.
         let bound_itself = source == name.object.name;

@@ -6,7 +6,7 @@ use super::{
     used::{UsedKeys, keys_of},
 };
 use crate::{
-    snapshot::{DIGITS, ObjectName, snapshot_name},
+    snapshot::{DIGITS, ObjectName, SourceKind, snapshot_name},
     template::Reference,
 };
 
@@ -62,6 +62,11 @@ impl<'r> Resolver<'r> {
             self.needs.insert(Need::Object(name.clone()));
             Stop::Unknown
         })
+    }
+
+    /// Whether it may not be read: a Secret, where Secrets are off.
+    pub(super) fn is_out_of_reach(&self, object: &ObjectName) -> bool {
+        object.kind == SourceKind::Secret && !self.request.secrets
     }
 
     /// Whether the object was read and is there.

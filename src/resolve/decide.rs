@@ -69,7 +69,7 @@ enum Target {
 }
 
 pub(super) struct Resolver<'r> {
-    request: &'r Request<'r>,
+    pub(super) request: &'r Request<'r>,
     pub(super) facts: &'r Facts,
     policy: &'r Policy,
     /// What the stored template says of its snapshots.
@@ -272,20 +272,21 @@ impl<'r> Resolver<'r> {
 
     /// The source of which `object` is a snapshot; `None` where it is a source itself.
     fn source_of(&mut self, object: &ObjectName) -> Result<Option<ObjectName>, Stop> {
+        let entered = |map: &SourceMap<String>| {
+            map.source_of(object.kind, &object.name).filter(|source| *source != object).cloned()
+        };
         // What stands in the stored template was entered by an earlier decision.
-        let entered = self.prior.source_of(object.kind, &object.name).cloned();
-        let is_second = entered.as_ref() == Some(object);
-        if let Some(source) = entered
-            && !is_second
-        {
+        if let Some(source) = entered(&self.prior) {
             return Ok(Some(source));
         }
         // An object of the wanted name is believed before an annotation that a user may have written.
-        if let Some(observed) = self.live(object)? {
+        if !self.is_out_of_reach(object)
+            && let Some(observed) = self.live(object)?
+        {
             let identity = observed.identity().filter(|identity| identity.source != object.name);
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
-        Ok(self.stated.source_of(object.kind, &object.name).filter(|source| *source != object).cloned())
+        Ok(entered(&self.stated))
     }
 
     /// Whether references to this source stay as written.
@@ -343,6 +344,9 @@ impl<'r> Resolver<'r> {
         object: ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<Target, Stop> {
+        if self.is_out_of_reach(&object) {
+            return Ok(Target::Snapshot { source, name: object.name });
+        }
         let exists = self.live(&object)?.is_some();
         let source_lives = self.live(&source)?.is_some();
         if exists {

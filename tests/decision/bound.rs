@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use confrev::{
     cluster::{Owner, Version},
-    controller::{Action, BoundRecord, Name, Outcome},
-    resolve::{Health, Observed},
-    snapshot::SourceKind,
+    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey},
+    resolve::{Health, Observed, Use},
+    snapshot::{ObjectName, SourceKind},
 };
 use serde_json::json;
 
@@ -154,4 +154,20 @@ fn what_is_referenced_and_gone_is_looked_for_by_each_new_leader_whether_bound_it
         desk.pass(60);
         assert_eq!(restores(&mut desk), [[]]);
     }
+}
+
+#[test]
+fn where_secrets_are_off_a_snapshot_of_one_is_not_looked_for() {
+    let mut desk = Desk::new();
+    let [source, snapshot] =
+        ["keys", "keys-0123456789"].map(|name| ObjectName::new(SourceKind::Secret, name));
+    let used = Use { source, snapshot: Some(snapshot.name), whole: true, excluded: false, optional: false };
+    let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
+    let revision = Revision { uid: "rs".to_owned(), uses: vec![used] };
+    desk.state.apply_revision(&replica_set, Some(revision), desk.now);
+    desk.pass(60);
+    assert_eq!(restores(&mut desk), [[]; 0]);
+    desk.state.look_at_all(desk.now);
+    desk.pass(60);
+    assert_eq!(restores(&mut desk), [[]; 0]);
 }

@@ -2,7 +2,7 @@
 
 use confrev::{
     names,
-    resolve::{NamespaceFacts, Observed},
+    resolve::{Facts, NamespaceFacts, Observed, Outcome, Request, Workload, resolve},
     snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
 };
@@ -180,5 +180,31 @@ fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_anno
             assert_eq!(again, wanted);
             assert_eq!(copied(&object, "demo-v1"), wanted, "from a memory of it alike");
         }
+    }
+}
+
+#[test]
+fn where_secrets_are_off_none_is_read_whatever_a_template_says_of_them() {
+    let mut world = World::default();
+    secret(&mut world, "Opaque");
+    let mut object = with_secrets();
+    let plain = object.to_string();
+    annotate(&mut object, names::SECRETS, "true");
+    let stored = world.create(&object).to_string();
+    assert!(stored.contains(SNAPSHOT), "{stored}");
+    let kind = kind("Deployment");
+    // Written by hand, resolved while they were on, applied again, undone, copied.
+    for (new, old) in [
+        (plain.as_str(), None),
+        (&plain, Some(stored.as_str())),
+        (&stored, Some(&stored)),
+        (&stored, Some(&plain)),
+        (&stored, None),
+    ] {
+        let parse = |text| Workload::parse(&kind, text).unwrap();
+        let request = Request { namespace: "ns", secrets: false, new: parse(new), old: old.map(parse) };
+        let outcome = resolve(&request, &Facts::default());
+        let Outcome::Decided(decision) = outcome else { panic!("{outcome:?}: {new}, {old:?}") };
+        assert_eq!(decision.denial, None);
     }
 }
