@@ -131,6 +131,7 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     let written = |workload: &super::Workload<'_>| {
         [names::SEEN, names::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
             || !workload.sources().is_empty()
+            || (workload.label(names::ENABLED) == Some("true") && mount::is_made(workload))
     };
     if !written(&request.new) && !request.old.as_ref().is_some_and(written) {
         return Decision::default();

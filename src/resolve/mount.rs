@@ -20,6 +20,12 @@ fn own<'t>(template: &'t Template<'_>) -> Option<(usize, Vec<&'t str>)> {
     Some((index, names?))
 }
 
+/// Whether the annotation was followed, be it with ConfigMaps that do not exist.
+pub(super) fn is_made(workload: &Workload<'_>) -> bool {
+    let has_volume = workload.template.as_ref().is_some_and(|template| own(template).is_some());
+    has_volume && Policy::read(workload).0.mount.is_some()
+}
+
 /// Why the annotation cannot be followed: a volume of that name is there, and is none of confrev's.
 pub(super) fn in_the_way(workload: &Workload<'_>, policy: &Policy) -> Option<String> {
     let volume = workload.template.as_ref()?.volume(VOLUME)?;

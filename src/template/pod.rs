@@ -198,13 +198,16 @@ impl<'a> Template<'a> {
         self.labels()?.get(key).map(|value| &**value)
     }
 
-    /// The volume of that name: its index, and the ConfigMaps that it projects, where it projects nothing else.
+    /// The volume of that name: its index, and the ConfigMaps that it projects, where it projects them whole and nothing
+    /// else.
     pub fn volume(&self, name: &str) -> Option<(usize, Option<Vec<&str>>)> {
         let (index, volume) =
             each(self.spec.as_ref()?.volumes.as_ref()).find(|(_, volume)| &*volume.name == name)?;
         let sources = volume.projected.as_ref().and_then(|projected| projected.sources.as_ref());
+        let whole = |source: &&Named<'_>| source.items.is_none() && source.optional.is_none();
         let names = sources.and_then(|sources| {
-            sources.iter().map(|source| Some(&*source.as_ref()?.config_map.as_ref()?.name)).collect()
+            let sources = sources.iter().map(|source| source.as_ref()?.config_map.as_ref().filter(whole));
+            sources.map(|source| Some(&*source?.name)).collect()
         });
         Some((index, names))
     }

@@ -94,16 +94,37 @@ fn the_numbers_on_a_source_are_digits_alone() {
 fn a_volume_of_the_users_own_under_the_name_of_the_mount_is_left_alone_and_refused_where_a_mount_is_asked_for()
  {
     let mut world = world("blue");
-    let mut object = deployment(&["demo"]);
-    let own = json!({"name": "confrev-mount", "emptyDir": {}});
-    object["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap().push(own.clone());
-    object["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
-        json!([{"name": "confrev-mount", "mountPath": "/scratch"}]);
+    let object = deployment(&["demo"]);
+    let projected =
+        |source| json!({"name": "confrev-mount", "projected": {"sources": [{"configMap": source}]}});
+    for own in [
+        json!({"name": "confrev-mount", "emptyDir": {}}),
+        projected(json!({"name": "late", "optional": true})),
+        projected(json!({"name": "late", "items": [{"key": "k", "path": "p"}]})),
+    ] {
+        let mut object = object.clone();
+        object["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap().push(own.clone());
+        object["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+            json!([{"name": "confrev-mount", "mountPath": "/scratch"}]);
+        let stored = world.create(&object);
+        let spec = &stored["spec"]["template"]["spec"];
+        assert_eq!((volume(&stored, 0), &spec["volumes"][1]), (BLUE, &own));
+        assert_eq!(spec["containers"], object["spec"]["template"]["spec"]["containers"]);
+        annotate(&mut object, names::MOUNT, "demo");
+        let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+        assert!(denial.contains(names::MOUNT) && denial.contains("\"confrev-mount\""), "{denial}");
+    }
+}
+
+#[test]
+fn a_mount_of_what_does_not_exist_goes_when_the_workload_opts_out() {
+    let mut world = world("blue");
+    let mut object = deployment(&[]);
+    annotate(&mut object, names::MOUNT, "gone");
     let stored = world.create(&object);
-    let spec = &stored["spec"]["template"]["spec"];
-    assert_eq!((volume(&stored, 0), &spec["volumes"][1]), (BLUE, &own));
-    assert_eq!(spec["containers"], object["spec"]["template"]["spec"]["containers"]);
-    annotate(&mut object, names::MOUNT, "demo");
-    let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
-    assert!(denial.contains(names::MOUNT) && denial.contains("\"confrev-mount\""), "{denial}");
+    assert!(stored["spec"].to_string().contains("confrev-mount"), "{stored}");
+    let mut out = stored.clone();
+    out["metadata"]["labels"][names::ENABLED] = json!("false");
+    let left = world.update(&out, &stored)["spec"].to_string();
+    assert!(!left.contains("confrev-mount"), "{left}");
 }
