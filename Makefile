@@ -21,7 +21,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording clean instructions fuzz static bench bench-quick
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -147,6 +147,9 @@ bench: static controlplane ## Measure confrev beside baselines on a real control
 
 bench-quick: static controlplane ## The same in small, under 2 minutes
 	$(BENCH) quick $(BENCH_BIN) $(BENCH_FOLDER)
+
+picture: controlplane ## Picture the dashboard anew: its queries, asked of a real Prometheus (Debian's package `prometheus`)
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster -- picture:: --include-ignored --test-threads=1
 
 clean: ## Remove what was built here; the control plane's binaries stay
 	$(CARGO) clean

@@ -24,6 +24,7 @@ mod http;
 mod lost;
 mod missing;
 mod optin;
+mod picture;
 mod policy;
 mod refused;
 mod revisions;
