@@ -329,7 +329,12 @@ impl State {
         };
         self.pending_since.remove(key);
         let in_vain = (&before.seen, &before.uses) == (&record.seen, &record.uses);
-        self.apply_workload(key, Some(record.clone()), now);
+        // What a watch has told since is newer than the answer: the poke was on condition of what stood here before.
+        let is_told =
+            self.workloads.get(key).is_some_and(|known| known.resource_version != before.resource_version);
+        if !is_told {
+            self.apply_workload(key, Some(record.clone()), now);
+        }
         self.tell_roll(key, &before, record, now);
         // Where it took effect, a source that changed again at that moment is a roll of its own.
         if in_vain && self.is_pending(key) {

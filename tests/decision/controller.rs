@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use confrev::{
     cluster::{Owner, Version, WorkloadKey},
-    controller::{Action, Config, Name, Outcome, Revision, RevisionKey, SnapshotRecord, State, Task},
+    controller::{
+        Action, Config, Name, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, Task,
+    },
     kinds::Kinds,
     names,
     resolve::{Health, Observed, Record, Workload},
@@ -158,6 +160,47 @@ fn a_change_rolls_after_it_has_settled_and_not_when_an_apply_took_it_along() {
     desk.pass(60);
     let later = desk.act(&json!({"color": "green"}), &json!({}), "2");
     assert!(!later.iter().any(|action| matches!(action, Action::Poke { .. })), "{later:?}");
+}
+
+#[test]
+fn the_answer_to_a_roll_does_not_stand_against_what_a_watch_has_told_in_the_meantime() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = stored(&mut world, "web");
+    let version = |object: &Value, version: &str| {
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = json!(version);
+        record(&object, Health::Settled)
+    };
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(version(&first, "1")), desk.now);
+    // On condition of which version a roll to that content is, which a watch may tell of before its answer comes.
+    let mut roll = |color: &str, told: Option<&str>, answer: &str| {
+        let content = json!({"color": color});
+        let meta = SourceMeta { resource_version: color.to_owned(), always: false };
+        desk.state.apply_source(&name("demo"), Some(&meta), desk.now);
+        desk.act(&content, &json!({}), color);
+        desk.pass(60);
+        world.set("demo", content);
+        let after = world.update(&deployment(&["demo"]), &first);
+        let mut condition = None;
+        for (task, action) in desk.actions() {
+            let outcome = if let Action::Poke { resource_version, .. } = action {
+                condition = Some(resource_version);
+                if let Some(told) = told {
+                    desk.state.apply_workload(&key("web"), Some(version(&after, told)), desk.now);
+                }
+                Outcome::Poked(Box::new(version(&after, answer)))
+            } else {
+                Outcome::Done
+            };
+            desk.state.finish(&task, Ok(outcome), desk.now);
+        }
+        condition
+    };
+    assert_eq!(roll("green", Some("4"), "2").as_deref(), Some("1"));
+    assert_eq!(roll("red", None, "5").as_deref(), Some("4"), "the answer's would be a conflict for ever");
+    assert_eq!(roll("blue", None, "6").as_deref(), Some("5"));
 }
 
 #[test]
