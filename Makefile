@@ -21,7 +21,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -72,6 +72,10 @@ chaos: controlplane ## Hold the promises while confrev, the API server, etcd and
 
 instructions: ## Count the instructions of a decision, and write the figures that `make test` holds
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
+
+soak: controlplane ## Change the ConfigMaps of 1,000 workloads five times a second, and look for whatever grows (MINUTES, 60)
+	CONFREV_SOAK_MINUTES=$${MINUTES:-60} $(CONTROLPLANE) run -- \
+		$(CARGO) test --locked --test storms soak -- --ignored --nocapture
 
 # MINUTES is for each target, and TARGETS which ones. It needs a nightly compiler and `cargo install cargo-fuzz`.
 fuzz: ## Send admission, the rewriting of templates, the digest and the annotations whatever a fuzzer makes up (MINUTES, 20)

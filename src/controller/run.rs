@@ -193,6 +193,7 @@ pub async fn run<A: Api>(
         let mut rest = rest(&shared);
         if told.is_none_or(|at| at.elapsed() >= STANDING_PAUSE) {
             told = Some(Instant::now());
+            metrics.set_runtime_tasks(tokio::runtime::Handle::current().metrics().num_alive_tasks());
             let mut state = shared.lock();
             metrics.set_standing(&state.standing(leads));
             for reason in state.take_dropped_events() {

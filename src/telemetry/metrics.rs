@@ -51,6 +51,7 @@ struct Inner {
     events: Family<EventLabels, Counter>,
     standing: [Gauge; STANDING.len()],
     leader: Gauge,
+    runtime_tasks: Gauge,
     certificate_expiry: Gauge,
     certificate_reloads: Family<ReloadLabels, Counter>,
     limits: Family<LimitLabels, Counter>,
@@ -151,6 +152,7 @@ impl Metrics {
             events: add(all, "events", "Events for those who look at an object", Family::default()),
             standing: STANDING.map(|(name, help)| add(all, name, help, Gauge::default())),
             leader: add(all, "leader", "1 where this replica leads", Gauge::default()),
+            runtime_tasks: add(all, "runtime_tasks", "Tasks of the program's runtime", Gauge::default()),
             certificate_expiry: add(
                 all,
                 "certificate_expiry_timestamp_seconds",
@@ -243,6 +245,11 @@ impl Metrics {
     /// Whether this replica leads.
     pub fn set_leader(&self, leads: bool) {
         self.0.leader.set(leads.into());
+    }
+
+    /// How many tasks the program's runtime has.
+    pub fn set_runtime_tasks(&self, count: usize) {
+        self.0.runtime_tasks.set(count.try_into().unwrap_or(i64::MAX));
     }
 
     /// A limit was reached so often.

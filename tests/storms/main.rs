@@ -31,3 +31,4 @@ mod changes;
 mod many;
 mod max_in_flight;
 mod restart;
+mod soak;

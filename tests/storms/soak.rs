@@ -1,0 +1,186 @@
+//! Churn for as long as is asked for: nothing may grow but what is in use. `make soak`.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use confrev_controlplane::wait_for;
+use serde_json::{Value, json};
+
+use crate::manifests::{Kind, Workload, config_map};
+use crate::shared::{Running, running};
+use crate::world::{World, name_of, text};
+
+const WORKLOADS: usize = 1000;
+const THREADS: usize = 4;
+/// Changes in a second, over all ConfigMaps.
+const CHANGES: u64 = 5;
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(5);
+/// What a thousand workloads need to be made, and to come to rest.
+const LIMIT: Duration = Duration::from_mins(10);
+/// MiB by which memory may be higher in the last third than in the second one: what allocators keep, and no more.
+const MOST: f64 = 8.0;
+
+/// What one look saw.
+struct Look {
+    at: Duration,
+    memory: f64,
+    descriptors: f64,
+    threads: f64,
+    tasks: f64,
+    snapshots: f64,
+}
+
+impl Look {
+    fn at(confrev: &Running, start: Instant) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "these are small")]
+        let float = |count: u64| count as f64;
+        Self {
+            at: start.elapsed(),
+            memory: float(confrev.status("VmRSS")) / 1024.0,
+            descriptors: float(confrev.descriptors() as u64),
+            threads: float(confrev.status("Threads")),
+            tasks: confrev.metric("confrev_runtime_tasks"),
+            snapshots: confrev.metric("confrev_snapshots"),
+        }
+    }
+}
+
+/// A column of the table: its words, its values, and by how much it may grow.
+type Column = (&'static str, fn(&Look) -> f64, f64);
+
+/// A connection or two come and go; a leak is one for each of thousands of changes.
+const COLUMNS: [Column; 5] = [
+    ("memory, MiB", |look| look.memory, MOST),
+    ("descriptors", |look| look.descriptors, 10.0),
+    ("threads", |look| look.threads, 4.0),
+    ("tasks", |look| look.tasks, 20.0),
+    // What changes is rolled later, and swept later still.
+    ("snapshots", |look| look.snapshots, 200.0),
+];
+
+#[test]
+#[ignore = "takes an hour: make soak"]
+fn soak_nothing_grows_but_what_is_in_use() {
+    let minutes = std::env::var("CONFREV_SOAK_MINUTES").map_or(1.0, |text| text.parse().expect("minutes"));
+    let confrev = running();
+    let world = World::new("soak");
+    create(&world);
+    let (over, changes) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let looks = thread::scope(|scope| {
+        scope.spawn(|| change(&world, &over, &changes));
+        let (start, mut looks) = (Instant::now(), Vec::new());
+        while start.elapsed() < Duration::from_secs_f64(60.0 * minutes) {
+            thread::sleep(LOOK);
+            looks.push(Look::at(&confrev, start));
+        }
+        over.store(true, Ordering::Relaxed);
+        looks
+    });
+    let rest = Instant::now();
+    wait_for("exactly what is in use to be left, and what its source keeps", LIMIT, || left(&world));
+    println!("at rest after {:.0} s", rest.elapsed().as_secs_f64());
+    let grown = report(&looks, changes.load(Ordering::Relaxed), minutes);
+    assert!(grown.is_empty(), "these grow: {grown:?}");
+    assert!(confrev.metric("confrev_lost_snapshots") == 0.0);
+}
+
+/// Each workload has a ConfigMap of its own, and keeps one old revision.
+fn create(world: &World) {
+    thread::scope(|scope| {
+        for first in 0..THREADS {
+            scope.spawn(move || {
+                for number in (first..WORKLOADS).step_by(THREADS) {
+                    let source = format!("demo-{number}");
+                    world.cluster.create("configmap", world.name(), &config_map(&source, "0"));
+                    let kind = Kind::ALL[number % Kind::ALL.len()];
+                    let mut workload =
+                        Workload::new(kind, &format!("web-{number}"), &[&source]).replicas(0).manifest();
+                    workload["spec"]["revisionHistoryLimit"] = json!(1);
+                    world.cluster.create(kind.name(), world.name(), &workload);
+                }
+            });
+        }
+    });
+}
+
+fn change(world: &World, over: &AtomicBool, changes: &AtomicUsize) {
+    let pause = Duration::from_millis(1000 / CHANGES);
+    let mut next = Instant::now();
+    while !over.load(Ordering::Relaxed) {
+        let number = changes.fetch_add(1, Ordering::Relaxed);
+        // In an order in which neighbours are far from each other.
+        world.set_config(&format!("demo-{}", number * 7 % WORKLOADS), &format!("{}", number + 1));
+        next += pause;
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Every snapshot is named by a template, or is its source's present content; and each of those is there.
+fn left(world: &World) -> Result<(), String> {
+    let list = |kind: &str| world.cluster.list(kind, world.name(), "");
+    let mut wanted: BTreeSet<String> = BTreeSet::new();
+    let volume =
+        |object: &Value| text(&object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]);
+    let (mut present, mut behind) = (BTreeSet::new(), 0);
+    for kind in Kind::ALL {
+        present.extend(list(kind.name()).iter().map(volume));
+    }
+    wanted.extend(present.iter().cloned());
+    wanted.extend(list("replicasets").iter().map(volume));
+    let snapshots = world.snapshots();
+    let content = |snapshot: &Value| {
+        (text(&snapshot["metadata"]["labels"]["confrev.dev/source"]), text(&snapshot["data"]["text"]))
+    };
+    let of_present: BTreeSet<_> =
+        snapshots.iter().filter(|snapshot| present.contains(&name_of(snapshot))).map(content).collect();
+    for source in list("configmap")
+        .iter()
+        .filter(|object| name_of(object).starts_with("demo-") && object["immutable"].is_null())
+    {
+        behind += usize::from(!of_present.contains(&(name_of(source), text(&source["data"]["text"]))));
+    }
+    let there: BTreeSet<_> = snapshots.iter().map(name_of).collect();
+    let (missing, more) = (wanted.difference(&there).count(), there.difference(&wanted).count());
+    if (behind, missing, more) == (0, 0, 0) && present.len() == WORKLOADS {
+        println!("{} snapshots, all in use", there.len());
+        return Ok(());
+    }
+    Err(format!("{behind} workloads are behind, {missing} snapshots are missing, {more} are left over"))
+}
+
+/// Prints the table; what grows.
+fn report(looks: &[Look], changes: usize, minutes: f64) -> Vec<&'static str> {
+    println!("\n{WORKLOADS} workloads, {changes} changes in {minutes} minutes\n");
+    println!(
+        "| what | first | second third | last third | most | slope per hour |\n|---|---|---|---|---|---|"
+    );
+    let third = looks.len() / 3;
+    let mut grown = Vec::new();
+    for (words, of, most_growth) in COLUMNS {
+        let mean = |looks: &[Look]| {
+            looks.iter().map(of).sum::<f64>() / f64::from(u32::try_from(looks.len()).unwrap())
+        };
+        let (second, last) = (mean(&looks[third..2 * third]), mean(&looks[2 * third..]));
+        let most = looks.iter().map(of).fold(0.0, f64::max);
+        let slope = slope(&looks[third..], of) * 3600.0;
+        println!("| {words} | {:.1} | {second:.1} | {last:.1} | {most:.1} | {slope:+.1} |", of(&looks[0]));
+        if last > second + most_growth {
+            grown.push(words);
+        }
+    }
+    grown
+}
+
+/// By least squares, per second.
+fn slope(looks: &[Look], of: fn(&Look) -> f64) -> f64 {
+    let count = f64::from(u32::try_from(looks.len()).unwrap());
+    let (mut x, mut y, mut xx, mut xy) = (0.0, 0.0, 0.0, 0.0);
+    for look in looks {
+        let at = look.at.as_secs_f64();
+        (x, y, xx, xy) = (x + at, y + of(look), xx + at * at, xy + at * of(look));
+    }
+    (count * xy - x * y) / (count * xx - x * x)
+}
