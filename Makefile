@@ -73,6 +73,7 @@ chaos: controlplane ## Hold the promises while confrev, the API server, etcd and
 instructions: ## Count the instructions of a decision, and write the figures that `make test` holds
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
 
+# CONFREV_SOAK_WORKLOADS says how many, if not 1,000.
 soak: controlplane ## Change the ConfigMaps of 1,000 workloads five times a second, and look for whatever grows (MINUTES, 60)
 	CONFREV_SOAK_MINUTES=$${MINUTES:-60} $(CONTROLPLANE) run -- \
 		$(CARGO) test --locked --test storms soak -- --ignored --nocapture
