@@ -133,7 +133,9 @@ fn requests(cost: &Cost) -> Row {
     for (kind, count) in &cost.asked {
         eprintln!("  {count} {kind}");
     }
-    Row::new(what, "requests", cost.requests, 4.0 + 4.0 * cost.workloads, Reach::Times(1.2))
+    // With few, the bindings count that come one by one, as the ReplicaSets do.
+    let reach = if cost.workloads >= 100.0 { Reach::Times(1.2) } else { Reach::Read };
+    Row::new(what, "requests", cost.requests, 4.0 + 4.0 * cost.workloads, reach)
 }
 
 /// What grows, by its name.
