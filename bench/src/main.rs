@@ -150,12 +150,17 @@ fn lines(costs: &[Cost]) -> Vec<plot::Line> {
 }
 
 fn growth(costs: &[Cost]) -> Vec<Row> {
-    lines(costs)
-        .into_iter()
-        .map(|(name, points)| {
-            Row::new(format!("growth: {name}, slope"), "", slope(&points), None, Reach::Most(1.05))
-        })
-        .collect()
+    let mut rows = Vec::new();
+    for cost in costs {
+        let with = format!("a change with {} workloads", cost.workloads);
+        rows.push(Row::new(format!("growth: {with}, rolls a second"), "1/s", cost.rolls_per_second, None, Reach::Read));
+        rows.push(Row::new(format!("growth: {with}, processor"), "s", cost.cpu_seconds, None, Reach::Read));
+        rows.push(Row::new(format!("growth: {with}, resident memory"), "MB", cost.memory, None, Reach::Read));
+    }
+    rows.extend(lines(costs).into_iter().map(|(name, points)| {
+        Row::new(format!("growth: {name}, slope"), "", slope(&points), None, Reach::Most(1.05))
+    }));
+    rows
 }
 
 /// Writes the table and the plot.
