@@ -153,7 +153,13 @@ fn growth(costs: &[Cost]) -> Vec<Row> {
     let mut rows = Vec::new();
     for cost in costs {
         let with = format!("a change with {} workloads", cost.workloads);
-        rows.push(Row::new(format!("growth: {with}, rolls a second"), "1/s", cost.rolls_per_second, None, Reach::Read));
+        rows.push(Row::new(
+            format!("growth: {with}, rolls a second"),
+            "1/s",
+            cost.rolls_per_second,
+            None,
+            Reach::Read,
+        ));
         rows.push(Row::new(format!("growth: {with}, processor"), "s", cost.cpu_seconds, None, Reach::Read));
         rows.push(Row::new(format!("growth: {with}, resident memory"), "MB", cost.memory, None, Reach::Read));
     }

@@ -15,6 +15,11 @@ const REFERENCES: usize = 3;
 /// Milliseconds of every write, by namespace.
 type Times = [Vec<f64>; 3];
 
+/// The namespaces with their places, each turn beginning with another one: none is always the first to be written.
+fn in_turn(turn: usize) -> impl Iterator<Item = (usize, &'static str)> {
+    (turn..turn + NAMESPACES.len()).map(|i| (i % NAMESPACES.len(), NAMESPACES[i % NAMESPACES.len()]))
+}
+
 /// The rows of workloads: so many creations, and as many updates, by each number of writers.
 pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
     let sources: Vec<_> = (0..REFERENCES).map(|i| format!("written-{i}")).collect();
@@ -59,13 +64,13 @@ async fn write(
         let mut object = deployment(&name, sources);
         // The controllers of the cluster leave it alone.
         object["spec"]["paused"] = json!(true);
-        for (i, namespace) in NAMESPACES.into_iter().enumerate() {
+        for (i, namespace) in in_turn(number) {
             let start = Instant::now();
             site.client.create(&deployments(namespace), &object).await;
             creations[i].push(start.elapsed().as_secs_f64() * 1e3);
         }
         let change = json!({"spec": {"template": {"metadata": {"annotations": {"bench": "changed"}}}}});
-        for (i, namespace) in NAMESPACES.into_iter().enumerate() {
+        for (i, namespace) in in_turn(number) {
             let path = format!("{}/{name}", deployments(namespace));
             let start = Instant::now();
             site.client.merge(&path, &change).await;
@@ -94,7 +99,7 @@ pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
         site.wait_at_rest(std::time::Duration::from_secs(2));
         let mut times = Times::default();
         for turn in 0..count {
-            for (i, namespace) in NAMESPACES.into_iter().enumerate() {
+            for (i, namespace) in in_turn(turn) {
                 times[i].push(change(site, namespace, name, &turn.to_string()));
             }
         }
