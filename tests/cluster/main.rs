@@ -11,6 +11,7 @@
 )]
 
 mod manifests;
+mod secrets_off;
 mod setup;
 mod shared;
 mod world;
