@@ -80,6 +80,9 @@ impl Site {
             cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": {"bench": name}}}));
         }
         Program::install(cluster);
+        for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            leave_alone(cluster, kind);
+        }
         let excluded = format!("--excluded-namespaces={PLAIN},{NOTHING}");
         let options: Vec<_> = options.iter().copied().chain([excluded.as_str()]).collect();
         let mut confrev = Program::new(cluster, binary).options(&options);
@@ -163,6 +166,31 @@ pub(crate) fn deployment(name: &str, sources: &[String]) -> Value {
             },
         },
     })
+}
+
+/// Has a webhook configuration of confrev's leave out the namespaces of the baselines, as the chart's value does.
+fn leave_alone(cluster: &ControlPlane, kind: &str) {
+    let mut configuration = cluster.get(kind, "", "confrev").expect("it is installed");
+    let mut left_out = 0;
+    for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+        let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array_mut();
+        for expression in expressions.into_iter().flatten() {
+            if expression["key"] == "kubernetes.io/metadata.name"
+                && let Some(values) = expression["values"].as_array_mut()
+            {
+                values.extend([json!(PLAIN), json!(NOTHING)]);
+                left_out += 1;
+            }
+        }
+    }
+    assert_eq!(
+        Some(left_out),
+        configuration["webhooks"].as_array().map(Vec::len),
+        "each webhook leaves namespaces out"
+    );
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/confrev");
+    let (code, answer) = cluster.api().put(&path, &configuration);
+    assert_eq!(code, 200, "{answer}");
 }
 
 /// The configuration of the webhook that does nothing, asked of the same writes as confrev's.
