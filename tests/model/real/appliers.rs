@@ -91,20 +91,21 @@ impl Real {
         {
             return;
         }
-        if came_between(old.as_deref(), &stored, before.roll) {
-            let names = references(&stored["spec"]["template"]).into_iter().map(|reference| reference.name);
-            return self.model.ghost().admitted_in_doubt(key, names);
-        }
-        let wanted = asked_for(&stored, before);
+        let between = came_between(old.as_deref(), &stored, before.roll);
+        let wanted = if between { (*stored).clone() } else { asked_for(&stored, before) };
         let by_namespace = self.model.store().namespace_enabled(&key.namespace);
-        if selects(by_namespace, &wanted, old.as_deref()) {
-            let pins = self.model.check_admitted(key, &wanted, &stored, old.as_deref(), (intent, &mark));
-            self.model.admission_was_stored(key, &stored, old.as_deref(), intent, pins);
-        } else {
+        if !selects(by_namespace, &wanted, old.as_deref()) {
+            // Nobody was asked, whoever wrote.
             let named = |object: &Value| stated(&object["spec"]["template"]);
             if old.is_none_or(|old| named(&old) != named(&wanted)) {
                 self.model.ghost().unseen.insert(key.clone());
             }
+        } else if between {
+            let names = references(&stored["spec"]["template"]).into_iter().map(|reference| reference.name);
+            self.model.ghost().admitted_in_doubt(key, names);
+        } else {
+            let pins = self.model.check_admitted(key, &wanted, &stored, old.as_deref(), (intent, &mark));
+            self.model.admission_was_stored(key, &stored, old.as_deref(), intent, pins);
         }
     }
 
