@@ -86,7 +86,7 @@ impl Budget {
         let by = Instant::now() + DECISION_LIMIT;
         // A length that is stated is known before a byte has come.
         if body.size_hint().lower() > self.body as u64 {
-            return Err(self.too_large());
+            return Err(self.too_large(body, by).await);
         }
         let (mut body, mut bytes) = (body, Vec::new());
         let mut places = self.wait(&self.places, BESIDE, by, Limit::Bodies).await?;
@@ -101,7 +101,8 @@ impl Budget {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
             };
             if bytes.len() + data.len() > self.body {
-                return Err(self.too_large());
+                drop(bytes);
+                return Err(self.too_large(body, by).await);
             }
             if bytes.len() + data.len() > room {
                 // As the vector grows.
@@ -133,8 +134,16 @@ impl Budget {
         Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response())
     }
 
-    fn too_large(&self) -> Response {
+    /// As much again as may be read is thrown away first: to a client that writes to the end before it reads, the answer
+    /// would else be a broken connection.
+    async fn too_large(&self, mut body: Body, by: Instant) -> Response {
         self.metrics.limit_reached(Limit::Body, 1);
+        let mut left = self.body;
+        while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(by, body.frame()).await {
+            let length = frame.into_data().map_or(0, |data| data.len());
+            let Some(rest) = left.checked_sub(length) else { break };
+            left = rest;
+        }
         let message = "the body is larger than confrev reads (--max-body)\n";
         (StatusCode::PAYLOAD_TOO_LARGE, message).into_response()
     }

@@ -26,8 +26,9 @@ impl Client {
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::new_with_certs(&[Certificate::from_pem(&bundle).unwrap()]))
             .build();
-        let config =
-            ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).proxy(None).build();
+        let config = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).proxy(None);
+        // A connection of its own for each: one whose body was not read to the end is closed behind its answer.
+        let config = config.max_idle_connections(0).build();
         Self { agent: config.new_agent(), confrev }
     }
 

@@ -6,7 +6,7 @@ mod wire;
 
 use std::path::Path;
 
-use confrev_controlplane::{ControlPlane, Program, wait_for};
+use confrev_controlplane::{ControlPlane, Program, raise_descriptors, wait_for};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -83,6 +83,7 @@ impl Site {
 
 #[test]
 fn whatever_strangers_send_memory_is_bounded_and_others_are_served() {
+    raise_descriptors();
     let shared = running();
     let world = World::new("hostile");
     world.set_config("demo", "A");

@@ -50,6 +50,7 @@ pub use cluster::ControlPlane;
 pub use kubectl::{Kubectl, Output};
 pub use namespace::Namespace;
 pub use pod::PodConfig;
+pub use process::raise_descriptors;
 pub use program::Program;
 pub use wait::{Observed, holds_for, wait_for};
 

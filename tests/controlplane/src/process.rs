@@ -5,9 +5,19 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::Result;
+
+/// Lets this process, and what it spawns from now on, have as many descriptors open as it may. Few are what a shell gives.
+///
+/// # Panics
+/// When the system does not let it.
+pub fn raise_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .expect("the limit may be raised that far");
+}
 
 /// One component, with its log. Killed and reaped when dropped.
 #[derive(Debug)]
