@@ -48,8 +48,13 @@ impl KubeApi {
         Self { client, kinds, metrics, reads: Arc::default() }
     }
 
+    /// A read whose connection broke is asked once more: a connection that was kept may end at any moment, and a write of
+    /// a user's would be refused for it.
     async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
-        self.call("get", Method::GET, path, "", Vec::new()).await
+        match self.call("get", Method::GET, path.clone(), "", Vec::new()).await {
+            Err(ApiError::Unreachable { .. }) => self.call("get", Method::GET, path, "", Vec::new()).await,
+            answer => answer,
+        }
     }
 
     async fn patch(&self, path: String, format: PatchFormat, body: &Value) -> Result<Vec<u8>, ApiError> {
@@ -341,4 +346,40 @@ impl Api for KubeApi {
 fn observed(object: &ObjectName, bytes: Vec<u8>, path: &str) -> Result<Observed, ApiError> {
     Observed::read(object.kind, bytes)
         .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::snapshot::SourceKind;
+
+    /// A client whose first connections break, as many as that; afterwards every object is an empty ConfigMap.
+    fn breaking(times: usize) -> (KubeApi, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            let object = br#"{"metadata": {"name": "demo", "uid": "u", "resourceVersion": "1"}}"#;
+            std::future::ready(if number < times {
+                Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+            } else {
+                Ok(http::Response::new(Body::from(object.to_vec())))
+            })
+        });
+        let client = kube::Client::new(service, "default");
+        (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
+    }
+
+    #[tokio::test]
+    async fn a_read_whose_connection_breaks_is_asked_once_more_and_no_oftener() {
+        let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
+        for (times, calls, is_read) in [(0, 1, true), (1, 2, true), (2, 2, false)] {
+            let (api, asked) = breaking(times);
+            let read = api.read("ns", &demo).await;
+            assert_eq!(read.is_ok_and(|read| read.is_some()), is_read, "{times}");
+            assert_eq!(asked.load(Ordering::SeqCst), calls, "{times}");
+        }
+    }
 }
