@@ -277,8 +277,12 @@ impl State {
 
     /// Whether a live template refers to this snapshot, or object that is bound itself, and it is not there.
     fn is_referenced_and_gone(&self, name: &Name) -> bool {
-        let is_there = self.snapshots.contains_key(name) || self.bound.contains_key(name);
-        !is_there && self.source_of_referenced(name).is_some()
+        !self.is_there(name) && self.source_of_referenced(name).is_some()
+    }
+
+    /// Whether there is such a snapshot, or object that is bound itself.
+    pub(super) fn is_there(&self, name: &Name) -> bool {
+        self.snapshots.contains_key(name) || self.bound.contains_key(name)
     }
 
     /// Strikes from the agenda what only the replica that leads does. What any does is to make a snapshot again whose

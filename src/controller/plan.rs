@@ -235,7 +235,7 @@ impl State {
     }
 
     fn restore(&self, name: &Name) -> Option<Action> {
-        if self.snapshots.contains_key(name) || self.bound.contains_key(name) {
+        if self.is_there(name) {
             return None;
         }
         // Of a kind that is not watched nothing is known, and without the right to read it each look would fail for ever.

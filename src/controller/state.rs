@@ -301,7 +301,7 @@ impl State {
         for used in new {
             if let Some(snapshot) = &used.snapshot {
                 let name = Name::new(namespace, ObjectName::new(used.source.kind, snapshot.clone()));
-                if !self.snapshots.contains_key(&name) && !self.bound.contains_key(&name) {
+                if !self.is_there(&name) {
                     self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
                 }
             }
@@ -313,7 +313,7 @@ impl State {
 
     /// Enters a snapshot for a look at its owners.
     pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
-        if self.snapshots.contains_key(name) || self.bound.contains_key(name) {
+        if self.is_there(name) {
             self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY);
         }
     }

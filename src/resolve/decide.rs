@@ -29,8 +29,7 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
         OptIn::Malformed(error) => Outcome::Decided(denied(request, &[error])),
         OptIn::Out(giver) => Outcome::Decided(effects::opt_out(request, giver)),
         OptIn::In(giver) => {
-            let (policy, mut errors) = Policy::read(&request.new);
-            errors.extend(mount::in_the_way(&request.new, &policy));
+            let (policy, errors) = Policy::read(&request.new);
             if !errors.is_empty() {
                 return Outcome::Decided(denied(request, &errors));
             }

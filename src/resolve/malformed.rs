@@ -1,7 +1,7 @@
 //! What is wrong with a workload's label and annotations, without any facts.
 
 use super::{
-    Facts, Policy, Request, mount,
+    Facts, Policy, Request,
     optin::{OptIn, opt_in},
 };
 use crate::names;
@@ -10,11 +10,7 @@ use crate::names;
 pub fn malformed(request: &Request<'_>) -> Option<String> {
     let errors = match request.new.label(names::ENABLED) {
         None | Some("false") => return None,
-        Some("true") => {
-            let (policy, mut errors) = Policy::read(&request.new);
-            errors.extend(mount::in_the_way(&request.new, &policy));
-            errors
-        }
+        Some("true") => Policy::read(&request.new).1,
         Some(_) => match opt_in(request, &Facts::default()) {
             OptIn::Malformed(error) => vec![error],
             _ => Vec::new(),

@@ -27,9 +27,9 @@ pub(super) fn is_made(workload: &Workload<'_>) -> bool {
 }
 
 /// Why the annotation cannot be followed: a volume of that name is there, and is none of confrev's.
-pub(super) fn in_the_way(workload: &Workload<'_>, policy: &Policy) -> Option<String> {
-    let volume = workload.template.as_ref()?.volume(VOLUME)?;
-    (policy.mount.is_some() && volume.1.is_none()).then(|| {
+pub(super) fn in_the_way(workload: &Workload<'_>) -> Option<String> {
+    let (_, of_ours) = workload.template.as_ref()?.volume(VOLUME)?;
+    of_ours.is_none().then(|| {
         format!(
             "annotation {}: the volume {VOLUME:?} is confrev's own; give the one of that name in the template another",
             names::MOUNT

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 
-use super::Workload;
+use super::{Workload, mount};
 use crate::{
     names,
     snapshot::{ObjectName, SourceKind, is_object_name},
@@ -94,6 +94,7 @@ impl Policy {
             set(&mut policy.min_interval, parsed)
         });
         read(names::MOUNT, &mut |value| set(&mut policy.mount, parse_mount(value).map(Some)));
+        errors.extend(policy.mount.as_ref().and_then(|_| mount::in_the_way(workload)));
         (policy, errors)
     }
 }
