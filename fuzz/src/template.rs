@@ -94,6 +94,7 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
                 Need::Namespace => {
                     facts.set_namespace(NamespaceFacts { enabled: true, secrets: true, terminating: false });
                 }
+                Need::Newest { .. } => {}
                 Need::Target(target) => facts.set_target_enabled(target.kind == "Deployment"),
                 Need::Object(name) => facts.set_object(name.clone(), world.observe(&name)),
             }

@@ -1,10 +1,13 @@
 //! The decision with its reads and writes: facts are read live and side by side, snapshots are made before the object is.
 
+use std::collections::BTreeSet;
+
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 
 use super::{Limits, Share};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, ensure_snapshot},
+    controller::{Name, Shared},
     resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, resolve},
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
@@ -21,7 +24,6 @@ const CONCURRENCY: usize = 32;
 pub type Decided = Decision;
 
 /// Decides with live facts.
-#[derive(Debug)]
 pub struct Decider<'a, A> {
     /// Calls to the API server.
     pub api: &'a A,
@@ -33,6 +35,8 @@ pub struct Decider<'a, A> {
     pub share: Share<'a>,
     /// Limits that are reached are counted here.
     pub metrics: &'a Metrics,
+    /// What is known of snapshots, to guess which one is needed. Nothing of it is believed.
+    pub shared: &'a Shared,
 }
 
 impl<A: Api> Decider<'_, A> {
@@ -48,10 +52,17 @@ impl<A: Api> Decider<'_, A> {
         for _ in 0..MOST_ROUNDS {
             let decision = match resolve(request, facts) {
                 Outcome::Needs(needs) => {
-                    if let Some(denial) = self.too_much(request, facts, needs.len()) {
+                    let more = needs.iter().filter(|need| !matches!(need, Need::Newest { .. })).count();
+                    if let Some(denial) = self.too_much(request, facts, more) {
                         return Ok(Decided { denial: Some(denial), ..Decided::default() });
                     }
-                    self.read(request.namespace, needs, facts).await?;
+                    let guesses = self.guesses(request.namespace, &needs, facts);
+                    let guessed = guesses.iter().map(|(_, snapshot)| Need::Object(snapshot.clone()));
+                    let all = needs.into_iter().chain(guessed).collect();
+                    self.read(request.namespace, all, facts).await?;
+                    for (source, guess) in &guesses {
+                        facts.drop_wrong_guess(source, guess);
+                    }
                     continue;
                 }
                 Outcome::Decided(decision) => decision,
@@ -90,29 +101,47 @@ impl<A: Api> Decider<'_, A> {
         })
     }
 
-    /// Reads facts, side by side, but not all at once: what is too much is noticed in between.
-    async fn read(
+    /// Which snapshots are likely to be needed as soon as the sources are known, beside each its source: to read both at
+    /// once saves a round. Those that were read already, or are needed anyway, are none.
+    fn guesses(
         &self,
         namespace: &str,
-        needs: std::collections::BTreeSet<Need>,
-        facts: &mut Facts,
-    ) -> Result<(), ApiError> {
+        needs: &BTreeSet<Need>,
+        facts: &Facts,
+    ) -> BTreeSet<(ObjectName, ObjectName)> {
+        let guess = |need: &Need| {
+            let Need::Newest { source, held } = need else { return None };
+            let newest = self.shared.newest_snapshot(&Name::new(namespace, source.clone()))?;
+            let snapshot = ObjectName::new(source.kind, newest);
+            let is_news = held.as_ref() != Some(&snapshot.name)
+                && facts.object(&snapshot).is_none()
+                && !needs.contains(&Need::Object(snapshot.clone()));
+            is_news.then(|| (source.clone(), snapshot))
+        };
+        needs.iter().filter_map(guess).collect()
+    }
+
+    /// Reads facts, side by side, but not all at once: what is too much is noticed in between.
+    async fn read(&self, namespace: &str, needs: BTreeSet<Need>, facts: &mut Facts) -> Result<(), ApiError> {
         let api = self.api;
         let reads = needs.into_iter().map(|need| async move {
-            match need {
-                Need::Namespace => Ok::<_, ApiError>(Read::Namespace(api.namespace(namespace).await?)),
-                Need::Target(target) => Ok(Read::Target(api.is_enabled(namespace, &target).await?)),
+            Ok::<_, ApiError>(match need {
+                Need::Namespace => Read::Namespace(api.namespace(namespace).await?),
+                Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
                 Need::Object(name) => {
                     let observed = api.read(namespace, &name).await?;
-                    Ok(Read::Object(name, observed.map(Box::new)))
+                    Read::Object(name, observed.map(Box::new))
                 }
-            }
+                // Where it could be guessed, its name stands beside it.
+                Need::Newest { .. } => Read::Nothing,
+            })
         });
         let mut reads = stream::iter(reads).buffer_unordered(CONCURRENCY);
         while let Some(read) = reads.try_next().await? {
             match read {
                 Read::Namespace(namespace) => facts.set_namespace(namespace),
                 Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
+                Read::Nothing => {}
                 Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
             }
             let (_, bytes) = facts.size();
@@ -134,6 +163,7 @@ enum Read {
     Namespace(NamespaceFacts),
     Target(Option<bool>),
     Object(ObjectName, Option<Box<crate::resolve::Observed>>),
+    Nothing,
 }
 
 /// Makes and binds snapshots. Answers with the objects that turned out not to be as the decision thought.

@@ -59,7 +59,8 @@ async fn decided<A: Api>(
 ) -> Result<Decision, Answer> {
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
     let (share, metrics) = (context.reading.share(), &context.metrics);
-    let decider = Decider { api: &context.api, limits: context.limits, dry_run, share, metrics };
+    let (api, limits, shared) = (&context.api, context.limits, &context.shared);
+    let decider = Decider { api, limits, dry_run, share, metrics, shared };
     let decision = decider.decide(request, owner.as_ref(), facts);
     let name = request.new.display();
     match tokio::time::timeout(DECISION_LIMIT, decision).await {

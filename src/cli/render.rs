@@ -166,6 +166,8 @@ impl Given {
                 let observed = self.objects.get(&(namespace.to_owned(), name.clone())).cloned();
                 facts.set_object(name, observed);
             }
+            // It is asked for by name.
+            Need::Newest { .. } => {}
             Need::Target(target) => {
                 let enabled = self.workloads.iter().any(|(of, object)| {
                     of == namespace

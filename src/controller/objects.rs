@@ -223,16 +223,31 @@ impl State {
 
     /// Whether a snapshot is among the newest `keep` of its source: the present content first, then by age.
     fn is_among_newest(&self, source: &Name, name: &Name, found: &Found) -> bool {
-        let mut ranked: Vec<_> = self
-            .snapshots_of(source)
-            .into_iter()
-            .filter_map(|name| {
-                let record = self.snapshots.get(&name)?;
-                Some((record.digest == found.present.digest, record.created, name))
-            })
-            .collect();
+        let mut ranked: Vec<_> = self.ranked(source, Some(found)).collect();
         ranked.sort();
-        ranked.iter().rev().take(found.keep).any(|(_, _, newest)| newest == name)
+        ranked.iter().rev().take(found.keep).any(|(_, _, newest)| *newest == name.object.name)
+    }
+
+    /// The newest snapshot of a source, as far as is known.
+    pub(super) fn newest_snapshot(&self, source: &Name) -> Option<String> {
+        let found = match self.sources.get(source)? {
+            Source::Found(found) => Some(found),
+            Source::Unknown | Source::Missing => None,
+        };
+        self.ranked(source, found).max().map(|(_, _, name)| name.to_owned())
+    }
+
+    /// A source's snapshots, each with its rank: those of the present content last, then those that were made last.
+    fn ranked<'s>(
+        &'s self,
+        source: &'s Name,
+        found: Option<&'s Found>,
+    ) -> impl Iterator<Item = (bool, Timestamp, &'s str)> {
+        self.taken.get(source).into_iter().flatten().filter_map(move |name| {
+            let record = self.snapshots.get(&source.sibling(name))?;
+            let is_present = found.is_some_and(|found| record.digest == found.present.digest);
+            Some((is_present, record.created, name.as_str()))
+        })
     }
 
     /// Enters everything for a look: at the start, and when this replica begins to lead. One that does not lead enters

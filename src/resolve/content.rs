@@ -2,7 +2,7 @@
 
 use super::{
     Ensure, Need, Observed,
-    decide::{Resolver, Stop},
+    decide::{Resolver, Stop, is_reserved},
     used::{UsedKeys, keys_of},
 };
 use crate::{
@@ -54,6 +54,40 @@ impl<'r> Resolver<'r> {
         Err(Stop::Deny(format!(
             "every name for a snapshot of {source} is taken by an object that is not one"
         )))
+    }
+
+    /// Whether references to this source stay as written.
+    pub(super) fn stays_as_written(&mut self, source: &ObjectName) -> Result<bool, Stop> {
+        let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
+        if !ours || is_reserved(source) || self.policy.exclude.contains(source) {
+            return Ok(true);
+        }
+        Ok(self.live(source)?.is_some_and(Observed::stays_as_written))
+    }
+
+    /// Whether Secrets are snapshotted: by the workload's word, else by its namespace's.
+    fn takes_secrets(&mut self) -> Result<bool, Stop> {
+        match (self.request.secrets, self.policy.secrets) {
+            (false, _) => Ok(false),
+            (true, Some(asked)) => Ok(asked),
+            (true, None) => {
+                if let Some(namespace) = self.facts.namespace() {
+                    Ok(namespace.enabled && namespace.secrets)
+                } else {
+                    self.needs.insert(Need::Namespace);
+                    Err(Stop::Unknown)
+                }
+            }
+        }
+    }
+
+    /// Where this source is to be read now, its newest snapshot is most likely needed next.
+    pub(super) fn expect_newest(&mut self, source: ObjectName, held: Option<String>) {
+        let ours = source.kind == SourceKind::ConfigMap || self.request.secrets;
+        let left = is_reserved(&source) || self.policy.exclude.contains(&source);
+        if ours && !left && self.needs.contains(&Need::Object(source.clone())) {
+            self.needs.insert(Need::Newest { source, held });
+        }
     }
 
     /// The live object of that name: `Ok(None)` where there is none.

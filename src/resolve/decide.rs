@@ -70,7 +70,7 @@ enum Target {
 pub(super) struct Resolver<'r> {
     pub(super) request: &'r Request<'r>,
     pub(super) facts: &'r Facts,
-    policy: &'r Policy,
+    pub(super) policy: &'r Policy,
     /// What the stored template says of its snapshots.
     prior: SourceMap<String>,
     /// What the requested template says of its own; a user may have written it.
@@ -81,6 +81,8 @@ pub(super) struct Resolver<'r> {
     pub(super) stored: BTreeSet<ObjectName>,
     /// A person asks for the newest content.
     roll: bool,
+    /// A person, or confrev's controller, does.
+    is_poke: bool,
     pub(super) needs: BTreeSet<Need>,
     pub(super) ensure: BTreeMap<ObjectName, Ensure>,
     pub(super) adopt: BTreeSet<ObjectName>,
@@ -108,6 +110,8 @@ impl<'r> Resolver<'r> {
             seen: old.map(super::Workload::seen).unwrap_or_default(),
             stored,
             roll: asks_for_newest(request),
+            is_poke: old
+                .is_some_and(|old| request.new.annotation(names::ROLL) != old.annotation(names::ROLL)),
             needs: BTreeSet::new(),
             ensure: BTreeMap::new(),
             adopt: BTreeSet::new(),
@@ -240,14 +244,23 @@ impl<'r> Resolver<'r> {
     /// The rules of the design, in their order.
     fn target(&mut self, reference: &Reference<'_>, used: &UsedKeys<'_>) -> Result<Target, Stop> {
         let object = ObjectName::new(reference.kind, reference.name);
-        let Some(source) = self.source_of(&object)? else {
-            return self.by_source_name(object, reference, used);
+        let source = match self.source_of(&object) {
+            Err(stop) => {
+                self.expect_newest(object, None);
+                return Err(stop);
+            }
+            Ok(None) => return self.by_source_name(object, reference, used),
+            Ok(Some(source)) => source,
         };
         // A snapshot that the user names stays, whatever is said of its source: it must be known to be bound.
         if !self.stored.contains(&object) {
             return self.changed_snapshot(source, object, used);
         }
-        if self.stays_as_written(&source)? {
+        let stays = self.stays_as_written(&source);
+        if stays.is_err() && self.is_poke {
+            self.expect_newest(source.clone(), Some(object.name.clone()));
+        }
+        if stays? {
             // What confrev rewrote goes back to what the user wrote; what the user wrote stays. `seen` tells them apart.
             if self.roll || self.seen.get(&source).is_some() {
                 return Ok(self.written(source));
@@ -286,31 +299,6 @@ impl<'r> Resolver<'r> {
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
         Ok(entered(&self.stated))
-    }
-
-    /// Whether references to this source stay as written.
-    fn stays_as_written(&mut self, source: &ObjectName) -> Result<bool, Stop> {
-        let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
-        if !ours || is_reserved(source) || self.policy.exclude.contains(source) {
-            return Ok(true);
-        }
-        Ok(self.live(source)?.is_some_and(Observed::stays_as_written))
-    }
-
-    /// Whether Secrets are snapshotted: by the workload's word, else by its namespace's.
-    fn takes_secrets(&mut self) -> Result<bool, Stop> {
-        match (self.request.secrets, self.policy.secrets) {
-            (false, _) => Ok(false),
-            (true, Some(asked)) => Ok(asked),
-            (true, None) => {
-                if let Some(namespace) = self.facts.namespace() {
-                    Ok(namespace.enabled && namespace.secrets)
-                } else {
-                    self.needs.insert(Need::Namespace);
-                    Err(Stop::Unknown)
-                }
-            }
-        }
     }
 
     fn by_source_name(

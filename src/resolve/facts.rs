@@ -37,6 +37,18 @@ impl Facts {
         self.bytes -= before.as_ref().map_or(0, size);
     }
 
+    /// Forgets what was read of a name that was guessed, and that proves not to be the snapshot of the source's content.
+    pub fn drop_wrong_guess(&mut self, source: &ObjectName, guess: &ObjectName) {
+        let present = self.objects.get(source).and_then(Option::as_ref).map(Observed::digest);
+        let guessed = self.objects.get(guess).and_then(Option::as_ref);
+        let is_right = present
+            .zip(guessed)
+            .is_some_and(|(digest, guessed)| guessed.is_snapshot_of(&source.name, &digest));
+        if !is_right && let Some(wrong) = self.objects.remove(guess) {
+            self.bytes -= wrong.map_or(0, |observed| observed.json.len());
+        }
+    }
+
     /// Records what the namespace says.
     pub fn set_namespace(&mut self, namespace: NamespaceFacts) {
         self.namespace = Some(namespace);

@@ -53,6 +53,14 @@ pub enum Need {
     Namespace,
     /// Whether the workload to which a `workloadRef` refers is opted in.
     Target(TargetRef),
+    /// The snapshot of this source's present content, most likely: it stands beside the source itself. Who can guess its
+    /// name saves a round of reads by reading it at once; who cannot is asked for it by name.
+    Newest {
+        /// The source.
+        source: ObjectName,
+        /// The snapshot that the template has; where it is that one, it will not be asked for.
+        held: Option<String>,
+    },
 }
 
 /// An answer of [`resolve`].

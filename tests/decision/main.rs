@@ -26,6 +26,7 @@ mod leader;
 mod metrics;
 mod properties;
 mod reference;
+mod rounds;
 mod rules;
 mod settings;
 mod signals;

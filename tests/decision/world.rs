@@ -113,6 +113,7 @@ impl World {
                         match need {
                             Need::Namespace => facts.set_namespace(self.namespace),
                             Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
+                            Need::Newest { .. } => {}
                             Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
                         }
                     }

@@ -52,6 +52,7 @@ pub(crate) fn decide(request: &Request<'_>, facts: &mut Facts, stored: &Stored) 
                 for need in needs {
                     match need {
                         Need::Namespace => facts.set_namespace(NamespaceFacts::default()),
+                        Need::Newest { .. } => {}
                         Need::Target(_) => facts.set_target_enabled(false),
                         Need::Object(name) => {
                             // The copy stands for the answer of an API server.
