@@ -277,6 +277,7 @@ impl State {
     }
 
     /// The name of the source whose content this object should hold, where a live template refers to the object itself.
+    /// It is the object's own name where no template knows better: one that is bound itself, or a second snapshot.
     pub(super) fn source_of_referenced(&self, name: &Name) -> Option<&str> {
         let refers = |user: &User| {
             let uses = match user {
@@ -287,7 +288,8 @@ impl State {
                 used.source.kind == name.object.kind && used.snapshot.as_ref() == Some(&name.object.name)
             })
         };
-        self.users.get(name)?.iter().find_map(refers).map(|used| used.source.name.as_str())
+        let sources = self.users.get(name)?.iter().filter_map(refers).map(|used| used.source.name.as_str());
+        sources.min_by_key(|source| *source == name.object.name)
     }
 
     /// Whether a live template refers to this snapshot, or object that is bound itself, and it is not there.

@@ -242,11 +242,14 @@ impl State {
         if !self.config.source_kinds().contains(&name.object.kind) {
             return None;
         }
-        let source = self.source_of_referenced(name)?.to_owned();
+        let entered = self.source_of_referenced(name)?;
+        let content = self.memory.recall(name);
+        // The second snapshot of one source in a template is entered under its own name: what it says of itself counts more.
+        let remembered = content.as_ref().and_then(|content| content.identity());
+        let source = remembered.map_or(entered, |identity| &identity.source).to_owned();
         // What was bound itself was snapshotted when its deletion was admitted.
         let bound_itself = source == name.object.name;
         let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
-        let content = self.memory.recall(name);
         Some(Action::Restore { snapshot: name.clone(), source, copies, content })
     }
 

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use confrev::{
     cluster::{Owner, Version},
-    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey},
+    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared},
+    names,
     resolve::{Health, Observed, Use},
     snapshot::{ObjectName, SourceKind},
+    telemetry::Readiness,
 };
+use jiff::SignedDuration;
 use serde_json::json;
 
-use super::controller::{BLUE, Desk, key, name, record, snapshot, stored};
+use super::controller::{BLUE, Desk, digest, key, name, record, snapshot, stored};
 use super::world::World;
 
 /// The copies of each object that is to be made again now.
@@ -153,6 +156,47 @@ fn what_is_referenced_and_gone_is_looked_for_by_each_new_leader_whether_bound_it
         desk.state.look_at_all(desk.now);
         desk.pass(60);
         assert_eq!(restores(&mut desk), [[]]);
+    }
+}
+
+#[test]
+fn a_second_snapshot_of_one_source_is_made_again_as_what_it_was_whichever_name_it_is_entered_by() {
+    let [own, source] = [BLUE, "demo"].map(|name| ObjectName::new(SourceKind::ConfigMap, name));
+    let of = |entry: &ObjectName, uid: &str| {
+        let snapshot = Some(BLUE.to_owned());
+        let used = Use { source: entry.clone(), snapshot, whole: true, excluded: false, optional: false };
+        Revision { uid: uid.to_owned(), uses: vec![used] }
+    };
+    // What the collector took was admitted of late; or another template knows it by its source.
+    for remembered in [true, false] {
+        let mut desk = Desk::new();
+        let revisions = [("web-1", of(&own, "a")), ("web-2", of(&source, "b"))];
+        for (name, revision) in revisions.into_iter().take(if remembered { 1 } else { 2 }) {
+            let key = RevisionKey { kind: 0, namespace: "ns".into(), name: name.into() };
+            desk.state.apply_revision(&key, Some(revision), desk.now);
+        }
+        let (now, config_map) = (desk.now + SignedDuration::from_secs(60), SourceKind::ConfigMap);
+        let shared = Shared::new(desk.state, Readiness::new().register("caches"));
+        if remembered {
+            let text = json!({
+                "metadata": {
+                    "name": BLUE, "uid": "u", "resourceVersion": "1",
+                    "labels": {"app.kubernetes.io/managed-by": "confrev", names::SOURCE: "demo"},
+                    "annotations": {names::SOURCE_NAME: "demo", names::DIGEST: digest("blue").to_string()},
+                },
+                "immutable": true,
+                "data": {"color": "blue"},
+            });
+            let snapshot = Observed::read(config_map, text.to_string().into_bytes()).unwrap();
+            shared.remember(&name(BLUE), &snapshot);
+        }
+        let mut state = shared.lock();
+        let mut actions = std::iter::from_fn(|| state.next_action(now));
+        let source = actions.find_map(|(_, action)| match action {
+            Action::Restore { source, .. } => Some(source),
+            _ => None,
+        });
+        assert_eq!(source.as_deref(), Some("demo"), "remembered: {remembered}");
     }
 }
 
