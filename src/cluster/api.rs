@@ -112,6 +112,34 @@ impl KubeApi {
         })
     }
 
+    /// Whether an object of a collection names this one.
+    async fn is_named_in(
+        &self,
+        collection: &str,
+        selector: &str,
+        object: &ObjectName,
+    ) -> Result<bool, ApiError> {
+        // The name in quotes, anywhere: a chance hit only keeps what might have gone.
+        let needle = json!(object.name).to_string();
+        let escaped = json!(needle).to_string();
+        let needles = [needle.as_str(), escaped.trim_matches('"')];
+        let selector = selector.replace('/', "%2F");
+        let mut next = String::new();
+        loop {
+            let path = format!("{collection}?labelSelector={selector}&limit={PAGE}&continue={next}");
+            let bytes = self.get(path.clone()).await?;
+            let text = String::from_utf8_lossy(&bytes);
+            if needles.iter().any(|needle| text.contains(needle)) {
+                return Ok(true);
+            }
+            let page: Page = parse(&bytes, &path)?;
+            if page.metadata.next.is_empty() {
+                return Ok(false);
+            }
+            next = page.metadata.next;
+        }
+    }
+
     async fn unlabelled_of_kind(
         &self,
         index: usize,
@@ -292,26 +320,23 @@ impl Api for KubeApi {
     }
 
     async fn is_named_by_a_revision(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
-        // The name in quotes, anywhere in a revision: a chance hit only keeps what might have gone.
-        let needle = json!(object.name).to_string();
-        let escaped = json!(needle).to_string();
-        let needles = [needle.as_str(), escaped.trim_matches('"')];
         for kind in &REVISION_KINDS {
             let collection = format!("/apis/{}/namespaces/{namespace}/{}", kind.api_version(), kind.plural);
-            let mut next = String::new();
-            loop {
-                let selector = names::REVISION.replace('/', "%2F");
-                let path = format!("{collection}?labelSelector={selector}&limit={PAGE}&continue={next}");
-                let bytes = self.get(path.clone()).await?;
-                let text = String::from_utf8_lossy(&bytes);
-                if needles.iter().any(|needle| text.contains(needle)) {
-                    return Ok(true);
-                }
-                let page: Page = parse(&bytes, &path)?;
-                if page.metadata.next.is_empty() {
-                    break;
-                }
-                next = page.metadata.next;
+            if self.is_named_in(&collection, names::REVISION, object).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn is_named_by_a_workload(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
+        let selector = format!("{}%3Dtrue", names::ENABLED);
+        for kind in self.kinds.iter() {
+            match self.is_named_in(&workload_path(kind, namespace, ""), &selector, object).await {
+                // It is not installed.
+                Err(error) if error.is_not_found() => {}
+                Ok(false) => {}
+                other => return other,
             }
         }
         Ok(false)

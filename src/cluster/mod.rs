@@ -183,6 +183,13 @@ pub trait Api: Clone + Send + Sync + 'static {
         object: &ObjectName,
     ) -> impl Future<Output = Result<bool, ApiError>> + Send;
 
+    /// Whether some opted-in workload in the namespace names this object, whatever the watches say; read live.
+    fn is_named_by_a_workload(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+    ) -> impl Future<Output = Result<bool, ApiError>> + Send;
+
     /// Writes an Event; that the same was written of late is no error.
     fn tell(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;
 

@@ -135,6 +135,10 @@ async fn restore<A: Api>(
         if api.namespace(&snapshot.namespace).await?.terminating {
             return Ok(Outcome::Done);
         }
+        // The watches may lag, or stall, each by itself: what named it may be gone, or name another one.
+        if !is_named(api, snapshot).await? {
+            return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
+        }
         tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
              pods of the revisions that refer to it do not start");
         return Ok(Outcome::Lost);
@@ -147,6 +151,12 @@ async fn restore<A: Api>(
     }
     tracing::warn!(%snapshot, "was gone while referenced, and was made again");
     Ok(Outcome::Restored)
+}
+
+/// Whether anything live names this object.
+async fn is_named<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
+    Ok(api.is_named_by_a_revision(&name.namespace, &name.object).await?
+        || api.is_named_by_a_workload(&name.namespace, &name.object).await?)
 }
 
 /// A snapshot that holds the same content, where it does hold what it says.

@@ -203,13 +203,11 @@ impl Api for Memory {
     }
 
     async fn is_named_by_a_revision(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
-        self.call("list revisions", false, || {
-            let store = self.0.store();
-            let mut revisions = store.of_kind(Kind::ReplicaSet).filter(|(key, object)| {
-                key.namespace == namespace && label(object, names::REVISION).is_some()
-            });
-            Ok(revisions.any(|(_, revision)| revision.to_string().contains(&object.name)))
-        })
+        self.call("list revisions", false, || Ok(self.0.is_named(namespace, &object.name, names::REVISION)))
+    }
+
+    async fn is_named_by_a_workload(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
+        self.call("list workloads", false, || Ok(self.0.is_named(namespace, &object.name, names::ENABLED)))
     }
 
     async fn tell(&self, event: &Event) -> Result<(), ApiError> {

@@ -5,7 +5,12 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use confrev::{controller::execute, kinds::Kinds, telemetry::Metrics};
+use confrev::{
+    controller::{Outcome, Task, execute},
+    kinds::Kinds,
+    names,
+    telemetry::Metrics,
+};
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -16,7 +21,7 @@ use crate::{
     ghost::Ghost,
     manifest::{Manifest, NAMESPACES, PRESENT, WORKLOADS, content, source_key},
     replica::Replica,
-    store::{Key, Kind, Store, is_snapshot},
+    store::{Key, Kind, Store, is_snapshot, label},
 };
 
 /// Why the API server did not do what it was asked to.
@@ -260,8 +265,24 @@ impl Model {
         let Some((task, action)) = next else { return false };
         let outcome = execute(&Memory(Arc::clone(self)), action, now).now_or_never();
         let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
+        if let (Task::Restore(name), Ok(Outcome::Lost)) = (&task, &outcome) {
+            let by = [names::REVISION, names::ENABLED];
+            if !by.iter().any(|label| self.is_named(&name.namespace, &name.object.name, label)) {
+                let what = format!("kept: {name} is told to be lost, and nothing refers to it");
+                self.ghost().broken.get_or_insert(what);
+            }
+        }
         shared.lock().finish(&task, outcome, self.now(replica));
         true
+    }
+
+    /// Whether a workload or ReplicaSet with this label names a snapshot.
+    pub(crate) fn is_named(&self, namespace: &str, snapshot: &str, with: &str) -> bool {
+        let store = self.store();
+        let mut all = store.iter().filter(|(key, object)| {
+            key.kind != Kind::ConfigMap && key.namespace == namespace && label(object, with).is_some()
+        });
+        all.any(|(_, object)| object.to_string().contains(snapshot))
     }
 
     /// The replica that the next review goes to: they take turns.
