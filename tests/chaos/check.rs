@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::group::{Group, Held};
-use crate::manifests::Kind;
-use crate::site::{Site, by_name, name_of_snapshot, named};
-use crate::world::{SNAPSHOTS, name_of, text};
+use crate::kind::{Kind, REVISIONS, in_volume, name_of, template, text};
+use crate::site::{Site, by_name};
 
 /// How long it may take until everything is right again. The machine may be busy.
 const LIMIT: Duration = Duration::from_mins(3);
@@ -19,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// What there is, as one look at it saw it.
 pub(crate) struct Seen {
     workloads: BTreeMap<(&'static str, String), Value>,
-    replica_sets: Vec<Value>,
+    revisions: Vec<Value>,
     snapshots: BTreeMap<String, Value>,
     others: BTreeMap<String, Value>,
 }
@@ -31,16 +30,15 @@ impl Seen {
             let all = by_name(site.list(&kind.path(&site.namespace))?);
             workloads.extend(all.into_iter().map(|(name, object)| ((kind.name(), name), object)));
         }
-        let replica_sets = site.list(&site.replica_sets())?;
-        let snapshots = by_name(site.list(&format!("{}?labelSelector={SNAPSHOTS}", site.configmaps()))?);
-        let mut others = by_name(site.list(&site.configmaps())?);
+        let (revisions, snapshots) = (site.all_revisions()?, site.snapshots()?);
+        let mut others = site.all_of_sources("")?;
         others.retain(|name, _| !snapshots.contains_key(name));
-        Ok(Self { workloads, replica_sets, snapshots, others })
+        Ok(Self { workloads, revisions, snapshots, others })
     }
 
     /// What every object is at.
     fn versions(&self) -> BTreeSet<String> {
-        let all = self.workloads.values().chain(&self.replica_sets).chain(self.snapshots.values());
+        let all = self.workloads.values().chain(&self.revisions).chain(self.snapshots.values());
         all.map(|object| format!("{} {}", object["metadata"]["uid"], object["metadata"]["resourceVersion"]))
             .collect()
     }
@@ -65,8 +63,8 @@ impl Seen {
         self.workloads.get(&key).ok_or_else(|| format!("contained: {} is gone", held.workload.reference()))
     }
 
-    fn sets<'a>(&'a self, held: &'a Held) -> impl Iterator<Item = &'a Value> {
-        self.replica_sets.iter().filter(|set| set["metadata"]["labels"]["app"] == *held.workload.name)
+    fn revisions<'a>(&'a self, held: &'a Held) -> impl Iterator<Item = &'a Value> {
+        self.revisions.iter().filter(|object| object["metadata"]["labels"]["app"] == *held.workload.name)
     }
 
     /// `rolls` and `sticks`: it is at the right content, by as many revisions as there were reasons.
@@ -78,11 +76,11 @@ impl Seen {
     ) -> Result<(), String> {
         let name = held.workload.reference();
         let live = self.live(held)?;
-        let wanted = name_of_snapshot(&group.source, group.wanted(held));
-        let at = named(&live["spec"]["template"], &group.source);
+        let wanted = group.source.snapshot(group.wanted(held));
+        let at = group.source.named(template(live));
         if at.as_ref() != Ok(&wanted) {
             let promise = if held.at.is_some() { "sticks" } else { "rolls" };
-            let last = &held.story[held.story.len().saturating_sub(8)..];
+            let last = held.last();
             return Err(format!("{promise}: {name} is at {at:?}, not {wanted}; {last:#?}"));
         }
         if live["spec"]["template"]["spec"]["containers"][0]["image"] != *held.image {
@@ -90,12 +88,12 @@ impl Seen {
         }
         used.entry(wanted).or_default().push(text(&live["metadata"]["uid"]));
         let mut revisions = BTreeSet::new();
-        for set in self.sets(held) {
-            let revision = group
-                .revision(set)
-                .ok_or_else(|| format!("frozen: {} names what {} never held", name_of(set), group.source))?;
-            let snapshot = name_of_snapshot(&group.source, &revision.1);
-            used.entry(snapshot).or_default().push(text(&set["metadata"]["uid"]));
+        for object in self.revisions(held) {
+            let revision = group.revision(object).ok_or_else(|| {
+                format!("frozen: {} names what {} never held", name_of(object), group.source.name)
+            })?;
+            let snapshot = group.source.snapshot(&revision.1);
+            used.entry(snapshot).or_default().push(text(&object["metadata"]["uid"]));
             if !held.allowed.contains(&revision) {
                 return Err(format!("rolls: {name} has a revision {revision:?} that nobody asked for"));
             }
@@ -109,10 +107,11 @@ impl Seen {
 
     fn check_source(&self, group: &Group) -> Result<(), String> {
         let source = &group.source;
-        let object = self.others.get(source).ok_or_else(|| format!("no-leak: {source} is gone"))?;
+        let object =
+            self.others.get(&source.name).ok_or_else(|| format!("no-leak: {} is gone", source.name))?;
         let changed =
-            object["data"]["text"] != *group.content || !object["metadata"]["ownerReferences"].is_null();
-        if changed { Err(format!("contained: {source} was changed")) } else { Ok(()) }
+            object["data"] != source.data(&group.content) || !object["metadata"]["ownerReferences"].is_null();
+        if changed { Err(format!("contained: {} was changed", source.name)) } else { Ok(()) }
     }
 
     /// `contained`: nothing of confrev is on what is not opted in.
@@ -124,11 +123,11 @@ impl Seen {
             return Err(format!("contained: {name} is marked"));
         }
         let revisions: BTreeSet<_> = self
-            .sets(held)
-            .map(|set| text(&set["spec"]["template"]["spec"]["containers"][0]["image"]))
+            .revisions(held)
+            .map(|object| text(&template(object)["spec"]["containers"][0]["image"]))
             .collect();
         let wanted: BTreeSet<_> = held.required.iter().map(|(image, _)| image.clone()).collect();
-        if revisions == wanted && self.sets(held).count() == wanted.len() {
+        if revisions == wanted && self.revisions(held).count() == wanted.len() {
             Ok(())
         } else {
             Err(format!("contained: {name} has the revisions {revisions:?}, not {wanted:?}"))
@@ -137,14 +136,11 @@ impl Seen {
 
     /// `frozen`, `kept` and `no-leak`.
     fn check_snapshots(&self, groups: &[Group], used: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
-        let contents: BTreeMap<_, _> = groups
-            .iter()
-            .flat_map(|group| group.contents.iter().map(|text| (name_of_snapshot(&group.source, text), text)))
-            .collect();
+        let contents: BTreeMap<_, _> = groups.iter().flat_map(Group::snapshots).collect();
         for (name, users) in used {
             let snapshot = self.snapshots.get(name).ok_or_else(|| format!("kept: {name} is gone"))?;
             if snapshot["immutable"] != true
-                || contents.get(name).is_none_or(|c| snapshot["data"]["text"] != **c)
+                || contents.get(name).is_none_or(|data| snapshot["data"] != *data)
             {
                 return Err(format!("frozen: {name} holds {}", snapshot["data"]));
             }
@@ -155,8 +151,7 @@ impl Seen {
             }
         }
         // By default a source keeps its newest one.
-        let kept: BTreeSet<_> =
-            groups.iter().map(|group| name_of_snapshot(&group.source, &group.content)).collect();
+        let kept: BTreeSet<_> = groups.iter().map(|group| group.source.snapshot(&group.content)).collect();
         let left: Vec<_> =
             self.snapshots.keys().filter(|name| !used.contains_key(*name) && !kept.contains(*name)).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("no-leak: {left:?} are left over")) }
@@ -187,7 +182,17 @@ pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held]) {
     }
 }
 
-/// Looks while things fail: how often a snapshot was not there though a ReplicaSet that refers to it was.
+/// A false alarm is a loss too: no content is ever lost here, and none may be told to be.
+pub(crate) fn alarms(site: &Site, known: &mut usize) {
+    let path = format!("/api/v1/namespaces/{}/events?fieldSelector=reason=SnapshotLost", site.namespace);
+    let Some(told) = site.until_done(&path, || site.list(&path)) else { return };
+    for event in &told[(*known).min(told.len())..] {
+        site.lost("kept", format!("told to be lost: {}", event["message"]));
+    }
+    *known = told.len();
+}
+
+/// Looks while things fail: how often a snapshot was not there though a revision that refers to it was.
 ///
 /// confrev makes again what the collector takes while its owners change, so this is told and is no loss by itself: what
 /// is not made again is one at rest.
@@ -201,20 +206,26 @@ pub(crate) fn gaps(site: &Site, go_on: &dyn Fn() -> bool) -> BTreeSet<String> {
 }
 
 fn look_for_gaps(site: &Site) -> Result<Vec<String>, String> {
-    let sets = site.list(&site.replica_sets())?;
-    let snapshots = by_name(site.list(&format!("{}?labelSelector={SNAPSHOTS}", site.configmaps()))?);
+    let mut revisions = Vec::new();
+    for collection in REVISIONS.map(|collection| site.revisions(collection)) {
+        let all = site.list(&collection)?;
+        revisions
+            .extend(all.into_iter().map(|object| (format!("{collection}/{}", name_of(&object)), object)));
+    }
+    let snapshots = site.snapshots()?;
     let mut gaps = Vec::new();
-    for set in sets {
-        let volume = text(&set["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]);
-        let entered = set["spec"]["template"]["metadata"]["annotations"]["confrev.dev/sources"].is_string();
-        // The ReplicaSet was there before the list of snapshots, and is there after it.
+    for (path, object) in revisions {
+        let template = template(&object);
+        let Some(volume) = in_volume(template) else { continue };
+        let entered = template["metadata"]["annotations"]["confrev.dev/sources"].is_string();
+        // The revision was there before the list of snapshots, and is there after it.
         if entered
-            && !snapshots.contains_key(&volume)
-            && let Ok(still) = site.get(&format!("{}/{}", site.replica_sets(), name_of(&set)))
-            && still["metadata"]["uid"] == set["metadata"]["uid"]
+            && !snapshots.contains_key(volume)
+            && let Ok(still) = site.get(&path)
+            && still["metadata"]["uid"] == object["metadata"]["uid"]
             && still["metadata"]["deletionTimestamp"].is_null()
         {
-            gaps.push(volume);
+            gaps.push(volume.to_owned());
         }
     }
     Ok(gaps)

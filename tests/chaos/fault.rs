@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::certificates;
 use crate::dice::Dice;
 use crate::link::Weather;
 use crate::proxy::Trouble;
@@ -27,6 +28,9 @@ pub(crate) enum Fault {
     ApiServerPaused,
     EtcdKilled,
     EtcdPaused,
+    /// The collector and the controllers of Deployments and StatefulSets come late, with what they knew before.
+    ManagerKilled,
+    ManagerPaused,
     WebhookCallsReset,
     WebhookCallsCut,
     WebhookCallsSlow,
@@ -39,18 +43,23 @@ pub(crate) enum Fault {
     Timeouts,
     WatchesClosed,
     WatchesExpired,
+    WatchesWithBookmarksOnly,
+    AuthorityLost,
+    AuthorityNearItsEnd,
     /// Calls fail in both directions while the leader and the API server are killed.
     AllAtOnce,
 }
 
 impl Fault {
     /// In the order of a first, short run.
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::LeaderKilled,
         Self::CallsReset,
         Self::ApiServerKilled,
         Self::WebhookCallsCut,
         Self::WatchesExpired,
+        Self::ManagerPaused,
+        Self::WatchesWithBookmarksOnly,
         Self::EtcdPaused,
         Self::Timeouts,
         Self::AllAtOnce,
@@ -59,10 +68,13 @@ impl Fault {
         Self::CallsCut,
         Self::Conflicts,
         Self::BothKilled,
+        Self::AuthorityLost,
         Self::WatchesClosed,
         Self::WebhookCallsReset,
         Self::ApiServerPaused,
         Self::ReplacedInTurn,
+        Self::ManagerKilled,
+        Self::AuthorityNearItsEnd,
         Self::FollowerKilled,
         Self::LeaderPaused,
         Self::WebhookCallsSlow,
@@ -89,6 +101,8 @@ impl Fault {
             Self::ApiServerPaused => "API server paused",
             Self::EtcdKilled => "etcd killed",
             Self::EtcdPaused => "etcd paused",
+            Self::ManagerKilled => "controller manager killed",
+            Self::ManagerPaused => "controller manager paused",
             Self::WebhookCallsReset => "API server to confrev: connections reset",
             Self::WebhookCallsCut => "API server to confrev: cut halfway",
             Self::WebhookCallsSlow => "API server to confrev: slow",
@@ -101,6 +115,9 @@ impl Fault {
             Self::Timeouts => "confrev to API server: 504",
             Self::WatchesClosed => "watches closed",
             Self::WatchesExpired => "watches expired",
+            Self::WatchesWithBookmarksOnly => "watches with bookmarks only",
+            Self::AuthorityLost => "confrev's authority lost",
+            Self::AuthorityNearItsEnd => "confrev's authority near its end",
             Self::AllAtOnce => "both ways bad, leading confrev and API server killed",
         }
     }
@@ -115,6 +132,8 @@ impl Fault {
             | Self::ApiServerKilled
             | Self::EtcdKilled
             | Self::EtcdPaused
+            | Self::ManagerKilled
+            | Self::ManagerPaused
             | Self::ApiServerPaused => {
                 let times = dice.between(1, 4);
                 (0..times).for_each(|_| self.once(site, replicas, dice));
@@ -150,6 +169,7 @@ impl Fault {
             Self::Timeouts => (clear, Trouble::Answers(504, 40)),
             Self::WatchesClosed => (clear, Trouble::WatchesClosed),
             Self::WatchesExpired => (clear, Trouble::WatchesExpired),
+            Self::WatchesWithBookmarksOnly => (clear, Trouble::WatchesWithBookmarksOnly),
             Self::AllAtOnce => (Weather::Cuts(10), Trouble::Resets(20)),
             _ => (clear, calm),
         }
@@ -171,18 +191,20 @@ impl Fault {
             Self::LeaderPaused => paused(replicas, leader, seconds(1, 7)),
             Self::LeaderPausedPastItsLease => paused(replicas, leader, seconds(17, 24)),
             Self::FollowerPaused => paused(replicas, 1 - leader, seconds(1, 10)),
-            Self::ApiServerKilled | Self::EtcdKilled => {
+            Self::ApiServerKilled | Self::EtcdKilled | Self::ManagerKilled => {
                 let component = self.component();
                 site.cluster.kill(component);
                 replicas.tend_for(seconds(0, 4));
                 site.cluster.restart(component);
             }
-            Self::ApiServerPaused | Self::EtcdPaused => {
+            Self::ApiServerPaused | Self::EtcdPaused | Self::ManagerPaused => {
                 let component = self.component();
                 site.cluster.pause(component);
                 replicas.tend_for(seconds(2, 12));
                 site.cluster.resume(component);
             }
+            Self::AuthorityLost => certificates::lost(site, replicas),
+            Self::AuthorityNearItsEnd => certificates::near_their_end(site, replicas),
             Self::AllAtOnce => {
                 killed(replicas, &[leader], seconds(0, 4));
                 Self::ApiServerKilled.once(site, replicas, dice);
@@ -195,6 +217,7 @@ impl Fault {
     fn component(self) -> &'static str {
         match self {
             Self::EtcdKilled | Self::EtcdPaused => "etcd",
+            Self::ManagerKilled | Self::ManagerPaused => "kube-controller-manager",
             _ => "kube-apiserver",
         }
     }

@@ -1,4 +1,4 @@
-//! A ConfigMap and the workloads that use it. One thread does everything that is done to them, one thing after another:
+//! A ConfigMap or Secret and the workloads that use it. One thread does everything that is done to them, one thing after another:
 //! so it is known at any time what each workload must be at, whatever happens to confrev and to the control plane.
 
 use std::collections::BTreeSet;
@@ -10,15 +10,16 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
-use crate::manifests::{Kind, Workload, config_map};
-use crate::site::{APPLY, JSON_PATCH, MERGE, Site, name_of_snapshot, named};
-use crate::world::text;
+use crate::kind::{Kind, SOURCES, Source, Workload, template, text};
+use crate::site::{APPLY, JSON_PATCH, MERGE, Site};
 
 /// The image and the content of a revision.
 pub(crate) type Revision = (String, String);
 
 /// How many old revisions stay of a workload that is changed all the time.
 const FEW: usize = 3;
+/// How many old revisions stay where they are counted.
+pub(crate) const ALL: usize = 1000;
 /// Annotations that `kubectl rollout undo` leaves as they are.
 const SKIPPED: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -31,7 +32,7 @@ const SKIPPED: [&str; 6] = [
 
 pub(crate) struct Group {
     pub(crate) site: Arc<Site>,
-    pub(crate) source: String,
+    pub(crate) source: Source,
     /// One thing is done in each round: then every revision is known. Else they are changed all the time, and few of
     /// their revisions stay.
     pub(crate) counted: bool,
@@ -57,47 +58,59 @@ pub(crate) struct Held {
     pub(crate) story: Vec<String>,
 }
 
+impl Held {
+    pub(crate) fn new(workload: Workload, image: &str) -> Self {
+        Self {
+            workload,
+            image: image.to_owned(),
+            at: None,
+            required: BTreeSet::new(),
+            allowed: BTreeSet::new(),
+            story: Vec::new(),
+        }
+    }
+
+    /// The last things that were done to it.
+    pub(crate) fn last(&self) -> &[String] {
+        &self.story[self.story.len().saturating_sub(8)..]
+    }
+}
+
 impl Group {
-    /// Creates the ConfigMap and its workloads.
-    pub(crate) fn create(
-        site: &Arc<Site>,
-        number: usize,
-        workloads: usize,
-        counted: bool,
-        dice: Dice,
-    ) -> Self {
-        let source = format!("demo-{number}");
-        let content = format!("{source}: 0");
+    /// Creates the source and so many workloads of each kind. Of two groups one is counted, and of two counted ones and
+    /// of two others one has a Secret.
+    pub(crate) fn create(site: &Arc<Site>, number: usize, of_each_kind: usize, dice: Dice) -> Self {
+        let kind = SOURCES[number.div_ceil(2) % SOURCES.len()];
+        let source = Source { kind, name: format!("demo-{number}") };
+        let content = format!("{}: 0", source.name);
+        site.write(
+            &Method::POST,
+            &site.sources(kind),
+            ("application/json", &source.manifest(&content)),
+            true,
+        );
+        let kinds = (0..of_each_kind).flat_map(|_| Kind::ALL).enumerate();
+        let workloads = kinds.map(|(index, kind)| {
+            let workload = Workload::new(kind, format!("web-{number}-{index}"), &source);
+            Held::new(workload, "app:0")
+        });
         let mut group = Self {
             site: Arc::clone(site),
-            source: source.clone(),
-            counted,
+            counted: number % 2 == 0,
             content: content.clone(),
-            contents: BTreeSet::from([content.clone()]),
-            workloads: Vec::new(),
+            contents: BTreeSet::from([content]),
+            workloads: workloads.collect(),
+            source,
             dice,
             steps: 0,
         };
-        site.write(
-            &Method::POST,
-            &site.configmaps(),
-            ("application/json", &config_map(&source, &content)),
-            true,
-        );
-        for index in 0..workloads {
-            let kind = Kind::ALL[index % Kind::ALL.len()];
-            let workload = Workload::new(kind, &format!("web-{number}-{index}"), &[&source]);
-            group.workloads.push(Held {
-                workload,
-                image: "app:0".to_owned(),
-                at: None,
-                required: BTreeSet::new(),
-                allowed: BTreeSet::new(),
-                story: Vec::new(),
-            });
-            group.apply(index, "app:0");
-        }
+        (0..group.workloads.len()).for_each(|index| group.apply(index, "app:0"));
         group
+    }
+
+    /// The snapshots of all that the source has held, and their data.
+    pub(crate) fn snapshots(&self) -> impl Iterator<Item = (String, Value)> {
+        self.contents.iter().map(|text| (self.source.snapshot(text), self.source.data(text)))
     }
 
     /// The content that a workload must be at.
@@ -149,11 +162,11 @@ impl Group {
             let all: Vec<_> = self.contents.iter().cloned().collect();
             return self.dice.pick(&all).clone();
         }
-        format!("{}: {}", self.source, self.steps)
+        format!("{}: {}", self.source.name, self.steps)
     }
 
     fn edit(&mut self, content: String) {
-        let path = format!("{}/{}", self.site.configmaps(), self.source);
+        let path = format!("{}/{}", self.site.sources(self.source.kind), self.source.name);
         // Before the write: it may be stored, and be acted upon, long before it is answered.
         self.contents.insert(content.clone());
         if content != self.content {
@@ -161,7 +174,8 @@ impl Group {
                 held.allowed.insert((held.image.clone(), content.clone()));
             }
         }
-        self.site.write(&Method::PATCH, &path, (MERGE, &json!({"data": {"text": content}})), true);
+        let change = json!({"data": self.source.data(&content)});
+        self.site.write(&Method::PATCH, &path, (MERGE, &change), true);
         if content != self.content {
             self.content = content;
             for index in 0..self.workloads.len() {
@@ -193,11 +207,11 @@ impl Group {
     fn fresh(&self, index: usize, answer: Option<Value>) {
         let Some(answer) = answer else { return };
         let held = &self.workloads[index];
-        let wanted = name_of_snapshot(&self.source, self.wanted(held));
-        let found = named(&answer["spec"]["template"], &self.source);
+        let wanted = self.source.snapshot(self.wanted(held));
+        let found = self.source.named(template(&answer));
         if found.as_ref() != Ok(&wanted) {
             let name = held.workload.reference();
-            let last = &held.story[held.story.len().saturating_sub(8)..];
+            let last = held.last();
             self.site.lost(
                 "fresh",
                 format!("{name} was admitted with {found:?}, not {wanted}; {last:#?}: {answer}"),
@@ -206,18 +220,14 @@ impl Group {
     }
 
     fn path(&self, index: usize) -> String {
-        let workload = &self.workloads[index].workload;
-        format!("{}/{}", workload.kind.path(&self.site.namespace), workload.name)
+        self.site.path(&self.workloads[index].workload)
     }
 
     /// As `kubectl apply --server-side` does: the template names the source.
     fn apply(&mut self, index: usize, image: &str) {
         let held = &mut self.workloads[index];
         image.clone_into(&mut held.image);
-        let mut manifest = held.workload.clone().image(image).manifest();
-        // The number of pods is somebody else's.
-        manifest["spec"].as_object_mut().unwrap().remove("replicas");
-        manifest["spec"]["revisionHistoryLimit"] = json!(if self.counted { 1000 } else { FEW });
+        let manifest = held.workload.manifest(image, if self.counted { ALL } else { FEW });
         let path = format!("{}?fieldManager=user&force=true", self.path(index));
         let answer = self.site.write(&Method::PATCH, &path, (APPLY, &manifest), false);
         self.turned(index, None);
@@ -248,7 +258,7 @@ impl Group {
     }
 
     fn scale(&mut self, index: usize) {
-        let patch = json!({"spec": {"replicas": self.dice.between(1, 3)}});
+        let patch = json!({"spec": {"replicas": self.dice.between(0, 3)}});
         self.site.write(&Method::PATCH, &self.path(index), (MERGE, &patch), true);
     }
 
@@ -260,20 +270,19 @@ impl Group {
         let answer = site.until_done("an undo", || {
             let live = site.get(&path)?;
             let held = &self.workloads[index];
-            let app = &held.workload.name;
-            let mut sets = site.list(&format!("{}?labelSelector=app%3D{app}", site.replica_sets()))?;
+            let mut revisions = site.revisions_of(&held.workload)?;
             let present = self.revision(&live);
             // An answer may have been lost.
             if attempt.is_some() && attempt.as_ref().map(|(revision, _)| revision) == present.as_ref() {
                 return Ok(Some(live));
             }
-            sets.retain(|set| {
-                self.revision(set) != present && set["metadata"]["deletionTimestamp"].is_null()
+            revisions.retain(|object| {
+                self.revision(object) != present && object["metadata"]["deletionTimestamp"].is_null()
             });
-            if sets.is_empty() {
+            if revisions.is_empty() {
                 return Ok(None);
             }
-            let chosen = &sets[usize::try_from(choice).unwrap() % sets.len()];
+            let chosen = &revisions[usize::try_from(choice).unwrap() % revisions.len()];
             let (image, content) = self.revision(chosen).ok_or("at no content that there was")?;
             // Where both name the same snapshot, the reference is not changed, and a roll that is pending goes along.
             let same = present.is_some_and(|(_, present)| present == content);
@@ -288,18 +297,20 @@ impl Group {
         self.fresh(index, Some(answer));
     }
 
-    /// The image and the content of a workload or of its ReplicaSet, where that is at any that there was.
+    /// The image and the content of a workload or of its revision, where that is at any that there was.
     pub(crate) fn revision(&self, object: &Value) -> Option<Revision> {
-        let template = &object["spec"]["template"];
-        let name = named(template, &self.source).ok()?;
-        let content = self.contents.iter().find(|content| name_of_snapshot(&self.source, content) == name)?;
+        let template = template(object);
+        let name = self.source.named(template).ok()?;
+        let content = self.contents.iter().find(|content| self.source.snapshot(content) == name)?;
         Some((text(&template["spec"]["containers"][0]["image"]), content.clone()))
     }
 }
 
-/// The template and, of a Deployment, the annotations of a ReplicaSet, on condition that nothing has changed.
-fn undo_patch(live: &Value, set: &Value) -> Value {
-    let mut template = set["spec"]["template"].clone();
+/// The template and, of a Deployment, the annotations of a revision, on condition that nothing has changed.
+fn undo_patch(live: &Value, revision: &Value) -> Value {
+    let mut template = template(revision).clone();
+    // What a ControllerRevision says to a strategic merge.
+    template.as_object_mut().unwrap().remove("$patch");
     let labels = template["metadata"]["labels"].as_object_mut().unwrap();
     labels.retain(|label, _| !label.ends_with("pod-template-hash"));
     let mut patch = vec![
@@ -311,7 +322,7 @@ fn undo_patch(live: &Value, set: &Value) -> Value {
             let all = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
             all.into_iter().filter(move |(key, _)| SKIPPED.contains(&key.as_str()) == skipped)
         };
-        let annotations: serde_json::Map<_, _> = of(live, true).chain(of(set, false)).collect();
+        let annotations: serde_json::Map<_, _> = of(live, true).chain(of(revision, false)).collect();
         patch.push(json!({"op": "replace", "path": "/metadata/annotations", "value": annotations}));
     }
     json!(patch)

@@ -1,6 +1,6 @@
 //! Faults at random, on a control plane of the test's own: `make chaos`; a few of them in every run of the tests.
 //!
-//! Users change some tens of workloads and their ConfigMaps all the time, while confrev, the API server, etcd and what
+//! Users change some tens of workloads and their ConfigMaps and Secrets all the time, while confrev, the API server, etcd and what
 //! connects them fail. After each fault, once all is at rest, every promise that can be seen is checked.
 //! `CONFREV_CHAOS_MINUTES` says for how long, `CONFREV_CHAOS_SEED` with which numbers, `CONFREV_CHAOS_FAULT` with which
 //! faults alone: those whose words contain it; `CONFREV_BIN`, with another confrev than the one that is built for it.
@@ -11,23 +11,19 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod certificates;
 mod check;
 mod dice;
 mod fault;
 mod group;
+mod kind;
 mod link;
-#[path = "../cluster/manifests.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod manifests;
 mod proxy;
 mod replicas;
 mod report;
 mod site;
-#[path = "../cluster/world.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod world;
+mod watches;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -40,15 +36,15 @@ use tokio::runtime::Runtime;
 
 use crate::dice::Dice;
 use crate::fault::Fault;
-use crate::group::{Group, Held};
-use crate::manifests::{Kind, Workload};
+use crate::group::{ALL, Group, Held};
+use crate::kind::{Kind, Source, Workload};
 use crate::replicas::Replicas;
 use crate::report::Report;
 use crate::site::{APPLY, JSON_PATCH, Site};
 
-const GROUPS: usize = 8;
-const GROUPS_OF_A_SHORT_RUN: usize = 2;
-const WORKLOADS_OF_EACH: usize = 4;
+/// How many groups, and how many workloads of each kind in each of them: 54 workloads in all.
+const LOAD: (usize, usize) = (9, 2);
+const LOAD_OF_A_SHORT_RUN: (usize, usize) = (2, 1);
 /// For how long, where nothing else is said.
 const MINUTES: u64 = 1;
 /// How long the control plane may take to be well again.
@@ -93,30 +89,34 @@ fn no_promise_is_broken_whatever_fails() {
     let until = Instant::now() + Duration::from_secs(60 * minutes);
     let mut dice = Dice::new(seed);
     let all = faults(seed, dice.fork()).take_while(|_| Instant::now() < until);
-    run(seed, dice, GROUPS, all);
+    run(seed, dice, LOAD, all);
 }
 
 /// In every run of the tests: a small load, and a few faults that come back soon.
 #[test]
 fn no_promise_is_broken_while_a_leader_is_killed_watches_expire_and_calls_are_cut() {
     let few = [Fault::LeaderKilled, Fault::WatchesExpired, Fault::CallsCut];
-    run(1, Dice::new(1), GROUPS_OF_A_SHORT_RUN, few.into_iter());
+    run(1, Dice::new(1), LOAD_OF_A_SHORT_RUN, few.into_iter());
 }
 
-fn run(seed: u64, mut dice: Dice, groups: usize, faults: impl Iterator<Item = Fault>) {
+fn run(
+    seed: u64,
+    mut dice: Dice,
+    (groups, of_each_kind): (usize, usize),
+    faults: impl Iterator<Item = Fault>,
+) {
     // It lives as long as this process.
     let cluster: &'static ControlPlane =
         Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
     let namespace = Box::leak(Box::new(cluster.namespace("chaos")));
     let site = Arc::new(Site::new(cluster, namespace.name()));
     let mut replicas = Replicas::start(cluster);
-    let mut groups: Vec<_> = (0..groups)
-        .map(|number| Group::create(&site, number, WORKLOADS_OF_EACH, number % 2 == 0, dice.fork()))
-        .collect();
-    let mut plain: Vec<_> = Kind::ALL.map(|kind| create_plain(&site, kind)).into();
+    let mut groups: Vec<_> =
+        (0..groups).map(|number| Group::create(&site, number, of_each_kind, dice.fork())).collect();
+    let mut plain: Vec<_> = Kind::ALL.map(|kind| create_plain(&site, kind, &groups[0].source)).into();
     check::rest(&site, &groups, &plain);
 
-    let mut report = Report::default();
+    let (mut report, mut alarms) = (Report::default(), 0);
     let start = Instant::now();
     for fault in faults {
         if site.losses() > 0 {
@@ -124,6 +124,7 @@ fn run(seed: u64, mut dice: Dice, groups: usize, faults: impl Iterator<Item = Fa
         }
         let (began, before) = (Instant::now(), site.losses());
         let times = round(&site, &mut replicas, &mut groups, &mut plain, fault, &mut dice);
+        check::alarms(&site, &mut alarms);
         report.add(fault, times, began.elapsed(), site.losses() - before);
     }
     report.print(&site, &replicas, start.elapsed());
@@ -178,28 +179,19 @@ fn round(
 }
 
 /// A workload that is not opted in.
-fn create_plain(site: &Site, kind: Kind) -> Held {
-    let workload = Workload::new(kind, &format!("plain-{}", kind.name()), &["demo-0"]).enabled(None);
-    let path = format!("{}/{}?fieldManager=user", kind.path(&site.namespace), workload.name);
-    let mut manifest = workload.manifest();
-    manifest["spec"]["revisionHistoryLimit"] = json!(1000);
-    site.write(&Method::PATCH, &path, (APPLY, &manifest), true);
-    let required = BTreeSet::from([("app:1".to_owned(), String::new())]);
-    Held {
-        workload,
-        image: "app:1".to_owned(),
-        at: None,
-        required,
-        allowed: BTreeSet::new(),
-        story: Vec::new(),
-    }
+fn create_plain(site: &Site, kind: Kind, source: &Source) -> Held {
+    let workload = Workload::plain(kind, format!("plain-{}", kind.name()), source);
+    let mut held = Held::new(workload, "app:1");
+    let path = format!("{}?fieldManager=user", site.path(&held.workload));
+    site.write(&Method::PATCH, &path, (APPLY, &held.workload.manifest(&held.image, ALL)), true);
+    held.required.insert((held.image.clone(), String::new()));
+    held
 }
 
 fn change_plain(site: &Site, held: &mut Held) {
     held.image = format!("app:{}", held.required.len() + 1);
-    let path = format!("{}/{}", held.workload.kind.path(&site.namespace), held.workload.name);
     let patch =
         json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": held.image}]);
-    site.write(&Method::PATCH, &path, (JSON_PATCH, &patch), true);
+    site.write(&Method::PATCH, &site.path(&held.workload), (JSON_PATCH, &patch), true);
     held.required.insert((held.image.clone(), String::new()));
 }

@@ -8,10 +8,9 @@ use std::time::Duration;
 use std::{fs, io};
 
 use confrev_controlplane::ControlPlane;
-use futures::StreamExt as _;
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::service::service_fn;
@@ -25,6 +24,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use crate::dice::Dice;
 use crate::runtime;
+use crate::watches::watched;
 
 /// What the proxy does to requests. Where it says how often, that is in a hundred of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,21 +42,23 @@ pub(crate) enum Trouble {
     WatchesClosed,
     /// All watches are told that they are too old, and so are those that go on from where they were.
     WatchesExpired,
+    /// Some watches tell nothing new, only again and again how far they have told; the others go on.
+    WatchesWithBookmarksOnly,
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-type Body = UnsyncBoxBody<Bytes, Failure>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, Failure>;
 
 pub(crate) struct Proxy {
     port: u16,
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     server: u16,
     tls: TlsConnector,
     connection: tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>,
-    trouble: tokio::sync::watch::Sender<Trouble>,
+    pub(crate) trouble: tokio::sync::watch::Sender<Trouble>,
     dice: Mutex<Dice>,
     /// How often each thing was done.
     done: Mutex<BTreeMap<&'static str, usize>>,
@@ -115,7 +117,7 @@ impl Proxy {
 }
 
 impl Shared {
-    fn strikes(&self, what: &'static str, often: u64) -> bool {
+    pub(crate) fn strikes(&self, what: &'static str, often: u64) -> bool {
         let strikes = self.dice.lock().unwrap_or_else(PoisonError::into_inner).percent(often);
         if strikes {
             *self.done.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
@@ -123,16 +125,17 @@ impl Shared {
         strikes
     }
 
-    fn below(&self, most: u64) -> u64 {
+    pub(crate) fn below(&self, most: u64) -> u64 {
         self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(most)
     }
 
     /// An error ends the connection without an answer.
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
         let watch = request.uri().query().is_some_and(|query| query.contains("watch="));
-        let goes_on = request.uri().query().is_some_and(|query| {
-            query.split('&').any(|part| part.strip_prefix("resourceVersion=").is_some_and(|v| v != "0"))
+        let version = request.uri().query().and_then(|query| {
+            query.split('&').find_map(|part| part.strip_prefix("resourceVersion=").filter(|v| *v != "0"))
         });
+        let version = version.map(str::to_owned);
         let trouble = *self.trouble.borrow();
         match trouble {
             Trouble::Resets(often) if self.strikes("reset", often) => {
@@ -140,6 +143,17 @@ impl Shared {
                     done_unseen(self.forward(request).await?).await;
                 }
                 return Err(gone("reset"));
+            }
+            // What was created is told to be there already, as after an answer that got lost.
+            Trouble::Answers(409, often)
+                if *request.method() == Method::POST && self.strikes("answer", often) =>
+            {
+                let answer = self.forward(request).await?;
+                if answer.status().is_success() {
+                    done_unseen(answer).await;
+                    return Ok(status(409));
+                }
+                return Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()));
             }
             // Nobody is told of a conflict who has written nothing.
             Trouble::Answers(409, _) if !is_conditional(request.method()) => {}
@@ -153,7 +167,7 @@ impl Shared {
             Trouble::Slow(most) if self.strikes("slow", 100) => {
                 tokio::time::sleep(Duration::from_millis(self.below(most))).await;
             }
-            Trouble::WatchesExpired if watch && goes_on && self.strikes("expired", 50) => {
+            Trouble::WatchesExpired if watch && version.is_some() && self.strikes("expired", 50) => {
                 return Ok(status(410));
             }
             _ => {}
@@ -161,7 +175,7 @@ impl Shared {
         let (parts, body) = self.forward(request).await?.into_parts();
         let cut = matches!(trouble, Trouble::Cuts(often) if self.strikes("cut", often));
         let body = if watch {
-            self.watched(body)
+            watched(self, body, version)
         } else {
             let whole = body.collect().await?.to_bytes();
             if cut {
@@ -174,55 +188,6 @@ impl Shared {
             }
         };
         Ok(Response::from_parts(parts, body))
-    }
-
-    /// A watch's answer, until trouble ends it.
-    fn watched(self: Arc<Self>, body: Incoming) -> Body {
-        let trouble = self.trouble.subscribe();
-        let state = (self, BodyStream::new(body), trouble, false);
-        let frames = futures::stream::unfold(state, |(own, mut body, mut trouble, ended)| async move {
-            if ended {
-                return None;
-            }
-            // It ends at once where it began before the trouble, else after a while.
-            let until_it_ends = own.until_it_ends(&mut trouble);
-            let frame = tokio::select! {
-                frame = body.next() => match frame? {
-                    Ok(frame) => own.changed(frame).await,
-                    Err(error) => Err(error.into()),
-                },
-                last = until_it_ends => match last {
-                    Some(last) => Ok(Frame::data(last)),
-                    None => return None,
-                },
-            };
-            let ended = frame.is_err() || frame.as_ref().is_ok_and(is_expired);
-            Some((frame, (own, body, trouble, ended)))
-        });
-        StreamBody::new(frames).boxed_unsync()
-    }
-
-    /// Waits until trouble ends a watch; answers with what it says last.
-    async fn until_it_ends(&self, trouble: &mut tokio::sync::watch::Receiver<Trouble>) -> Option<Bytes> {
-        let ends = |trouble: &Trouble| matches!(trouble, Trouble::WatchesClosed | Trouble::WatchesExpired);
-        let kind = trouble.wait_for(ends).await.map(|kind| *kind).ok()?;
-        tokio::time::sleep(Duration::from_millis(self.below(3000))).await;
-        self.strikes("watch ended", 100);
-        let event = json!({"type": "ERROR", "object": status_object(410)});
-        (kind == Trouble::WatchesExpired).then(|| Bytes::from(format!("{event}\n")))
-    }
-
-    /// A part of a watch's answer under the present trouble.
-    async fn changed(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, Failure> {
-        let trouble = *self.trouble.borrow();
-        match trouble {
-            Trouble::Slow(most) => tokio::time::sleep(Duration::from_millis(self.below(most))).await,
-            Trouble::Resets(often) | Trouble::Cuts(often) if self.strikes("cut watch", often) => {
-                return Err(gone("cut watch"));
-            }
-            _ => {}
-        }
-        Ok(frame)
     }
 
     async fn forward(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Failure> {
@@ -268,15 +233,11 @@ fn is_conditional(method: &Method) -> bool {
     [Method::PUT, Method::PATCH, Method::DELETE].contains(method)
 }
 
-fn gone(what: &'static str) -> Failure {
+pub(crate) fn gone(what: &'static str) -> Failure {
     io::Error::other(what).into()
 }
 
-fn is_expired(frame: &Frame<Bytes>) -> bool {
-    frame.data_ref().is_some_and(|data| data.starts_with(b"{\"object\":{\"apiVersion\":\"v1\",\"code\":410"))
-}
-
-fn status_object(code: u16) -> Value {
+pub(crate) fn status_object(code: u16) -> Value {
     let reason = match code {
         409 => "Conflict",
         410 => "Expired",

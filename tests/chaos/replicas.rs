@@ -23,7 +23,8 @@ pub(crate) struct Replicas {
 impl Replicas {
     /// Installs confrev and starts it twice, both behind one address.
     pub(crate) fn start(cluster: &'static ControlPlane) -> Self {
-        Program::install(cluster);
+        // It runs beside the control plane, not in pods.
+        cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true"]);
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_confrev"));
         let binary = std::env::var_os("CONFREV_BIN").map_or_else(built, PathBuf::from);
         let service = Arc::new(Link::start());
@@ -32,7 +33,7 @@ impl Replicas {
         let programs = (0..2)
             .map(|_| {
                 let program = Program::new(cluster, &binary).as_user(&kubeconfig);
-                program.behind(&service.url()).options(&["--orphan-grace=5s"])
+                program.behind(&service.url()).options(&["--orphan-grace=5s", "--secrets"])
             })
             .collect();
         let mut replicas = Self { programs, service, proxy, crashes: 0 };

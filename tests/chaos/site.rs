@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use confrev::snapshot::{Object, SourceKind, snapshot_name};
+use confrev::snapshot::SourceKind;
 use confrev_controlplane::{Api, ControlPlane};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::kind::{REVISIONS, SOURCES, Workload, name_of};
 
 /// How long users try again before that is a loss: longer than any fault lasts.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -20,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+
+/// Snapshots, whatever their source.
+const SNAPSHOTS: &str = "labelSelector=app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 
 pub(crate) struct Site {
     pub(crate) cluster: &'static ControlPlane,
@@ -72,12 +77,41 @@ impl Site {
         }
     }
 
-    pub(crate) fn configmaps(&self) -> String {
-        format!("/api/v1/namespaces/{}/configmaps", self.namespace)
+    /// The sources and snapshots of a kind.
+    pub(crate) fn sources(&self, kind: SourceKind) -> String {
+        format!("/api/v1/namespaces/{}/{}", self.namespace, kind.plural())
     }
 
-    pub(crate) fn replica_sets(&self) -> String {
-        format!("/apis/apps/v1/namespaces/{}/replicasets", self.namespace)
+    /// One of the collections of revisions.
+    pub(crate) fn revisions(&self, collection: &str) -> String {
+        format!("/apis/apps/v1/namespaces/{}/{collection}", self.namespace)
+    }
+
+    pub(crate) fn path(&self, workload: &Workload) -> String {
+        format!("{}/{}", workload.kind.path(&self.namespace), workload.name)
+    }
+
+    /// The revisions of all workloads.
+    pub(crate) fn all_revisions(&self) -> Result<Vec<Value>, String> {
+        let of_kinds = REVISIONS.iter().map(|collection| self.list(&self.revisions(collection)));
+        of_kinds.collect::<Result<Vec<_>, _>>().map(|all| all.concat())
+    }
+
+    /// The revisions of one workload.
+    pub(crate) fn revisions_of(&self, workload: &Workload) -> Result<Vec<Value>, String> {
+        let collection = self.revisions(workload.kind.revisions());
+        self.list(&format!("{collection}?labelSelector=app%3D{}", workload.name))
+    }
+
+    /// Snapshots of all kinds, by name. Sources of two kinds have different names here.
+    pub(crate) fn snapshots(&self) -> Result<BTreeMap<String, Value>, String> {
+        self.all_of_sources(&format!("?{SNAPSHOTS}"))
+    }
+
+    /// Sources and snapshots of all kinds, by name.
+    pub(crate) fn all_of_sources(&self, query: &str) -> Result<BTreeMap<String, Value>, String> {
+        let of_kinds = SOURCES.iter().map(|kind| self.list(&format!("{}{query}", self.sources(*kind))));
+        of_kinds.collect::<Result<Vec<_>, _>>().map(|all| by_name(all.concat()))
     }
 
     /// One try of a write. `free`: nothing of confrev may stand in its way.
@@ -131,26 +165,7 @@ impl Site {
     }
 }
 
-/// The name that the snapshot of this text has.
-pub(crate) fn name_of_snapshot(source: &str, text: &str) -> String {
-    let object = json!({"metadata": {"name": source}, "data": {"text": text}}).to_string();
-    let object = Object::parse(object.as_bytes()).unwrap();
-    snapshot_name(source, &object.digest(SourceKind::ConfigMap).unwrap(), 10)
-}
-
-/// The snapshot of the one source that a template names, as `sources` and as its volume have it.
-pub(crate) fn named(template: &Value, source: &str) -> Result<String, String> {
-    let entered = crate::world::snapshot_of(template, source).ok_or("it is not resolved")?;
-    let volume = &template["spec"]["volumes"][0]["configMap"]["name"];
-    let env = &template["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
-    if *volume == entered && *env == entered {
-        Ok(entered)
-    } else {
-        Err(format!("`sources` has {entered}, the volume {volume}, the environment {env}"))
-    }
-}
-
 /// Objects by name.
 pub(crate) fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
-    objects.into_iter().map(|object| (crate::world::name_of(&object), object)).collect()
+    objects.into_iter().map(|object| (name_of(&object), object)).collect()
 }

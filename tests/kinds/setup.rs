@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use confrev_controlplane::{ControlPlane, Program};
 use serde_json::json;
@@ -39,29 +38,15 @@ pub(crate) fn program_with(more: &[&str]) -> Program {
 }
 
 fn install(cluster: &ControlPlane) {
-    // One that ran outside the cluster left its URL there, beside which the API server takes no Service.
-    let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
-    cluster.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
     cluster.kubectl(&["delete", "customresourcedefinition", LATE_CRD, "--ignore-not-found"]).run().ok();
     let web = crate::load::crd("test.confrev.dev", "v1", "webs", "Web").to_string();
     cluster.kubectl(&["apply", "--server-side", "--filename", "-"]).stdin(web).run().ok();
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/confrev");
-    let mut helm = Command::new(cluster.bin("helm"));
-    helm.args(["template", "confrev"]).arg(chart).args(["--namespace", "confrev"]);
     let kinds = KINDS.map(|[group, version, resource, kind, path]| {
         json!({"group": group, "version": version, "resource": resource, "kind": kind, "path": path})
     });
     let kinds = format!("extraKinds={}", json!(kinds));
     // It runs beside the control plane, not in pods.
-    for value in ["replicas=0", "namespace.create=true", "secrets.enabled=true", &kinds] {
-        helm.args(["--set-json", value]);
-    }
-    helm.env("HELM_CONFIG_HOME", "/nonexistent").env("HELM_DATA_HOME", "/nonexistent");
-    helm.env("HELM_CACHE_HOME", std::env::temp_dir().join("confrev-helm-cache"));
-    let rendered = helm.output().expect("helm can be run");
-    assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
-    let manifests = String::from_utf8(rendered.stdout).expect("helm writes text");
-    cluster.kubectl(&["apply", "--filename", "-"]).stdin(manifests).run().ok();
+    cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true", &kinds]);
 }
 
 /// Everything that any confrev of this control plane has logged.

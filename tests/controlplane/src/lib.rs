@@ -25,6 +25,7 @@ mod audit;
 pub mod binaries;
 mod cert_manager;
 mod certs;
+mod chart;
 mod cluster;
 mod gobuild;
 mod kubeconfig;

@@ -1,0 +1,73 @@
+//! The authority that confrev's replicas share, lost and near its end.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use confrev_controlplane::wait_for;
+use http::Method;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, KeyUsagePurpose};
+use serde_json::json;
+
+use crate::replicas::Replicas;
+use crate::site::{MERGE, Site};
+
+const SECRET: &str = "/api/v1/namespaces/confrev/secrets/confrev-ca";
+/// When the certificate in use ends, in seconds since 1970.
+const END: &str = "confrev_certificate_expiry_timestamp_seconds";
+/// How long an authority near its end still lives. The next one signs 30 s after API servers have heard of it.
+const LEFT: Duration = Duration::from_secs(90);
+/// How long it may take until all serve what another authority has signed.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// The Secret is deleted: another authority comes, by the usual steps.
+pub(crate) fn lost(site: &Site, replicas: &mut Replicas) {
+    let before = ends(replicas);
+    site.until_done("the loss of the authority", || {
+        site.try_write(&Method::DELETE, SECRET, ("application/json", &json!({})), false)
+    });
+    wait_for("another authority's certificates", LIMIT, || {
+        replicas.tend();
+        let now = ends(replicas);
+        let all = now.iter().zip(&before).all(|(now, before)| now > before);
+        if all { Ok(()) } else { Err(format!("{now:?}")) }
+    });
+}
+
+/// The replicas start, one after the other, with an authority that ends soon, and leave it before it does.
+pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let end = now + LEFT;
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    // More than four fifths of its life are over.
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    (params.not_before, params.not_after) = (epoch + (now - 10 * LEFT), epoch + end);
+    let certificate = STANDARD.encode(params.self_signed(&key).unwrap().pem());
+    let data = json!({
+        "tls.crt": certificate, "tls.key": STANDARD.encode(key.serialize_pem()), "ca.crt": certificate,
+        "next.crt": null, "next.key": null, "since": null,
+    });
+    site.write(&Method::PATCH, SECRET, (MERGE, &json!({"data": data})), false);
+    for index in 0..replicas.programs.len() {
+        replicas.programs[index].stop();
+        replicas.programs[index].launch(&[]);
+        replicas.tend_for(Duration::from_secs(2));
+    }
+    wait_for("certificates of an authority that lives on", LIMIT, || {
+        replicas.tend();
+        if let Some(program) = replicas.programs.iter().find(|program| !program.is_ready()) {
+            return Err(program.log_tail());
+        }
+        let now = ends(replicas);
+        let all = now.iter().all(|now| *now > end.as_secs_f64() + 1.0);
+        if all { Ok(()) } else { Err(format!("{now:?}, not after {end:?}")) }
+    });
+}
+
+/// Those of all replicas.
+fn ends(replicas: &Replicas) -> Vec<f64> {
+    replicas.programs.iter().map(|program| program.metric(END)).collect()
+}
