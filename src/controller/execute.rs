@@ -135,8 +135,9 @@ async fn restore<A: Api>(
         if api.namespace(&snapshot.namespace).await?.terminating {
             return Ok(Outcome::Done);
         }
-        // The watches may lag, or stall, each by itself: what named it may be gone, or name another one.
-        if !is_named(api, snapshot).await? {
+        // The watches may lag, or stall, each by itself: what named it may be gone, or name another one; and it may be
+        // there, and not have been seen yet.
+        if !is_named(api, snapshot).await? || is_snapshot(api, snapshot).await? {
             return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
         }
         tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
@@ -157,6 +158,12 @@ async fn restore<A: Api>(
 async fn is_named<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
     Ok(api.is_named_by_a_revision(&name.namespace, &name.object).await?
         || api.is_named_by_a_workload(&name.namespace, &name.object).await?)
+}
+
+/// Whether there is a snapshot of that name.
+async fn is_snapshot<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
+    let found = api.read(&name.namespace, &name.object).await?;
+    Ok(found.is_some_and(|found| found.identity().is_some()))
 }
 
 /// A snapshot that holds the same content, where it does hold what it says.

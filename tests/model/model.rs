@@ -266,14 +266,25 @@ impl Model {
         let outcome = execute(&Memory(Arc::clone(self)), action, now).now_or_never();
         let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
         if let (Task::Restore(name), Ok(Outcome::Lost)) = (&task, &outcome) {
-            let by = [names::REVISION, names::ENABLED];
-            if !by.iter().any(|label| self.is_named(&name.namespace, &name.object.name, label)) {
-                let what = format!("kept: {name} is told to be lost, and nothing refers to it");
-                self.ghost().broken.get_or_insert(what);
-            }
+            self.check_lost(&name.namespace, &name.object.name);
         }
         shared.lock().finish(&task, outcome, self.now(replica));
         true
+    }
+
+    /// What is told to be lost is so.
+    fn check_lost(&self, namespace: &str, snapshot: &str) {
+        let live = self.get(&Key::configmap(namespace, snapshot));
+        let by = [names::REVISION, names::ENABLED];
+        let wrong = if live.is_some_and(|object| is_snapshot(&object)) {
+            "it is there"
+        } else if !by.iter().any(|label| self.is_named(namespace, snapshot, label)) {
+            "nothing refers to it"
+        } else {
+            return;
+        };
+        let what = format!("kept: {namespace}/{snapshot} is told to be lost, and {wrong}");
+        self.ghost().broken.get_or_insert(what);
     }
 
     /// Whether a workload or ReplicaSet with this label names a snapshot.
