@@ -1,18 +1,16 @@
 //! Snapshots that are taken away past the guard, while a revision that lives refers to them.
 
-use std::time::Duration;
-
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::manifests::Workload;
+use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::{Running, running};
 use crate::world::{LIMIT, World, each_kind, name_of, text};
 
 /// What the guard lets delete whatever there is.
 const COLLECTOR: &str = "--as=system:serviceaccount:kube-system:generic-garbage-collector";
-/// For longer than a snapshot is remembered.
-const FORGOTTEN: Duration = Duration::from_mins(3);
+/// Of how many snapshots confrev remembers the content for a while.
+const REMEMBERED: usize = 16;
 
 /// Two revisions: an old one at "A" of `demo`, and one at "B".
 fn rolled(world: &World, web: &Workload) {
@@ -21,6 +19,18 @@ fn rolled(world: &World, web: &Workload) {
     world.wait_reads(web, "demo", &["A"]);
     world.set_config("demo", "B");
     world.wait_reads(web, "demo", &["B"]);
+    world.wait_at_rest();
+}
+
+/// Turns to so many other snapshots that confrev remembers none of those before.
+fn forget(world: &World) {
+    let names: Vec<_> = (0..REMEMBERED).map(|number| format!("other-{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let others = Workload::new(Kind::Deployment, "others", &names).replicas(0);
+    let objects: Vec<_> = names.iter().map(|name| config_map(name, "1")).collect();
+    world.apply(&list(&[objects, vec![others.manifest()]].concat())).ok();
+    // It reads the snapshots that the first apply has made.
+    world.set_image(&others, "app:2").ok();
     world.wait_at_rest();
 }
 
@@ -39,11 +49,6 @@ fn wait_made_again(world: &World, snapshot: &str, before: &str, content: &str) {
         let right = object["data"]["text"] == *content && object["immutable"] == true;
         if !same && right { Ok(()) } else { Err(object.to_string()) }
     });
-}
-
-/// An Event of this reason.
-fn told(world: &World, reason: &str) -> Option<Value> {
-    world.cluster.list("events", world.name(), "").into_iter().find(|event| event["reason"] == reason)
 }
 
 /// Waits until an Event on this object has this reason, and names all of these.
@@ -73,6 +78,7 @@ fn a_snapshot_that_is_gone_is_made_again_of_its_source_or_of_another_snapshot_wi
         let web = Workload::new(kind, "web", &["demo"]);
         rolled(&world, &web);
         let present = world.resolved(&web, "demo").expect("it is resolved");
+        forget(&world);
         let before = take_away(&world, &present);
         wait_made_again(&world, &present, &before, "B");
         wait_told(&world, "SnapshotRestored", ("ConfigMap", "demo"), std::slice::from_ref(&present));
@@ -103,13 +109,8 @@ fn where_the_content_is_known_no_more_an_event_and_a_gauge_say_which_revision_st
         let sets = world.replica_sets(&web);
         let names_it = |set: &&Value| set["spec"]["template"].to_string().contains(&old);
         let revision = name_of(sets.iter().find(names_it).expect("there is the old revision"));
-        // For a minute, one that was just turned to is made again from memory.
-        wait_for("the content to be forgotten", FORGOTTEN, || {
-            if world.cluster.get("configmap", world.name(), &old).is_some() {
-                take_away(&world, &old);
-            }
-            told(&world, "SnapshotLost").map_or(Err("not yet"), |_| Ok(()))
-        });
+        forget(&world);
+        take_away(&world, &old);
         wait_for("the gauge", LIMIT, || lost(&confrev));
         wait_told(&world, "SnapshotLost", ("ConfigMap", "demo"), &[old.clone(), revision.clone()]);
         wait_told(&world, "SnapshotLost", ("ReplicaSet", &revision), std::slice::from_ref(&old));

@@ -164,6 +164,10 @@ fn a_namespace_that_is_going_away_goes_and_whoever_writes_there_is_told_so() {
     assert!(refusal.contains("being terminated"), "{refusal}");
     let refusal = world.apply(&Workload::new(Kind::Deployment, "new", &["demo"]).manifest()).refused();
     assert!(refusal.contains("being terminated") || refusal.contains("not found"), "{refusal}");
+    // Even a change of its template that would need another snapshot.
+    let change =
+        json!([{"op": "replace", "path": "/spec/template/spec/volumes/0/configMap/name", "value": "held"}]);
+    world.kubectl(&["patch", "deployment/kept", "--type=json", "--patch", &change.to_string()]).ok();
     let free = json!({"metadata": {"finalizers": null}}).to_string();
     for object in ["deployment/kept", "configmap/held"] {
         world.kubectl(&["patch", object, "--type=merge", "--patch", &free]).ok();
