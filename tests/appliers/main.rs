@@ -10,6 +10,9 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+#[path = "../decision/blocks.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod blocks;
 #[path = "../decision/documents.rs"]
 mod documents;
 #[path = "../chart/helm.rs"]
@@ -22,7 +25,6 @@ mod kinds;
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod load;
 #[path = "../cluster/manifests.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
 #[path = "../cluster/shared.rs"]
 #[expect(dead_code, reason = "no test here stops confrev")]
@@ -34,6 +36,8 @@ mod world;
 mod cast;
 mod drift;
 mod page;
+#[expect(dead_code, reason = "some of it serves the tests of the chart")]
+mod reader;
 mod setup;
 mod tools;
 
@@ -42,5 +46,7 @@ mod by_hand;
 mod corpus;
 mod examples;
 mod gitops;
+mod migrating;
 mod named_anew;
+mod pages;
 mod recording;

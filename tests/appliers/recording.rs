@@ -29,7 +29,7 @@ fn file(name: &str) -> PathBuf {
 fn types(cast: &mut Cast, page: &Page, line: &str) {
     cast.show(1.2, &format!("$ {line}\r\n"));
     let start = Instant::now();
-    let mut script = page.command("script");
+    let mut script = page.reader.command("script");
     // A terminal of that width; `script` says nothing itself.
     let sized = format!("stty cols {WIDTH} rows 60; exec {line}");
     let output =
@@ -43,7 +43,7 @@ fn types(cast: &mut Cast, page: &Page, line: &str) {
 #[ignore = "`make recording` writes the files anew"]
 fn the_canary_story_is_recorded() {
     let _confrev = running();
-    let page = Page::typing(World::new("shop"), Vec::new());
+    let page = Page::of(World::new("shop"));
     let mut cast = Cast::default();
     types(&mut cast, &page, "kubectl apply -f examples/canary/app.yaml");
     types(&mut cast, &page, "kubectl confrev wait rollout/web");

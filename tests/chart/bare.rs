@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use confrev_controlplane::{ControlPlane, Output, Program};
+use confrev_controlplane::{ControlPlane, Output, Program, wait_for};
 use serde_json::{Value, json};
 
 use crate::helm::{Setting, chart, flags, helm, root};
@@ -134,4 +134,26 @@ pub(crate) fn reads(bare: &Bare, namespace: &str) -> String {
     let web = bare.cluster.get("deployment", namespace, "web").expect("there is the Deployment");
     let name = &web["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
     name.as_str().unwrap_or_default().to_owned()
+}
+
+/// The kubelet's part: when the pods of confrev have been admitted and given a node, one is run, as that pod says. Answers
+/// with the image of the pod, too.
+pub(crate) fn as_its_pod(bare: &Bare) -> (Program, String) {
+    let pods = wait_for("pods of confrev on a node", LIMIT, || {
+        let pods = bare.cluster.list("pods", "confrev", "app.kubernetes.io/name=confrev");
+        let placed = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count();
+        if placed == 2 { Ok(pods) } else { Err(format!("{placed} of {}", pods.len())) }
+    });
+    let container = &pods[0]["spec"]["containers"][0];
+    assert_eq!(pods[0]["spec"]["serviceAccountName"], "confrev");
+
+    let mut program = Program::new(bare.cluster, Path::new(env!("CARGO_BIN_EXE_confrev")));
+    // What the pod has beside the options that any confrev has here.
+    let given = container["args"].as_array().expect("arguments");
+    let given = given.iter().map(|argument| argument.as_str().expect("text"));
+    let here = program.arguments().join("=");
+    let others: Vec<_> = given.filter(|argument| !here.contains(argument)).collect();
+    program = program.options(&others);
+    program.start();
+    (program, container["image"].as_str().expect("an image").to_owned())
 }

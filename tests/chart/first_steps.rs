@@ -2,15 +2,15 @@
 //! run it, the test does: pods are fakes here.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, IN_THE_WAY, LIMIT, SNAPSHOTS, apply, reads, web};
+use crate::bare::{Bare, IN_THE_WAY, LIMIT, SNAPSHOTS, apply, as_its_pod, reads, web};
 use crate::helm::{root, run};
+use crate::reader::Reader;
 
 /// Where kubectl works when nobody says otherwise.
 const NAMESPACE: &str = "default";
@@ -18,17 +18,16 @@ const NAMESPACE: &str = "default";
 #[test]
 fn the_first_three_commands_of_the_page_lead_from_nothing_to_a_protected_workload() {
     let page = fs::read_to_string(root().join("docs/install.md")).unwrap();
-    let commands = first_block(&page);
-    let [install, wait, opt_in] = commands[..] else { panic!("not three commands: {commands:?}") };
-    assert!(opt_in.contains(" deployment web "), "what {opt_in:?} is about is made below");
-
     let user = User::new();
     user.has_a_workload_without_labels();
-    user.types(install);
-    let program = user.confrev_runs_where_its_pod_would(&page);
-    let said = user.types(wait);
+    let mut reader = Reader::new(user.bare.cluster, NAMESPACE);
+    reader.open("docs/install.md", "Install");
+    reader.types("kubectl apply");
+    let (program, image) = as_its_pod(&user.bare);
+    in_the_text(&page, &format!("The image `{image}` must be"));
+    let said = reader.types("kubectl --namespace confrev rollout status");
     assert!(said.contains("successfully rolled out"), "{said}");
-    user.types(opt_in);
+    reader.types("kubectl label deployment web ");
 
     let bare = &user.bare;
     wait_for("the workload to be rolled to a snapshot", LIMIT, || {
@@ -41,13 +40,6 @@ fn the_first_three_commands_of_the_page_lead_from_nothing_to_a_protected_workloa
     user.sees_the_revision_of_each_pod(&page);
     user.is_protected();
     user.takes_it_away_again(&page, program);
-}
-
-/// The lines of the first block of commands.
-fn first_block(page: &str) -> Vec<&str> {
-    let (_, block) = page.split_once("```console\n").expect("there is a block of commands");
-    let (block, _) = block.split_once("```").expect("it ends");
-    block.lines().collect()
 }
 
 /// A command that stands in the text, between backquotes.
@@ -94,29 +86,6 @@ impl User {
         });
         assert_eq!(reads(&self.bare, NAMESPACE), "demo", "as it was written");
         self.has_replica_sets(1);
-    }
-
-    /// The kubelet's part: when a pod has been admitted and given a node, it is run, as that pod says.
-    fn confrev_runs_where_its_pod_would(&self, page: &str) -> Program {
-        let cluster = self.bare.cluster;
-        let pods = wait_for("pods of confrev on a node", LIMIT, || {
-            let pods = cluster.list("pods", "confrev", "app.kubernetes.io/name=confrev");
-            let placed = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count();
-            if placed == 2 { Ok(pods) } else { Err(format!("{placed} of {}", pods.len())) }
-        });
-        let container = &pods[0]["spec"]["containers"][0];
-        in_the_text(page, &format!("The image `{}` must be", container["image"].as_str().unwrap()));
-        assert_eq!(pods[0]["spec"]["serviceAccountName"], "confrev");
-
-        let mut program = Program::new(cluster, Path::new(env!("CARGO_BIN_EXE_confrev")));
-        // What the pod has beside the options that any confrev has here.
-        let given: Vec<_> =
-            container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect();
-        let here = program.arguments();
-        let others = given.iter().filter(|argument| !here.join("=").contains(*argument)).copied();
-        program = program.options(&others.collect::<Vec<_>>());
-        program.start();
-        program
     }
 
     fn sees_the_revision_of_each_pod(&self, page: &str) {

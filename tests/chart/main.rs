@@ -9,6 +9,9 @@
 
 mod alerts;
 mod bare;
+#[path = "../decision/blocks.rs"]
+#[expect(dead_code, reason = "some of it serves the other tests only")]
+mod blocks;
 mod cert_manager;
 mod first_steps;
 mod guard;
@@ -17,7 +20,11 @@ mod lifecycle;
 mod manifests;
 #[path = "../tls/mount.rs"]
 mod mount;
+mod pages;
 mod pods;
+#[path = "../appliers/reader.rs"]
+#[expect(dead_code, reason = "some of it serves the other pages")]
+mod reader;
 mod rights;
 mod support;
 mod table;

@@ -7,6 +7,9 @@
     reason = "a test ends where something is not as it must be"
 )]
 
+mod accounted;
+#[expect(dead_code, reason = "some of it serves tests on a control plane")]
+mod blocks;
 mod bound;
 mod controller;
 mod corpus;

@@ -1,0 +1,100 @@
+//! Every command that a page tells people to type is run by a test from that very page, or stands in the table of those
+//! that cannot be run here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::blocks::{NOT_RUN, pages, parts, read, under, why_not};
+
+/// Where tests type what pages have.
+const FOLDERS: [&str; 2] = ["tests/appliers", "tests/chart"];
+/// The first words of what people type.
+const TOOLS: [&str; 6] = ["$", "kubectl", "helm", "make", "confrev", "openssl"];
+
+/// The parts of pages that tests open, by page and heading.
+fn opened() -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for folder in FOLDERS {
+        for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            // However the call is broken into lines.
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( \"", "(\"");
+            for call in text.split("open(\"").skip(1) {
+                let mut words = call.split('"');
+                let (page, comma, heading) = (words.next(), words.next(), words.next());
+                if let (Some(page), Some(", "), Some(heading)) = (page, comma, heading) {
+                    found.insert((page.to_owned(), heading.to_owned()));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_of_a_page_is_run_by_a_test_or_stands_in_the_table_with_the_reason_why_not() {
+    let opened = opened();
+    let (mut headings, mut excused) = (BTreeSet::new(), BTreeSet::new());
+    let mut problems = Vec::new();
+    for page in pages() {
+        let (text, name) = (read(&page), page.display().to_string());
+        for block in parts(&text).1 {
+            if !block.is_typed() {
+                let typed =
+                    |line: &&str| line.split_whitespace().next().is_some_and(|word| TOOLS.contains(&word));
+                problems.extend(
+                    block
+                        .lines
+                        .iter()
+                        .copied()
+                        .find(typed)
+                        .map(|line| format!("{name}: not `console`: {line}")),
+                );
+                continue;
+            }
+            let part = (name.clone(), block.heading.to_owned());
+            for command in block.commands() {
+                if why_not(&name, &command.line).is_some() {
+                    excused.insert((name.clone(), command.line));
+                } else if !opened.contains(&part) {
+                    problems.push(format!("{name}, {:?}: no test types {:?}", block.heading, command.line));
+                } else {
+                    headings.insert(part.clone());
+                }
+            }
+        }
+    }
+    assert_eq!(
+        problems, [""; 0],
+        "run it by a test that opens that part of the page, or say in NOT_RUN why not"
+    );
+    for (page, command, reason) in NOT_RUN {
+        assert!(
+            excused.contains(&(page.to_owned(), command.to_owned())),
+            "{page} has no {command:?} ({reason})"
+        );
+    }
+    let none: Vec<_> = opened.difference(&headings).collect();
+    assert!(none.is_empty(), "a test opens what has no commands: {none:?}");
+}
+
+#[test]
+fn a_page_is_read_as_people_type_it() {
+    let page = "# One\n```console\n$ a \\\n  b\nsaid\n$ c |\n  d\n```\n## Two\n```sh\ne f   # g\n# h\n\ni\n```\n```yaml\nj: k\n```\n";
+    let (prose, blocks) = parts(page);
+    assert_eq!(prose, ["# One", "## Two"]);
+    let found = blocks.iter().filter(|block| block.is_typed()).flat_map(|block| {
+        block.commands().into_iter().map(|command| (block.heading, command.line, command.said.join("\n")))
+    });
+    let found: Vec<_> = found.collect();
+    let is = |heading, line: &str, said: &str| (heading, line.to_owned(), said.to_owned());
+    let expected = [
+        is("One", "a \\\n  b", "said"),
+        is("One", "c |\n  d", ""),
+        is("Two", "e f   # g", ""),
+        is("Two", "i", ""),
+    ];
+    assert_eq!(found, expected);
+    assert!(under("docs/install.md", "Install").iter().all(|command| !command.line.starts_with("docker")));
+}

@@ -1,0 +1,161 @@
+//! The commands on the pages for people, by page and heading; and those of them that no test can run here, with the
+//! reason. Tests on a control plane take them from here, and `accounted.rs` sees that none is left out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Pages beside `docs/`.
+pub(crate) const OTHERS: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md", "certs/README.md"];
+
+const COMPILES: &str = "it compiles, and is a run of its own; `make` targets are held by name";
+const ENGINE: &str = "it needs a cluster of containers, or a container engine";
+const INTERNET: &str = "it needs a registry";
+
+/// A page, a command as it stands there, and why it is not run.
+pub(crate) const NOT_RUN: [(&str, &str, &str); 13] = [
+    ("README.md", "make demo", COMPILES),
+    ("README.md", "make test", "it is what runs this"),
+    ("README.md", "make build", COMPILES),
+    (
+        "docs/reliability.md",
+        "make chaos CONFREV_CHAOS_MINUTES=15 CONFREV_CHAOS_SEED=1",
+        "it takes a quarter of an hour",
+    ),
+    ("docs/reliability.md", "make fuzz MINUTES=20", "it needs a nightly compiler and cargo-fuzz"),
+    ("docs/reliability.md", "make soak MINUTES=60", "it takes an hour"),
+    ("docs/performance.md", "make bench", "it takes ten minutes, and wants the machine for itself"),
+    (
+        "docs/commands.md",
+        "kubectl krew install --manifest=target/krew/confrev.yaml --archive=target/krew/confrev-v0.1.0-linux-amd64.tar.gz",
+        "it needs krew, which takes its index from the internet",
+    ),
+    (
+        "docs/concepts.md",
+        "kubectl logs -l confrev.dev/revision=1d7c507805",
+        "pods are fakes here, and write no log",
+    ),
+    ("docs/install.md", "kind load image-archive target/image/confrev.tar", ENGINE),
+    ("docs/install.md", "k3d image import target/image/confrev.tar", ENGINE),
+    (
+        "docs/install.md",
+        "skopeo copy oci-archive:target/image/confrev.tar docker://registry.example.com/confrev:0.1.0",
+        INTERNET,
+    ),
+    ("docs/install.md", "docker load --input target/image/confrev.tar", ENGINE),
+];
+
+/// A fenced block.
+#[derive(Clone, Debug)]
+pub(crate) struct Block<'p> {
+    /// The heading above it, whatever its level.
+    pub(crate) heading: &'p str,
+    pub(crate) language: &'p str,
+    pub(crate) lines: Vec<&'p str>,
+}
+
+/// A command, and what the page has it say; nothing where the page does not tell.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    pub(crate) line: String,
+    pub(crate) said: Vec<String>,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every page, from the root.
+pub(crate) fn pages() -> Vec<PathBuf> {
+    let mut found: Vec<_> = OTHERS.iter().map(PathBuf::from).collect();
+    let mut open = vec![PathBuf::from("docs")];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if root().join(&path).is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+pub(crate) fn read(page: &Path) -> String {
+    fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
+}
+
+/// The lines outside of fenced blocks, and the blocks.
+pub(crate) fn parts(text: &str) -> (Vec<&str>, Vec<Block<'_>>) {
+    let (mut prose, mut blocks) = (Vec::new(), Vec::new());
+    let mut open: Option<Block<'_>> = None;
+    let mut heading = "";
+    for line in text.lines() {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(language), None) => open = Some(Block { heading, language, lines: Vec::new() }),
+            (None, Some(block)) => block.lines.push(line),
+            (None, None) => {
+                if line.starts_with('#') {
+                    heading = line.trim_start_matches('#').trim();
+                }
+                prose.push(line);
+            }
+        }
+    }
+    assert!(open.is_none(), "a block does not end");
+    (prose, blocks)
+}
+
+impl Block<'_> {
+    /// Whether it holds what is typed into a shell.
+    pub(crate) fn is_typed(&self) -> bool {
+        ["console", "sh", "bash"].contains(&self.language)
+    }
+
+    /// Its commands: all lines, or where there are prompts, those behind one. A line that ends with a backslash or a pipe
+    /// goes on; lines that are nothing but a comment are left out.
+    pub(crate) fn commands(&self) -> Vec<Command> {
+        let has_prompts = self.lines.iter().any(|line| line.starts_with("$ "));
+        let mut found: Vec<Command> = Vec::new();
+        for line in &self.lines {
+            let goes_on =
+                |command: &&mut Command| command.said.is_empty() && command.line.ends_with(['\\', '|']);
+            if let Some(command) = found.last_mut().filter(goes_on) {
+                command.line = format!("{}\n{line}", command.line);
+            } else if let Some(typed) = line.strip_prefix("$ ").or((!has_prompts).then_some(line)) {
+                if !typed.trim().is_empty() && !typed.starts_with('#') {
+                    found.push(Command { line: typed.to_owned(), said: Vec::new() });
+                }
+            } else {
+                let command = found.last_mut().unwrap_or_else(|| panic!("before the first prompt: {line}"));
+                command.said.push((*line).to_owned());
+            }
+        }
+        found
+    }
+}
+
+/// Why a command of a page is not run; `None` where a test must run it.
+pub(crate) fn why_not(page: &str, line: &str) -> Option<&'static str> {
+    NOT_RUN.iter().find(|(on, command, _)| *on == page && *command == line).map(|(.., reason)| *reason)
+}
+
+/// The commands under a heading of a page that are to be run, of all its blocks.
+pub(crate) fn under(page: &str, heading: &str) -> Vec<Command> {
+    let text = read(Path::new(page));
+    let (_, blocks) = parts(&text);
+    let blocks = blocks.iter().filter(|block| block.heading == heading && block.is_typed());
+    let commands = blocks.flat_map(Block::commands);
+    commands.filter(|command| why_not(page, &command.line).is_none()).collect()
+}
+
+/// The first YAML under a heading of a page, as a file that the commands beside it name.
+pub(crate) fn yaml_under(page: &str, heading: &str) -> String {
+    let text = read(Path::new(page));
+    let (_, blocks) = parts(&text);
+    let block = blocks.iter().find(|block| block.heading == heading && block.language == "yaml");
+    block.unwrap_or_else(|| panic!("{page} has no YAML under {heading:?}")).lines.join("\n")
+}
