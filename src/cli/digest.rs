@@ -10,7 +10,11 @@ use super::{
     manifests::{self, ManifestError},
     output,
 };
-use crate::snapshot::{DIGITS, Object, snapshot_name};
+use crate::{
+    names,
+    resolve::{Observed, is_reserved},
+    snapshot::{DIGITS, ObjectName, snapshot_name},
+};
 
 /// Options of `digest`.
 #[derive(Debug, Args)]
@@ -20,7 +24,8 @@ pub(super) struct Options {
     filename: Vec<PathBuf>,
 }
 
-/// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret; other objects are passed over.
+/// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret, or `-` and the reason in place of a name where there
+/// is never a snapshot; other objects are passed over.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let mut lines = String::new();
     for file in &options.filename {
@@ -36,12 +41,35 @@ fn digest_lines(file: &str, objects: &[Value]) -> Result<String, ManifestError> 
         let Some(source) = manifests::source(file, object)? else { continue };
         let (kind, name) = (source.name.kind, &source.name.name);
         let error = |problem: String| manifests::error(file, kind.as_str(), name, &problem);
-        let parsed = Object::parse(source.json.as_bytes()).map_err(|problem| error(problem.to_string()))?;
-        let digest = parsed.digest(kind).map_err(|problem| error(problem.to_string()))?;
+        let json = source.json.as_bytes();
+        let observed = Observed::read(kind, json).map_err(|problem| error(problem.to_string()))?;
+        let digest = observed.digest();
+        let snapshot = match never(&source.name, &observed) {
+            Some(reason) => format!("- ({reason})"),
+            None => snapshot_name(name, &digest, DIGITS[0]),
+        };
         // Writing to a String cannot fail.
-        let _ = writeln!(lines, "{name} {digest} {}", snapshot_name(name, &digest, DIGITS[0]));
+        let _ = writeln!(lines, "{name} {digest} {snapshot}");
     }
     Ok(lines)
+}
+
+/// Why there is no snapshot of an object, whatever it holds; `None` where there may be one.
+fn never(name: &ObjectName, observed: &Observed) -> Option<String> {
+    let enabled = observed.enabled().unwrap_or_default();
+    if observed.identity().is_some() {
+        Some("it is a snapshot itself".to_owned())
+    } else if is_reserved(name) {
+        Some("no snapshot: the platform changes it by itself".to_owned())
+    } else if observed.is_bound_itself() {
+        Some(format!("no snapshot: {}={enabled}, it is bound itself", names::ENABLED))
+    } else if !observed.stays_as_written() {
+        None
+    } else if enabled == "false" {
+        Some(format!("no snapshot: {}={enabled}", names::ENABLED))
+    } else {
+        Some("no snapshot: the platform writes Secrets of this type".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +92,39 @@ mod tests {
             "demo sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f demo-3a18d34e26\n\
              demo sha256:9aed6f85b6495273623e9f56dcf1a3d45eefd60d47ee53a4626c06ca21e91c56 demo-9aed6f85b6\n"
         );
+    }
+
+    #[test]
+    fn what_never_has_a_snapshot_has_a_reason_in_the_place_of_its_name() {
+        let head = |kind: &str, name: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}");
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let snapshot = format!(
+            "labels: {{app.kubernetes.io/managed-by: confrev, confrev.dev/source: a}}, \
+             annotations: {{confrev.dev/source-name: a, confrev.dev/digest: '{digest}'}}"
+        );
+        for (manifest, reason) in [
+            (
+                format!("{}}}\ntype: helm.sh/release.v1\n", head("Secret", "a")),
+                "no snapshot: the platform writes",
+            ),
+            (format!("{}}}\n", head("ConfigMap", "kube-root-ca.crt")), "no snapshot: the platform changes"),
+            (
+                format!("{}, labels: {{confrev.dev/enabled: \"false\"}}}}\n", head("ConfigMap", "a")),
+                "no snapshot: confrev.dev/enabled=false",
+            ),
+            (
+                format!("{}, labels: {{confrev.dev/enabled: bind}}}}\n", head("ConfigMap", "a")),
+                "no snapshot: confrev.dev/enabled=bind",
+            ),
+            (format!("{}, {snapshot}}}\n", head("ConfigMap", "a-0123456789")), "it is a snapshot itself"),
+        ] {
+            let line = lines(&manifest).unwrap();
+            let (_, snapshot) = line.split_once(" sha256:").unwrap();
+            let (_, said) = snapshot.split_once(' ').unwrap();
+            assert!(said.starts_with(&format!("- ({reason}")), "{line}");
+        }
+        let opaque = lines(&format!("{}}}\ntype: Opaque\n", head("Secret", "a"))).unwrap();
+        assert!(!opaque.contains("- ("), "{opaque}");
     }
 
     #[test]

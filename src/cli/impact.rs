@@ -1,9 +1,10 @@
 //! `kubectl confrev impact`: who would roll, if this were applied. Nothing is written.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     Failure,
@@ -13,7 +14,12 @@ use super::{
     standing,
     target::{Flags, Target},
 };
-use crate::{resolve::Observed, snapshot::ObjectName};
+use crate::{
+    cluster::Api as _,
+    names,
+    resolve::{Facts, Need, Observed, Outcome, Request, Use, Workload, auto_roll_value, resolve},
+    snapshot::{ObjectName, SourceKind},
+};
 
 /// Options of `impact`.
 #[derive(Debug, Args)]
@@ -36,6 +42,8 @@ struct Effect {
     source: String,
     workload: String,
     rolls: bool,
+    /// It would be rolled, and admission would not let it.
+    refused: bool,
     why: String,
 }
 
@@ -43,7 +51,11 @@ impl Row for Effect {
     const COLUMNS: (&'static [&'static str], usize) = (&["SOURCE", "WORKLOAD", "ROLLS", "WHY"], 4);
 
     fn cells(&self) -> Vec<String> {
-        let rolls = if self.rolls { "yes" } else { "no" };
+        let rolls = match (self.rolls, self.refused) {
+            (true, _) => "yes",
+            (false, true) => "refused",
+            (false, false) => "no",
+        };
         vec![self.source.clone(), self.workload.clone(), rolls.to_owned(), self.why.clone()]
     }
 
@@ -72,14 +84,28 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     let mut effects = Vec::new();
+    // What each namespace would hold then.
+    let mut given: BTreeMap<&str, BTreeMap<&ObjectName, &Observed>> = BTreeMap::new();
+    for (source, namespace, content) in &changes {
+        given.entry(namespace).or_default().extend(content.as_ref().map(|content| (source, content)));
+    }
     for (source, namespace, content) in &changes {
         let scope = Scope::Namespace(namespace.clone());
         let inventory =
             Inventory { workloads: inventory::workloads(&target, &scope).await?, ..Inventory::default() };
         for workload in inventory.workloads.iter().filter(|workload| workload.sources().contains(source)) {
-            let (rolls, why) = effect(&target, workload, source, content.as_ref()).await?;
+            let (mut rolls, mut why) = effect(&target, workload, source, content.as_ref()).await?;
+            let given = given.get(namespace.as_str()).filter(|_| rolls);
+            let refusal = match given {
+                Some(given) => refusal(&target, workload, given).await?,
+                None => None,
+            };
+            let refused = refusal.is_some();
+            if let Some(refusal) = refusal {
+                (rolls, why) = (false, refusal);
+            }
             let name = format!("{}/{}", source.kind.as_str(), source.name);
-            effects.push(Effect { source: name, workload: workload.reference(), rolls, why });
+            effects.push(Effect { source: name, workload: workload.reference(), rolls, refused, why });
         }
     }
     output::list(options.output.output, &effects, "no opted-in workload uses any of it")
@@ -123,4 +149,54 @@ async fn effect(
         return Ok((false, "the keys that it reads do not change".to_owned()));
     }
     Ok((true, format!("from {snapshot}")))
+}
+
+/// Why admission would refuse the roll, as with `missing: deny`; `None` where it would not, or where that cannot be known.
+/// It is the decision itself that is asked, with what would be `given` in place of what there is.
+async fn refusal(
+    target: &Target,
+    workload: &OptedIn,
+    given: &BTreeMap<&ObjectName, &Observed>,
+) -> Result<Option<String>, Failure> {
+    let text = |value: &Value| value.to_string();
+    let mut poked = workload.value.clone();
+    poked["metadata"]["annotations"][names::ROLL] = auto_roll_value(jiff::Timestamp::now()).into();
+    let (old, new) = (text(&workload.value), text(&poked));
+    let read = |text| Workload::parse(&workload.kind, text).ok();
+    let (Some(old), Some(new)) = (read(&old), read(&new)) else { return Ok(None) };
+    // Where Secrets are off, no template names a snapshot of one.
+    let of_secret = |used: &Use| used.source.kind == SourceKind::Secret && used.snapshot.is_some();
+    let secrets = workload.record.uses.iter().any(of_secret);
+    let request = Request { namespace: workload.namespace(), secrets, new, old: Some(old) };
+    let mut facts = Facts::default();
+    // Each round answers what the one before it asked for; what is asked for once is not asked for again.
+    loop {
+        let needs = match resolve(&request, &facts) {
+            Outcome::Decided(decision) => return Ok(decision.denial),
+            Outcome::Needs(needs) => needs,
+        };
+        for need in needs {
+            let told = match need {
+                Need::Namespace => {
+                    target.api.namespace(request.namespace).await.map(|read| facts.set_namespace(read))
+                }
+                Need::Target(of) => {
+                    let read = target.api.is_enabled(request.namespace, &of).await;
+                    read.map(|enabled| facts.set_target_enabled(enabled == Some(true)))
+                }
+                Need::Object(name) => {
+                    let read = match given.get(&name) {
+                        Some(content) => Ok(Some((*content).clone())),
+                        None => target.api.read(request.namespace, &name).await,
+                    };
+                    read.map(|observed| facts.set_object(name, observed))
+                }
+            };
+            match told.map_err(|error| target.failure(error)) {
+                // Who asks may not look at it.
+                Err(Failure::Refused(_)) => return Ok(None),
+                other => other?,
+            }
+        }
+    }
 }

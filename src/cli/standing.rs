@@ -23,6 +23,8 @@ pub(super) enum Standing {
     AsWritten,
     /// The source itself is bound to the workload's revisions.
     Bound,
+    /// It is a Job, which keeps what it was created with, and there was a change since.
+    AsCreated,
     /// It does not follow changes by itself (`track: "false"`), and there was one.
     Paused,
     /// An undo or a pin holds it, until the source changes again.
@@ -44,6 +46,7 @@ impl Standing {
             Self::Current => "current",
             Self::AsWritten => "as written",
             Self::Bound => "bound",
+            Self::AsCreated => "as created",
             Self::Paused => "paused",
             Self::Pinned => "pinned",
             Self::SourceGone => "source gone",
@@ -94,7 +97,8 @@ pub(super) async fn of_workload(
         let mut standing =
             without_contents(workload, inventory, &used.source, used.snapshot.as_deref(), present);
         // A change of keys that it does not read leaves it with the snapshot that it has.
-        if let (Live::There(present), Some(held), Standing::Pinned) = (present, &used.snapshot, standing) {
+        let may_read_the_same = matches!(standing, Standing::Pinned | Standing::AsCreated);
+        if let (Live::There(present), Some(held), true) = (present, &used.snapshot, may_read_the_same) {
             let held = ObjectName::new(used.source.kind, held.clone());
             let held = source(target, &workload.key(&held)).await?;
             if held.is_some_and(|held| reads_the_same(workload, &used.source, &held, present)) {
@@ -134,6 +138,7 @@ fn without_contents(
         (Live::Gone, Some(_)) => Standing::SourceGone,
         (Live::There(present), _) if present.is_bound_itself() => Standing::Bound,
         (Live::There(present), _) if excluded || present.stays_as_written() => Standing::AsWritten,
+        (Live::There(_), None) if !workload.kind.rolls => Standing::AsWritten,
         (Live::There(_), None) if record.track => Standing::Pending,
         (Live::There(_), None) => Standing::Paused,
         (Live::There(present), Some(snapshot)) => {
@@ -141,6 +146,8 @@ fn without_contents(
             let digest = inventory.snapshots.get(&workload.key(&held)).and_then(|snapshot| snapshot.digest);
             if digest == Some(present.digest()) {
                 Standing::Current
+            } else if !workload.kind.rolls {
+                Standing::AsCreated
             } else if record.seen.get(source) == Some(&present.digest()) {
                 Standing::Pinned
             } else if record.track {
@@ -184,9 +191,17 @@ pub(super) fn reads_the_same(
     })
 }
 
-/// The words for the rollout.
-pub(super) const fn rollout(health: Health) -> &'static str {
-    match health {
+/// The word for the rollout; of a Job, which has none, what `kubectl get jobs` says of it.
+pub(super) fn rollout(workload: &OptedIn) -> &'static str {
+    if !workload.kind.rolls {
+        let conditions = workload.value["status"]["conditions"].as_array();
+        let is = |kind: &str| {
+            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+        };
+        let known = [("Complete", "complete"), ("Failed", "failed"), ("Suspended", "suspended")];
+        return known.iter().find(|(kind, _)| is(kind)).map_or("running", |(_, word)| word);
+    }
+    match workload.record.health {
         Health::Settled => "settled",
         Health::Progressing => "progressing",
         Health::Failed => "failed",

@@ -151,7 +151,7 @@ pub(super) fn status(
         workload: workload.reference(),
         revision: workload.revision().to_owned(),
         pods,
-        rollout: standing::rollout(workload.record.health),
+        rollout: standing::rollout(workload),
         sources,
     }
 }

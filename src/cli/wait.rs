@@ -54,6 +54,9 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     loop {
         let inventory = Inventory::read(&target, &scope).await?;
         let reason = match progress(&target, &inventory, &options.object).await? {
+            Progress::Done(0) => {
+                return output::print("nothing to wait for: a Job keeps what it was created with\n");
+            }
             Progress::Done(count) => {
                 let workloads = output::count(count, "workload");
                 let verb = if count == 1 { "runs" } else { "run" };
@@ -85,15 +88,15 @@ async fn progress(target: &Target, inventory: &Inventory, object: &str) -> Resul
             target.namespace
         )));
     }
-    let mut waits = None;
+    let (mut done, mut waits) = (0, None);
     for workload in &concerned {
         match of_workload(target, inventory, workload, source.as_ref()).await? {
-            Progress::Done(_) => {}
+            Progress::Done(count) => done += count,
             Progress::Waits(reason) => waits = waits.or(Some(reason)),
             stuck @ Progress::Stuck(_) => return Ok(stuck),
         }
     }
-    Ok(waits.map_or(Progress::Done(concerned.len()), Progress::Waits))
+    Ok(waits.map_or(Progress::Done(done), Progress::Waits))
 }
 
 async fn of_workload(
@@ -103,6 +106,7 @@ async fn of_workload(
     source: Option<&ObjectName>,
 ) -> Result<Progress, Failure> {
     let name = workload.reference();
+    let mut count = 1;
     for used in standing::of_workload(target, inventory, workload).await? {
         if source.is_some_and(|source| *source != used.object) {
             continue;
@@ -110,6 +114,8 @@ async fn of_workload(
         let of = format!("{name}: {} {}", used.source, used.standing.word());
         match used.standing {
             Standing::Current | Standing::AsWritten | Standing::Bound => {}
+            // It gets nowhere else.
+            Standing::AsCreated => count = 0,
             Standing::Pending => return Ok(Progress::Waits(of)),
             Standing::Paused => {
                 return Ok(Progress::Stuck(format!(
@@ -125,7 +131,7 @@ async fn of_workload(
         }
     }
     Ok(match workload.record.health {
-        Health::Settled => Progress::Done(1),
+        Health::Settled => Progress::Done(count),
         Health::Progressing => Progress::Waits(format!("{name}: its rollout is under way")),
         Health::Failed => Progress::Stuck(format!("{name}: its rollout failed")),
     })

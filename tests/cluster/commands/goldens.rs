@@ -10,7 +10,7 @@ use serde_json::json;
 use super::confrev as run;
 use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::running;
-use crate::world::{LIMIT, World, name_of, text};
+use crate::world::{LIMIT, World, expect, name_of, text};
 
 /// What stands for a pod's own part of its name.
 const POD: &str = "pod01";
@@ -180,7 +180,11 @@ fn what_render_digest_and_check_say_is_as_held() {
     golden.file("all.yaml", &list(&[config_map("demo", "A"), web]));
     golden.file("wrong.yaml", &wrong);
     golden.says("render -f all.yaml --snapshots").says("render -f all.yaml -o name");
-    golden.says("render -f wrong.yaml").says("digest -f all.yaml").held_as("render-and-digest.txt");
+    golden.says("render -f wrong.yaml").says("digest -f all.yaml");
+    let release = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "sh.helm.release.v1.web.v1"},
+        "type": "helm.sh/release.v1"});
+    golden.file("others.yaml", &list(&[release, config_map("kube-root-ca.crt", "A")]));
+    golden.says("digest -f others.yaml").held_as("render-and-digest.txt");
 
     wait_for("confrev to lead", LIMIT, || confrev.leads().then_some(()));
     golden.says("check");
@@ -188,4 +192,46 @@ fn what_render_digest_and_check_say_is_as_held() {
     let leader = golden.text.lines().find(|line| leads(line)).expect("one leads").to_owned();
     golden.text = golden.text.replace(&leader, "ok   leader   LEADER");
     golden.held_as("check.txt");
+}
+
+/// A Job that has ended, and a workload that would rather stay as it is than lack a key.
+#[test]
+fn a_job_is_complete_and_as_created_and_what_would_be_refused_is_told_with_what_is_missing() {
+    let _confrev = running();
+    let world = World::new("commands-goldens");
+    let key = json!({"name": "TEXT", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "text"}}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "once", "labels": {"confrev.dev/enabled": "true"}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "app", "image": "app:1", "env": [key]}]}}}});
+    let web = Workload::new(Kind::Deployment, "web", &["other"]).annotation("missing", "deny").replicas(0);
+    let mut deployment = web.manifest();
+    deployment["spec"]["template"]["spec"]["containers"][0]["env"] = json!([key]);
+    world.apply(&list(&[config_map("demo", "A"), config_map("other", "A"), job, deployment])).ok();
+    wait_for("the Job to end", LIMIT, || {
+        let job = world.cluster.get("job", world.name(), "once").ok_or("there is none")?;
+        expect(&job["status"]["succeeded"], &json!(1))
+    });
+    world.wait_at_rest();
+    let mut golden = Golden::new(&world);
+    golden.says("status");
+
+    let without = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo"}, "data": {"color": "A"}});
+    golden.file("without.yaml", &without);
+    golden.file("with.yaml", &config_map("demo", "B"));
+    golden.says("impact -f without.yaml").says("impact -f without.yaml -o json").says("impact -f with.yaml");
+    // It is as it was told.
+    let before = world.resolved(&web, "demo");
+    world.with_file(&["replace"], &without).ok();
+    world.wait_at_rest();
+    assert_eq!(world.resolved(&web, "demo"), before, "refused");
+    world.with_file(&["replace"], &config_map("demo", "B")).ok();
+    world.wait_resolved(&web, "demo", "B");
+    world.wait_at_rest();
+    golden
+        .says("status")
+        .says("status job/once -o json")
+        .says("wait job/once")
+        .says("wait demo --timeout=5s");
+    golden.held_as("jobs-and-refusals.txt");
 }
