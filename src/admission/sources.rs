@@ -18,7 +18,8 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, revie
     if review.is_deletion() {
         return keep_bound(context, kind, review).await;
     }
-    let Some(object) = review.object().filter(|_| review.is_write() && !review.name().is_empty()) else {
+    let is_named = !review.name().is_empty() && !review.namespace().is_empty();
+    let Some(object) = review.object().filter(|_| review.is_write() && is_named) else {
         return Answer::allowed();
     };
     let source = Name::new(review.namespace(), ObjectName::new(kind, review.name()));

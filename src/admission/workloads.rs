@@ -108,6 +108,13 @@ fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option
     if new.is_being_deleted() {
         return Ok(None);
     }
+    // Of no kind that it knows does the API server ask so; a kind of the configuration may have none.
+    if review.namespace().is_empty() {
+        return Err(Box::new(Answer::denied(format!(
+            "{}: the request is of no namespace, and references are resolved in one",
+            new.display()
+        ))));
+    }
     let old = review.old_object().map(parse).transpose()?;
     Ok(Some(Request { namespace: review.namespace(), secrets: context.secrets, new, old }))
 }

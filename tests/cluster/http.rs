@@ -165,6 +165,36 @@ fn an_answer_echoes_the_uid_and_its_patch_is_a_json_patch_in_base64() {
 }
 
 #[test]
+fn a_request_of_no_namespace_is_refused_for_good_with_the_reason_and_a_config_map_of_none_is_let_through() {
+    let client = Client::new();
+    let mut request = review("");
+    request["request"]["object"]["metadata"]["annotations"] = json!({"confrev.dev/missing": "deny"});
+    for absent in [false, true] {
+        if absent {
+            request["request"].as_object_mut().unwrap().remove("namespace");
+        }
+        for path in [WORKLOADS, "/validate/workloads"] {
+            let (code, answer) = client.post(path, request.to_string().as_bytes());
+            let answer: Value = serde_json::from_str(&answer).expect("JSON");
+            let (response, status) = (&answer["response"], &answer["response"]["status"]);
+            assert_eq!(
+                (code, &response["allowed"], &status["code"]),
+                (200, &json!(false), &json!(403)),
+                "{path}"
+            );
+            assert!(text(&status["message"]).contains("no namespace"), "{answer}");
+        }
+    }
+    request["request"]["resource"] = json!({"group": "", "version": "v1", "resource": "configmaps"});
+    request["request"]["object"] = json!({"metadata": {"name": "web", "labels": {"confrev.dev/enabled": "true"}}, "data": {"text": "A"}});
+    request["request"]["dryRun"] = json!(false);
+    let (code, answer) = client.post("/mutate/configmaps", request.to_string().as_bytes());
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
+    assert!(answer["response"]["warnings"].is_null(), "{answer}");
+}
+
+#[test]
 fn validation_refuses_what_mutation_refuses_and_changes_nothing() {
     let client = Client::new();
     let world = World::new("http-validate");
