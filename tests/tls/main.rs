@@ -1,11 +1,13 @@
 //! TLS over real sockets: rotation, kinds of keys, limits of the server, certificates of clients; and, on the real control
-//! plane, the authority that replicas share, and rotation under load.
+//! plane, the authority that replicas share, rotation under load, and the trace of a request.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
 mod authorities;
 mod client;
 mod clients;
 mod cluster;
+#[path = "../cluster/alone/collector.rs"]
+mod collector;
 mod files;
 mod limits;
 mod load;
@@ -14,6 +16,7 @@ mod processes;
 mod replica;
 mod rotation;
 mod stage;
+mod traces;
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ async fn bundle(stage: &Stage) -> Vec<u8> {
 }
 
 /// Some that are started at once, and are behind the Service beside `others`.
-async fn start(stage: &Stage, count: usize, others: &[Program], options: &[&str]) -> Vec<Program> {
+pub(crate) async fn start(stage: &Stage, count: usize, others: &[Program], options: &[&str]) -> Vec<Program> {
     let (plane, service) = (stage.plane, stage.service);
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
     let make = move || {

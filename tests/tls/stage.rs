@@ -1,4 +1,4 @@
-//! A control plane whose API server has a certificate for webhooks, and one address for all replicas of confrev.
+//! A control plane whose API server has a certificate for webhooks and traces every request, and one address for all replicas of confrev.
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -99,8 +99,15 @@ fn start() -> (ControlPlane, Service, Authority) {
     let identity = clients.client(API_SERVER, &[]);
     fs::write(dir.join("webhooks.crt"), identity.pem).unwrap();
     fs::write(dir.join("webhooks.key"), identity.key_pem).unwrap();
-    let flag = format!("--admission-control-config-file={}", dir.join("admission.yaml").display());
-    (ControlPlane::start_with(&[&flag]).unwrap(), service, clients)
+    // Nobody takes its own spans: what it sends to webhooks is looked at.
+    let tracing = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "TracingConfiguration",
+        "endpoint": "127.0.0.1:1", "samplingRatePerMillion": 1_000_000,
+    });
+    fs::write(dir.join("tracing.yaml"), tracing.to_string()).unwrap();
+    let flag = |name: &str, file: &str| format!("--{name}-config-file={}", dir.join(file).display());
+    let flags = [flag("admission-control", "admission.yaml"), flag("tracing", "tracing.yaml")];
+    (ControlPlane::start_with(&flags.each_ref().map(String::as_str)).unwrap(), service, clients)
 }
 
 /// As a Service: connections to one address go to the ready replicas in turn. It lives as long as the test program.

@@ -2,6 +2,7 @@
 //! other and not for all the rest.
 
 mod acceptance;
+mod collector;
 mod outage;
 mod restart;
 mod traces;
