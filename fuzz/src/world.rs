@@ -168,6 +168,10 @@ impl Api for World {
         panic!("admission looks for no revisions")
     }
 
+    async fn is_named_by_a_workload(&self, _: &str, _: &ObjectName) -> Result<bool, ApiError> {
+        panic!("admission looks for no workloads")
+    }
+
     async fn tell(&self, _: &Event) -> Result<(), ApiError> {
         panic!("admission tells nothing")
     }

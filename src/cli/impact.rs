@@ -191,6 +191,8 @@ async fn refusal(
                     };
                     read.map(|observed| facts.set_object(name, observed))
                 }
+                // It is asked for by name.
+                Need::Newest { .. } => Ok(()),
             };
             match told.map_err(|error| target.failure(error)) {
                 // Who asks may not look at it.

@@ -44,7 +44,7 @@ pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     // More than four fifths of its life are over.
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    (params.not_before, params.not_after) = (epoch + (now - 10 * LEFT), epoch + end);
+    (params.not_before, params.not_after) = (epoch + now.saturating_sub(10 * LEFT), epoch + end);
     let certificate = STANDARD.encode(params.self_signed(&key).unwrap().pem());
     let data = json!({
         "tls.crt": certificate, "tls.key": STANDARD.encode(key.serialize_pem()), "ca.crt": certificate,

@@ -96,7 +96,7 @@ impl Group {
         });
         let mut group = Self {
             site: Arc::clone(site),
-            counted: number % 2 == 0,
+            counted: number.is_multiple_of(2),
             content: content.clone(),
             contents: BTreeSet::from([content]),
             workloads: workloads.collect(),

@@ -29,8 +29,8 @@ fn forget(world: &World) {
     let others = Workload::new(Kind::Deployment, "others", &names).replicas(0);
     let objects: Vec<_> = names.iter().map(|name| config_map(name, "1")).collect();
     world.apply(&list(&[objects, vec![others.manifest()]].concat())).ok();
-    // It reads the snapshots that the first apply has made.
-    world.set_image(&others, "app:2").ok();
+    // By the names of the sources once more: the snapshots that the first apply has made are read.
+    world.apply(&others.image("app:2").manifest()).ok();
     world.wait_at_rest();
 }
 
