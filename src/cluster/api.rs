@@ -12,7 +12,6 @@ use tracing::Instrument as _;
 
 use super::{
     Api, ApiError, CALL_LIMIT, Created, Event, Owner, Precondition, Version, WorkloadKey, object_path,
-    page::Page,
     patch::{PatchFormat, poke_body},
     reads::SharedReads,
 };
@@ -26,8 +25,6 @@ use crate::{
 
 /// How writes are recorded in `managedFields`.
 const FIELD_MANAGER: &str = "fieldManager=confrev";
-/// Objects in one page of a list.
-const PAGE: usize = 200;
 /// The kinds whose templates a Rollout can take (`workloadRef`), and that confrev may therefore read. All but the first are
 /// known where they are configured.
 const TARGETS: [&str; 3] = ["Deployment", "ReplicaSet", "PodTemplate"];
@@ -50,7 +47,7 @@ impl KubeApi {
 
     /// A read whose connection broke is asked once more: a connection that was kept may end at any moment, and a write of
     /// a user's would be refused for it.
-    async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
+    pub(super) async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
         match self.call("get", Method::GET, path.clone(), "", Vec::new()).await {
             Err(ApiError::Unreachable { .. }) => self.call("get", Method::GET, path, "", Vec::new()).await,
             answer => answer,
@@ -111,76 +108,16 @@ impl KubeApi {
             reason: "its kind is not configured".to_owned(),
         })
     }
-
-    /// Whether an object of a collection names this one.
-    async fn is_named_in(
-        &self,
-        collection: &str,
-        selector: &str,
-        object: &ObjectName,
-    ) -> Result<bool, ApiError> {
-        // The name in quotes, anywhere: a chance hit only keeps what might have gone.
-        let needle = json!(object.name).to_string();
-        let escaped = json!(needle).to_string();
-        let needles = [needle.as_str(), escaped.trim_matches('"')];
-        let selector = selector.replace('/', "%2F");
-        let mut next = String::new();
-        loop {
-            let path = format!("{collection}?labelSelector={selector}&limit={PAGE}&continue={next}");
-            let bytes = self.get(path.clone()).await?;
-            let text = String::from_utf8_lossy(&bytes);
-            if needles.iter().any(|needle| text.contains(needle)) {
-                return Ok(true);
-            }
-            let page: Page = parse(&bytes, &path)?;
-            if page.metadata.next.is_empty() {
-                return Ok(false);
-            }
-            next = page.metadata.next;
-        }
-    }
-
-    async fn unlabelled_of_kind(
-        &self,
-        index: usize,
-        kind: &WorkloadKind,
-        namespace: &str,
-    ) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
-        let namespace: Arc<str> = Arc::from(namespace);
-        let mut found = Vec::new();
-        let mut next = String::new();
-        loop {
-            let path = format!(
-                "{}?labelSelector=%21{}&limit={PAGE}&continue={next}",
-                workload_path(kind, &namespace, ""),
-                names::ENABLED.replace('/', "%2F")
-            );
-            let bytes = match self.get(path.clone()).await {
-                Err(error) if error.is_not_found() => return Ok(found),
-                other => other?,
-            };
-            let page: Page = parse(&bytes, &path)?;
-            found.extend(page.items.into_iter().filter(|item| !item.is_revision(kind)).map(|item| {
-                let name = Arc::from(item.metadata.name.as_str());
-                let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
-                (key, item.unlabelled())
-            }));
-            if page.metadata.next.is_empty() {
-                return Ok(found);
-            }
-            next = page.metadata.next;
-        }
-    }
 }
 
 /// The path of a workload; without a name, of the collection.
-fn workload_path(kind: &WorkloadKind, namespace: &str, name: &str) -> String {
+pub(super) fn workload_path(kind: &WorkloadKind, namespace: &str, name: &str) -> String {
     let root = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
     let collection = format!("{root}/{}/namespaces/{namespace}/{}", kind.version, kind.plural);
     if name.is_empty() { collection } else { format!("{collection}/{name}") }
 }
 
-fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T, ApiError> {
+pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T, ApiError> {
     serde_json::from_slice(bytes)
         .map_err(|error| ApiError::Answer { what: what.to_owned(), reason: error.to_string() })
 }

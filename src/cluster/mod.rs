@@ -5,6 +5,7 @@ mod error;
 mod event;
 mod identity;
 pub mod lease;
+mod lists;
 mod owners;
 mod page;
 mod patch;

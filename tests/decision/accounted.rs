@@ -16,8 +16,10 @@ const TOOLS: [&str; 6] = ["$", "kubectl", "helm", "make", "confrev", "openssl"];
 fn opened() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for folder in FOLDERS {
-        for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
-            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+        for file in files {
+            let text = fs::read_to_string(file).unwrap();
             // However the call is broken into lines.
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( \"", "(\"");
             for call in text.split("open(\"").skip(1) {
