@@ -21,6 +21,8 @@ pub struct Lease {
     api: Api<LeaseObject>,
     identity: String,
     observed: Option<LeaseRecord>,
+    /// The Lease as this replica last wrote it, while it holds it.
+    held: Option<LeaseObject>,
 }
 
 /// A state of the Lease, and since when it is unchanged by this replica's clock.
@@ -50,39 +52,68 @@ impl LeaseRecord {
 impl Lease {
     /// The Lease in that namespace, to be held as `identity`, which no other replica has.
     pub fn new(client: Client, namespace: &str, identity: String) -> Self {
-        Self { api: Api::namespaced(client, namespace), identity, observed: None }
+        Self { api: Api::namespaced(client, namespace), identity, observed: None, held: None }
     }
 
     /// Takes or renews the Lease where it is free, expired or already held. Answers whether it is held now; the hold
     /// began before the call, so count its duration from then.
     pub async fn attempt(&mut self) -> kube::Result<bool> {
-        let Some(mut lease) = self.api.get_opt(NAME).await? else {
+        // Who holds it knows it, unless somebody else has written it since.
+        if let Some(held) = self.held.take()
+            && self.write(held).await?
+        {
+            return Ok(true);
+        }
+        let Some(lease) = self.api.get_opt(NAME).await? else {
             let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
             let lease = LeaseObject { metadata, spec: Some(self.spec(None)) };
-            return outcome(self.api.create(&PostParams::default(), &lease).await);
+            let created = self.api.create(&PostParams::default(), &lease).await;
+            return self.outcome(created);
         };
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let record = LeaseRecord::observe(self.observed.take(), &version, Instant::now());
-        let spec = lease.spec.take();
-        let holder = spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
         let free = holder.is_empty() || holder == self.identity || record.expired(Instant::now());
         self.observed = Some(record);
         if !free {
             return Ok(false);
         }
-        lease.spec = Some(self.spec(spec));
-        outcome(self.api.replace(NAME, &PostParams::default(), &lease).await)
+        self.write(lease).await
+    }
+
+    /// Writes this replica's hold, on condition that the Lease is as it was read.
+    async fn write(&mut self, mut lease: LeaseObject) -> kube::Result<bool> {
+        lease.spec = Some(self.spec(lease.spec.take()));
+        let written = self.api.replace(NAME, &PostParams::default(), &lease).await;
+        self.outcome(written)
+    }
+
+    /// Whether a conditional write took effect; that another replica was faster is no error.
+    fn outcome(&mut self, written: kube::Result<LeaseObject>) -> kube::Result<bool> {
+        match written {
+            Ok(lease) => {
+                self.held = Some(lease);
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Gives the Lease up, so that another replica need not wait for its expiry.
-    pub async fn release(&self) -> kube::Result<()> {
+    pub async fn release(&mut self) -> kube::Result<()> {
         let Some(mut lease) = self.api.get_opt(NAME).await? else { return Ok(()) };
         let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
         if spec.holder_identity.as_deref() != Some(&self.identity) {
             return Ok(());
         }
         spec.holder_identity = None;
-        outcome(self.api.replace(NAME, &PostParams::default(), &lease).await).map(|_| ())
+        self.held = None;
+        match self.api.replace(NAME, &PostParams::default(), &lease).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            written => written.map(|_| ()),
+        }
     }
 
     /// The record of this replica's hold, after `previous`.
@@ -100,17 +131,16 @@ impl Lease {
     }
 }
 
-/// Whether a conditional write took effect; that another replica was faster is no error.
-fn outcome<T>(written: kube::Result<T>) -> kube::Result<bool> {
-    match written {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+    };
+
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+
     use super::*;
 
     #[test]
@@ -123,5 +153,51 @@ mod tests {
         assert!(again.expired(start + DURATION));
         let renewed = LeaseRecord::observe(Some(again), "2", start + DURATION);
         assert!(!renewed.expired(start + DURATION), "a renewal makes it young again");
+    }
+
+    #[tokio::test]
+    async fn who_holds_the_lease_renews_it_without_a_read_until_somebody_else_writes_it() {
+        let stored = Arc::new(Mutex::new((1, String::new())));
+        let asked = Arc::new(Mutex::new(String::new()));
+        let (server, log) = (Arc::clone(&stored), Arc::clone(&asked));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (server, log) = (Arc::clone(&server), Arc::clone(&log));
+            async move {
+                let is_write = request.method() == http::Method::PUT;
+                log.lock().unwrap().push(if is_write { 'w' } else { 'r' });
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut stored = server.lock().unwrap();
+                let mut status = 200;
+                if is_write {
+                    let lease: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                    if lease["metadata"]["resourceVersion"] == stored.0.to_string() {
+                        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+                        *stored = (stored.0 + 1, holder.to_owned());
+                    } else {
+                        status = 409;
+                    }
+                }
+                let lease = serde_json::json!({
+                    "metadata": {"name": NAME, "resourceVersion": stored.0.to_string()},
+                    "spec": {"holderIdentity": stored.1},
+                });
+                let failure =
+                    serde_json::json!({"status": "Failure", "code": status, "message": "", "reason": ""});
+                let body = if status == 200 { lease } else { failure };
+                let response = http::Response::builder().status(status);
+                Ok::<_, Infallible>(response.body(Body::from(body.to_string().into_bytes())).unwrap())
+            }
+        });
+        let mut lease = Lease::new(Client::new(service, "ns"), "ns", "me".to_owned());
+        let asked = || std::mem::take(&mut *asked.lock().unwrap());
+        assert!(lease.attempt().await.unwrap());
+        assert_eq!(asked(), "rw", "it is free");
+        assert!(lease.attempt().await.unwrap() && lease.attempt().await.unwrap());
+        assert_eq!(asked(), "ww", "it is known");
+        *stored.lock().unwrap() = (9, "other".to_owned());
+        assert!(!lease.attempt().await.unwrap());
+        assert_eq!(asked(), "wr", "another one holds it");
+        assert!(!lease.attempt().await.unwrap());
+        assert_eq!(asked(), "r", "and is left alone");
     }
 }
