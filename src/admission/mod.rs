@@ -117,9 +117,11 @@ async fn answer(
             (metrics::Review::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
         }
         Ok(review) => {
-            span.record("k8s.namespace.name", review.namespace());
-            span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
-            span.record("confrev.dry_run", review.dry_run());
+            if !span.is_disabled() {
+                span.record("k8s.namespace.name", review.namespace());
+                span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
+                span.record("confrev.dry_run", review.dry_run());
+            }
             let answer = decide(&review).instrument(span.clone()).await;
             let body = answer.to_json(review.uid());
             (answer.outcome(), ([(header::CONTENT_TYPE, "application/json")], body).into_response())

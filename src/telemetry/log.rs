@@ -1,6 +1,7 @@
 //! Starts the log: lines of text or JSON on standard error.
 use std::io::IsTerminal;
 
+use tracing::Dispatch;
 use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use super::Traces;
@@ -43,6 +44,10 @@ pub enum Error {
 /// warn), and with it the traces, where they are wanted. To be called once, first of all.
 pub fn init(format: Format, traces: Option<&Traces>) -> Result<(), Error> {
     let asked = std::env::var(FILTER_VARIABLE).unwrap_or_default();
+    subscriber(&asked, format, traces)?.try_init().map_err(|error| Error::Twice(error.into()))
+}
+
+fn subscriber(asked: &str, format: Format, traces: Option<&Traces>) -> Result<Dispatch, Error> {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
@@ -50,11 +55,12 @@ pub fn init(format: Format, traces: Option<&Traces>) -> Result<(), Error> {
         Format::Json => lines.json().flatten_event(true).boxed(),
         Format::Text => lines.boxed(),
     };
-    tracing_subscriber::registry()
-        .with(lines.with_filter(filter(&asked)?))
-        .with(traces.map(Traces::layer))
-        .try_init()
-        .map_err(|error| Error::Twice(error.into()))
+    let lines = tracing_subscriber::registry().with(lines.with_filter(filter(asked)?));
+    // With a layer that is `None`, every span would be made, for nobody.
+    Ok(match traces {
+        Some(traces) => lines.with(traces.layer()).into(),
+        None => lines.into(),
+    })
 }
 
 /// An error with all that caused it, in one line.
@@ -89,6 +95,16 @@ fn filter(asked: &str) -> Result<EnvFilter, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nobody_asks_for_traces_no_span_is_made() {
+        let lines = subscriber("", Format::Text, None).unwrap();
+        tracing::dispatcher::with_default(&lines, || {
+            assert!(!tracing::info_span!("another").is_disabled(), "others are");
+            assert!(crate::telemetry::traces::admission("/mutate/workloads", None).is_disabled());
+            assert!(crate::telemetry::traces::call("get", "/api").is_disabled());
+        });
+    }
 
     #[test]
     fn without_a_wish_the_program_says_info_and_libraries_say_warn() {
