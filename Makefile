@@ -21,7 +21,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick soak
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -141,17 +141,21 @@ docs: ## Build the site of docs/ in target/book, and check its links and command
 recording: controlplane ## Record the canary story of the docs anew, on a real control plane
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test appliers -- recording:: --include-ignored --test-threads=1
 
-# What is measured is what users run, the static binary. The table and the plot are written into BENCH_FOLDER.
+# What is measured is what users run, the static binary. The table and the plot are written into BENCH_FOLDER. It starts
+# control planes by itself.
 BENCH_BIN ?= $(IMAGE_BINARY)
 BENCH_FOLDER ?= docs/performance
-BENCH = $(CARGO) build --quiet --locked --profile counted -p confrev-bench && \
-	$(CONTROLPLANE) run -- $${CARGO_TARGET_DIR:-target}/counted/bench
+BENCH = $(CARGO) build --quiet --locked --profile counted -p confrev-bench -p confrev-controlplane && \
+	$${CARGO_TARGET_DIR:-target}/counted/bench
 
-bench: static controlplane ## Measure confrev beside baselines on a real control plane (about 10 minutes)
+bench: static controlplane ## Measure confrev beside baselines on a real control plane (15 minutes)
 	$(BENCH) full $(BENCH_BIN) $(BENCH_FOLDER)
 
 bench-quick: static controlplane ## The same in small, under 2 minutes
 	$(BENCH) quick $(BENCH_BIN) $(BENCH_FOLDER)
+
+bench-large: static controlplane ## What takes long of it: 10,000 workloads, and ten minutes at rest (an hour)
+	$(BENCH) large $(BENCH_BIN) $(BENCH_FOLDER)
 
 picture: controlplane ## Picture the dashboard anew: its queries, asked of a real Prometheus (Debian's package `prometheus`)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster -- picture:: --include-ignored --test-threads=1

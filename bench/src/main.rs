@@ -8,10 +8,12 @@
 )]
 
 mod bare;
+mod beside;
 mod load;
 mod plot;
 mod process;
 mod propagation;
+mod requests;
 mod rest;
 mod reviews;
 mod row;
@@ -26,6 +28,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use crate::propagation::{Cost, Shape};
+use crate::requests::Kind;
 use crate::row::{Reach, Row};
 use crate::site::Site;
 use crate::stats::slope;
@@ -33,45 +36,75 @@ use crate::stats::slope;
 /// A change is passed on at once, and as fast as can be: the pauses that users have are deliberate, and not measured.
 const OPTIONS: [&str; 2] = ["--settle=0s", "--roll-rate=100000"];
 
-const USAGE: &str = "Usage: bench quick|full CONFREV FOLDER
+const USAGE: &str = "Usage: bench quick|full|large CONFREV FOLDER
 Measures the binary CONFREV, and writes its table and plot into FOLDER.";
 
 /// How much is measured.
 struct Extent {
     name: &'static str,
-    load: Duration,
+    command: &'static str,
+    /// Of each load of reviews.
     rounds: usize,
+    /// Of confrev, wherever one is measured.
+    starts: usize,
+    load: Duration,
+    /// Of workloads, by each number of writers; a third as many of ConfigMaps. None: neither writes nor reviews are measured.
     writes: usize,
+    /// ConfigMaps that nothing uses, and as many Secrets.
     unused: usize,
-    shapes: &'static [Shape],
-    growth: &'static [usize],
+    /// Workloads beside which confrev starts and rests.
+    workloads: usize,
+    /// ConfigMaps beside which it does.
+    config_maps: usize,
     rest: Duration,
+    shapes: &'static [Shape],
 }
 
-const fn shape(workloads: usize, sources: usize) -> Shape {
-    Shape { workloads, sources }
+const fn shape(workloads: usize, sources: usize, rounds: usize) -> Shape {
+    Shape { workloads, sources, rounds }
 }
 
 const QUICK: Extent = Extent {
     name: "quick",
-    load: Duration::from_millis(300),
+    command: "make bench-quick",
     rounds: 3,
-    writes: 64,
-    unused: 1000,
-    shapes: &[shape(1, 1)],
-    growth: &[10, 100],
-    rest: Duration::from_secs(5),
+    starts: 1,
+    load: Duration::from_millis(300),
+    writes: 80,
+    unused: 500,
+    workloads: 100,
+    config_maps: 1000,
+    rest: Duration::from_secs(6),
+    shapes: &[shape(10, 1, 2), shape(100, 1, 2), shape(1, 1, 10)],
 };
 
 const FULL: Extent = Extent {
     name: "full",
-    load: Duration::from_secs(1),
-    rounds: 3,
-    writes: 320,
+    command: "make bench",
+    rounds: 5,
+    starts: 5,
+    load: Duration::from_millis(700),
+    writes: 640,
     unused: 5000,
-    shapes: &[shape(1, 1), shape(100, 100)],
-    growth: &[100, 1000, 10_000],
-    rest: Duration::from_mins(2),
+    workloads: 1000,
+    config_maps: 10_000,
+    rest: Duration::from_mins(1),
+    shapes: &[shape(10, 1, 3), shape(100, 1, 5), shape(1000, 1, 3), shape(1, 1, 100), shape(100, 100, 5)],
+};
+
+/// What takes long.
+const LARGE: Extent = Extent {
+    name: "large",
+    command: "make bench-large",
+    rounds: 3,
+    starts: 3,
+    load: Duration::ZERO,
+    writes: 0,
+    unused: 0,
+    workloads: 10_000,
+    config_maps: 10_000,
+    rest: Duration::from_mins(10),
+    shapes: &[shape(100, 1, 2), shape(1000, 1, 2), shape(10_000, 1, 1)],
 };
 
 fn main() -> ExitCode {
@@ -83,69 +116,77 @@ fn main() -> ExitCode {
         }
         ["quick", binary, folder] => (QUICK, binary, folder),
         ["full", binary, folder] => (FULL, binary, folder),
+        ["large", binary, folder] => (LARGE, binary, folder),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
     let binary = PathBuf::from(binary).canonicalize().expect("the binary is there");
-    let (rows, costs) = measure(&extent, &binary);
+    let mut rows = at_rest(&extent, &binary);
+    let (more, costs, kubernetes) = at_work(&extent, &binary);
+    rows.extend(more);
     fs::create_dir_all(folder).expect("the folder can be made");
-    write(&extent, Path::new(folder), &rows, &costs);
+    write(&extent, Path::new(folder), &rows, &costs, &kubernetes);
     let short: Vec<_> = rows.iter().filter(|row| row.is_short()).collect();
     println!("{}", row::table(&rows));
     println!("{} of {} rows fall short", short.len(), rows.len());
     if short.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn measure(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>) {
-    let mut site = Site::start(binary, &OPTIONS);
-    let (mut rows, empty) = rest::memory(&mut site, extent.unused);
-    rows.extend(reviews::rows(&site, extent.load, extent.rounds));
-    rows.extend(writes::workloads(&site, extent.writes));
-    rows.extend(writes::sources(&site, extent.writes / 4, 100));
-    for shape in extent.shapes {
-        rows.extend(propagation::rows(&site, *shape, extent.rounds).0);
-    }
-    let mut costs = Vec::new();
-    for workloads in extent.growth {
-        let (more, cost) = propagation::rows(&site, shape(*workloads, 1), extent.rounds.min(2));
-        rows.extend(more);
-        rows.push(requests(&cost));
-        costs.push(cost);
-    }
-    // Each shape stays where it is.
-    let shapes = extent.shapes.iter().map(|shape| shape.workloads).chain(extent.growth.iter().copied());
-    let workloads = stats::number(shapes.sum());
-    rows.extend(rest::beside(&mut site, extent.rounds, workloads, empty));
-    rows.push(rest::writes_at_rest(&site, extent.rest));
+/// What confrev takes by itself, on a control plane of its own.
+fn at_rest(extent: &Extent, binary: &Path) -> Vec<Row> {
     let size = fs::metadata(binary)
-        .map_or(f64::NAN, |metadata| stats::number(metadata.len().try_into().unwrap_or(0)));
-    rows.push(Row::new("size of the static binary", "MB", size / 1e6, None, Reach::Most(12.0)));
-    rows.extend(growth(&costs));
-    (rows, costs)
+        .map_or(f64::NAN, |metadata| stats::number(metadata.len().try_into().unwrap_or(usize::MAX)));
+    let mut rows = vec![Row::new("size of the static binary", "MB", size / 1e6, None, Reach::Most(12.0))];
+    let mut site = Site::start(binary, &OPTIONS);
+    let empty = rest::empty(&mut site, extent.starts);
+    if extent.unused > 0 {
+        rows.extend(rest::memory(&mut site, extent.unused, extent.starts, empty));
+    }
+    // Each workload has a ConfigMap and its snapshot.
+    let more = extent.config_maps.saturating_sub(extent.unused + 2 * extent.workloads);
+    rest::unused(&site, "more", more, 1000);
+    beside::create(&site, extent.workloads);
+    let config_maps = extent.unused + more + 2 * extent.workloads;
+    rows.extend(rest::beside(&mut site, extent.starts, config_maps, empty));
+    rows.extend(rest::at_rest(&site, extent.rest));
+    rows
 }
 
-/// The requests of one change beside the least that can do it: the source is read once, its snapshot created, bound and told
-/// of once; each workload is poked and told of once, and its admission reads the source and the snapshot.
-fn requests(cost: &Cost) -> Row {
-    let what = format!("API requests of a change of a ConfigMap with {} workloads", cost.workloads);
-    for (kind, count) in &cost.asked {
-        eprintln!("  {count} {kind}");
+/// How fast it is, and what a change costs, on another one. Also the version of Kubernetes.
+fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
+    let site = Site::start(binary, &OPTIONS);
+    let (mut rows, mut costs) = (Vec::new(), Vec::new());
+    // Those of growth come first: what other changes leave behind is swept later. Each shape stays where it is.
+    for shape in extent.shapes {
+        let (more, cost) = propagation::rows(&site, *shape);
+        rows.extend(more);
+        if shape.is_of_growth() {
+            let what = format!("a change of a ConfigMap with {} workloads", cost.workloads);
+            let kind = Kind::Change { workloads: cost.workloads };
+            rows.extend(requests::rows(&what, &cost.asked, &kind));
+            costs.push(cost);
+        }
     }
-    // With few, the bindings count that come one by one, as the ReplicaSets do.
-    let reach = if cost.workloads >= 100.0 { Reach::Times(1.2) } else { Reach::Read };
-    Row::new(what, "requests", cost.requests, 4.0 + 4.0 * cost.workloads, reach)
+    rows.extend(growth(&costs));
+    if extent.writes > 0 {
+        rows.extend(reviews::rows(&site, extent.load, extent.rounds));
+        rows.extend(writes::workloads(&site, extent.writes));
+        rows.extend(writes::sources(&site, extent.writes / 3, 100));
+    }
+    (rows, costs, site.kubernetes())
 }
 
 /// What grows, by its name.
 fn lines(costs: &[Cost]) -> Vec<plot::Line> {
     let points = |of: fn(&Cost) -> f64| costs.iter().map(|cost| (cost.workloads, of(cost))).collect();
     vec![
-        ("rolls a second", points(|cost| cost.rolls_per_second)),
+        ("rolls a second", points(Cost::rolls_per_second)),
+        ("seconds of a change", points(|cost| cost.seconds)),
         ("processor seconds of a change", points(|cost| cost.cpu_seconds)),
         ("resident memory, MB", points(|cost| cost.memory)),
-        ("API requests of a change", points(|cost| cost.requests)),
+        ("API requests of a change", points(Cost::requests)),
     ]
 }
 
@@ -153,15 +194,12 @@ fn growth(costs: &[Cost]) -> Vec<Row> {
     let mut rows = Vec::new();
     for cost in costs {
         let with = format!("a change with {} workloads", cost.workloads);
-        rows.push(Row::new(
-            format!("growth: {with}, rolls a second"),
-            "1/s",
-            cost.rolls_per_second,
-            None,
-            Reach::Read,
-        ));
-        rows.push(Row::new(format!("growth: {with}, processor"), "s", cost.cpu_seconds, None, Reach::Read));
-        rows.push(Row::new(format!("growth: {with}, resident memory"), "MB", cost.memory, None, Reach::Read));
+        let mut read = |what: &str, unit, value| {
+            rows.push(Row::read(format!("growth: {with}, {what}"), unit, value));
+        };
+        read("rolls a second", "1/s", cost.rolls_per_second());
+        read("processor", "s", cost.cpu_seconds);
+        read("resident memory", "MB", cost.memory);
     }
     rows.extend(lines(costs).into_iter().map(|(name, points)| {
         Row::new(format!("growth: {name}, slope"), "", slope(&points), None, Reach::Most(1.05))
@@ -170,14 +208,13 @@ fn growth(costs: &[Cost]) -> Vec<Row> {
 }
 
 /// Writes the table and the plot.
-fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost]) {
+fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost], kubernetes: &str) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let mut text = format!(
-        "<!-- Written by `make bench` or `make bench-quick`. -->\n\nExtent `{}`, on {cores} cores; confrev {}, Kubernetes {}; \
-         confrev ran with `{}`.\n\n",
-        extent.name,
+        "<!-- Written by `{0}`. -->\n\n`{0}`, on {cores} cores; confrev {1}, Kubernetes {kubernetes}; confrev ran with \
+         `{2}`.\n\n",
+        extent.command,
         env!("CARGO_PKG_VERSION"),
-        kubernetes(),
         OPTIONS.join(" ")
     );
     text += &row::table(rows);
@@ -185,10 +222,4 @@ fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost]) {
     fs::write(folder.join(format!("{}.md", extent.name)), text).expect("the table can be written");
     let svg = plot::svg("What confrev costs, over the number of workloads on one ConfigMap", &lines(costs));
     fs::write(folder.join(format!("{}.svg", extent.name)), svg).expect("the plot can be written");
-}
-
-/// The version of the API server.
-fn kubernetes() -> String {
-    let (_, version) = confrev_controlplane::ControlPlane::shared().api().get("/version");
-    version["gitVersion"].as_str().unwrap_or("unknown").to_owned()
 }

@@ -3,38 +3,70 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use confrev_controlplane::Request;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use http::Request;
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 
 use crate::process;
+use crate::requests;
 use crate::row::{Reach, Row};
 use crate::site::{
-    AT_ONCE, CONFREV, Client, LIMIT, PLAIN, Site, config_map, config_maps, deployment, deployments,
+    AT_ONCE, CONFREV, Client, LIMIT, PLAIN, Requests, Site, config_map, config_maps, deployment, deployments,
 };
 use crate::stats::{number, quantile};
+
+/// How long nothing may be asked before a change counts as over.
+const REST: Duration = Duration::from_secs(2);
+const SHORT_REST: Duration = Duration::from_millis(300);
 
 /// One way in which workloads use ConfigMaps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) workloads: usize,
     pub(crate) sources: usize,
+    /// How often they are changed.
+    pub(crate) rounds: usize,
 }
 
 /// What a change cost, over all workloads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) workloads: f64,
-    pub(crate) rolls_per_second: f64,
+    pub(crate) seconds: f64,
     pub(crate) cpu_seconds: f64,
     pub(crate) memory: f64,
-    pub(crate) requests: f64,
-    /// Requests by verb and resource.
-    pub(crate) asked: BTreeMap<String, usize>,
+    pub(crate) asked: Requests,
+}
+
+impl Cost {
+    pub(crate) fn rolls_per_second(&self) -> f64 {
+        self.workloads / self.seconds
+    }
+
+    pub(crate) fn requests(&self) -> f64 {
+        requests::sum(&self.asked)
+    }
+
+    /// The middle of the costs of some changes with as many workloads.
+    fn middle(all: &[Self]) -> Self {
+        let middle = |of: fn(&Self) -> f64| quantile(&all.iter().map(of).collect::<Vec<_>>(), 0.5);
+        Self {
+            workloads: middle(|cost| cost.workloads),
+            seconds: middle(|cost| cost.seconds),
+            cpu_seconds: middle(|cost| cost.cpu_seconds),
+            memory: middle(|cost| cost.memory),
+            asked: requests::middle(all.iter().map(|cost| &cost.asked)),
+        }
+    }
 }
 
 impl Shape {
+    /// Whether growth is told by it.
+    pub(crate) fn is_of_growth(self) -> bool {
+        self.sources == 1 && self.workloads >= 10
+    }
+
     fn source(self, workload: usize) -> String {
         format!("{}-{}", self.prefix(), workload % self.sources)
     }
@@ -62,46 +94,41 @@ impl Shape {
     }
 }
 
-/// The rows of one shape, and what each change cost confrev.
-pub(crate) fn rows(site: &Site, shape: Shape, rounds: usize) -> (Vec<Row>, Cost) {
+/// The rows of one shape, and what a change cost confrev.
+pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
     for namespace in [PLAIN, CONFREV] {
         shape.create(site, namespace);
     }
-    site.wait_at_rest(Duration::from_secs(2));
-    let (mut script, mut ours, mut cost) = (Vec::new(), Vec::new(), Cost::default());
-    for round in 0..rounds {
+    site.wait_at_rest(REST);
+    // What comes after a change, the binding, belongs to its cost, where that is of interest.
+    let rest = if shape.is_of_growth() { REST } else { SHORT_REST };
+    let (mut script, mut ours, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..shape.rounds {
         script.extend(site.runtime.block_on(change(&site.client, shape, PLAIN, round)));
-        let (pid, before) = (site.confrev.pid(), site.asked().len());
+        let (pid, before) = (site.confrev.pid(), site.asked());
         let cpu = process::cpu(pid);
         let times = site.runtime.block_on(change(&site.client, shape, CONFREV, round));
         let last = times.iter().copied().fold(0.0, f64::max);
         ours.extend(times);
-        // What comes after, the binding, belongs to the cost.
-        site.wait_at_rest(Duration::from_secs(2));
-        let asked = site.asked();
-        let of_change = asked[before..].iter().filter(|request| is_of_change(request));
-        cost = Cost {
+        site.wait_at_rest(rest);
+        costs.push(Cost {
             workloads: number(shape.workloads),
-            rolls_per_second: number(shape.workloads) / (last / 1e3),
+            seconds: last / 1e3,
             cpu_seconds: process::cpu(pid).saturating_sub(cpu).as_secs_f64(),
             memory: process::memory(pid).1,
-            requests: number(of_change.clone().count()),
-            asked: BTreeMap::new(),
-        };
-        for request in of_change {
-            *cost.asked.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
-        }
+            asked: site.asked_since(before, is_of_change),
+        });
     }
     let what =
         format!("from a ConfigMap to the ReplicaSet, {} workloads on {}", shape.workloads, shape.sources);
     let row = |part: f64, name: &str, reach| {
         Row::new(format!("{what}, {name}"), "ms", quantile(&ours, part), quantile(&script, part), reach)
     };
-    (vec![row(0.5, "p50", Reach::Read), row(0.99, "p99", Reach::Times(1.15))], cost)
+    (vec![row(0.5, "p50", Reach::Read), row(0.99, "p99", Reach::Times(1.15))], Cost::middle(&costs))
 }
 
 /// Whether a request can come of a change. The Lease and the certificates are looked after all the time.
-fn is_of_change(request: &confrev_controlplane::Request) -> bool {
+fn is_of_change(request: &Request) -> bool {
     let upkeep = ["leases", "secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
     request.verb != "watch" && !upkeep.contains(&request.resource.as_str())
 }
@@ -157,7 +184,7 @@ impl ReplicaSets {
         let prefix = format!("{prefix}-");
         let mut seen = BTreeMap::new();
         let look = async {
-            let request = Request::get(&self.path).body(Vec::new()).expect("a request");
+            let request = http::Request::get(&self.path).body(Vec::new()).expect("a request");
             let events =
                 self.client.0.request_events::<kube::core::DynamicObject>(request).await.expect("a watch");
             let mut events = std::pin::pin!(events);

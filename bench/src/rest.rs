@@ -2,101 +2,136 @@
 
 use std::time::{Duration, Instant};
 
-use confrev_controlplane::wait_for;
 use serde_json::json;
 
+use crate::beside::SETS;
 use crate::process;
+use crate::requests::{self, Kind, sum};
 use crate::row::{Reach, Row};
-use crate::site::{CONFREV, LIMIT, Site, config_map, config_maps};
-use crate::stats::quantile;
+use crate::site::{CONFREV, LIMIT, Requests, Site, config_map, config_maps};
+use crate::stats::{number, quantile};
 
 /// How long nothing may change before it counts as rest.
 const REST: Duration = Duration::from_secs(2);
+/// Between two looks whether it is ready: what is measured is a fraction of a second.
+const LOOK: Duration = Duration::from_millis(2);
 
-/// Starts confrev anew. Answers with the seconds until it was ready, and with its memory in MB: the most, and at rest.
-pub(crate) fn restarted(site: &mut Site) -> (f64, f64, f64) {
+/// One start: the seconds until it was ready, its memory in MB (the most, and at rest), and what it asked until then.
+struct Start {
+    seconds: f64,
+    most: f64,
+    now: f64,
+    asked: Requests,
+}
+
+/// Starts confrev anew.
+fn restarted(site: &mut Site) -> Start {
+    let before = site.asked();
     site.confrev.stop();
     let start = Instant::now();
     site.confrev.launch(&[]);
-    let mut looked = start;
-    wait_for("confrev to be ready", LIMIT, || {
-        // Often, since what is measured is a fraction of a second.
-        while looked.elapsed() < Duration::from_millis(2) {
-            std::thread::yield_now();
-        }
-        looked = Instant::now();
-        site.confrev.is_ready().then_some(())
-    });
+    while !site.confrev.is_ready() {
+        assert!(start.elapsed() < LIMIT, "confrev is not ready");
+        std::thread::sleep(LOOK);
+    }
     let seconds = start.elapsed().as_secs_f64();
     site.wait_at_rest(REST);
     let (most, now) = process::memory(site.confrev.pid());
-    (seconds, most, now)
+    Start { seconds, most, now, asked: site.asked_since(before, requests::is_counted) }
 }
 
-/// The rows of memory beside so many ConfigMaps of 10 kB, and as many Secrets of 4 kB, that nothing uses; and the memory in
-/// the empty cluster, at rest.
-pub(crate) fn memory(site: &mut Site, count: usize) -> (Vec<Row>, f64) {
-    let (_, empty_most, empty) = restarted(site);
-    let secrets = format!("/api/v1/namespaces/{CONFREV}/secrets");
-    let config_maps = config_maps(CONFREV);
-    site.runtime.block_on(async {
-        let unused = (0..count).map(|i| config_map(&format!("heap-{i}"), 10_000));
-        site.client.create_all(&config_maps, unused).await;
-        let unused = (0..count).map(
-            |i| json!({"metadata": {"name": format!("heap-{i}")}, "stringData": {"key": "x".repeat(4000)}}),
-        );
-        site.client.create_all(&secrets, unused).await;
-    });
+/// The middle of some starts.
+fn starts(site: &mut Site, rounds: usize) -> Start {
+    let all: Vec<_> = (0..rounds).map(|_| restarted(site)).collect();
+    let middle = |of: fn(&Start) -> f64| quantile(&all.iter().map(of).collect::<Vec<_>>(), 0.5);
+    Start {
+        seconds: middle(|start| start.seconds),
+        most: middle(|start| start.most),
+        now: middle(|start| start.now),
+        asked: requests::middle(all.iter().map(|start| &start.asked)),
+    }
+}
+
+/// The memory of the process in the empty cluster: the most, and at rest.
+pub(crate) fn empty(site: &mut Site, rounds: usize) -> (f64, f64) {
+    let start = starts(site, rounds);
+    let _ = Row::read("resident memory in the empty cluster, peak", "MB", start.most);
+    (start.most, start.now)
+}
+
+/// ConfigMaps that nothing uses.
+pub(crate) fn unused(site: &Site, prefix: &str, count: usize, bytes: usize) {
+    let unused = (0..count).map(|i| config_map(&format!("{prefix}-{i}"), bytes));
+    site.runtime.block_on(site.client.create_all(&config_maps(CONFREV), unused));
+}
+
+/// The rows of memory beside so many ConfigMaps of 10 kB, and as many Secrets of 4 kB, that nothing uses.
+pub(crate) fn memory(site: &mut Site, count: usize, rounds: usize, empty: (f64, f64)) -> Vec<Row> {
+    unused(site, "heap", count, 10_000);
+    let secrets = (0..count)
+        .map(|i| json!({"metadata": {"name": format!("heap-{i}")}, "stringData": {"key": "x".repeat(4000)}}));
+    let path = format!("/api/v1/namespaces/{CONFREV}/secrets");
+    site.runtime.block_on(site.client.create_all(&path, secrets));
+    site.wait_at_rest(REST);
     let (written, _) = process::memory(site.confrev.pid());
-    let (_, most, now) = restarted(site);
-    let beside = format!("beside {count} unused ConfigMaps and Secrets");
-    let rows = vec![
-        Row::new("resident memory in the empty cluster, peak", "MB", empty_most, None, Reach::Read),
-        Row::new(format!("resident memory {beside}, peak"), "MB", most, empty_most, Reach::Most(25.0)),
-        Row::new(format!("resident memory {beside}, at rest"), "MB", now, empty, Reach::More(5.0)),
-        Row::new(
-            format!("resident memory while {count} of each are written, peak"),
-            "MB",
-            written,
-            empty_most,
-            Reach::Read,
-        ),
-    ];
-    (rows, empty)
-}
-
-/// The rows of a start beside so many opted-in workloads, and of the memory that they take beyond that in the empty cluster.
-pub(crate) fn beside(site: &mut Site, rounds: usize, workloads: f64, empty: f64) -> Vec<Row> {
-    let starts: Vec<_> = (0..rounds).map(|_| restarted(site)).collect();
-    let middle = |of: fn(&(f64, f64, f64)) -> f64| quantile(&starts.iter().map(of).collect::<Vec<_>>(), 0.5);
-    let (most, now) = (middle(|start| start.1), middle(|start| start.2));
-    let beside = format!("beside {workloads} opted-in workloads, with two ReplicaSets each");
-    let each = (now - empty) * 1e3 / workloads;
-    // Beside few, what a process takes by itself would be counted as theirs.
-    let reach = if workloads >= 1000.0 { Reach::Most(4.0) } else { Reach::Read };
+    let start = starts(site, rounds);
+    let beside = format!("beside {count} unused ConfigMaps of 10 kB and {count} Secrets of 4 kB");
     vec![
-        Row::new(
-            format!("from start to ready {beside}"),
-            "s",
-            middle(|start| start.0),
-            None,
-            Reach::Most(1.0),
-        ),
-        Row::new(format!("resident memory {beside}, peak"), "MB", most, empty, Reach::Most(80.0)),
-        Row::new(format!("resident memory for each workload {beside}"), "kB", each, None, reach),
+        Row::new(format!("resident memory {beside}, peak"), "MB", start.most, empty.0, Reach::Most(25.0)),
+        Row::new(format!("resident memory {beside}, at rest"), "MB", start.now, empty.1, Reach::More(5.0)),
+        Row::new("resident memory while those are written, peak", "MB", written, empty.0, Reach::Most(25.0)),
     ]
 }
 
-/// The row of writes over some time at rest.
-pub(crate) fn writes_at_rest(site: &Site, time: Duration) -> Row {
+/// The rows of memory beside the opted-in workloads that there are, of their starts and what those ask.
+pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: (f64, f64)) -> Vec<Row> {
     site.wait_at_rest(REST);
-    let before = site.asked().len();
+    let (written, _) = process::memory(site.confrev.pid());
+    let start = starts(site, rounds);
+    let metric = |name: &str| site.confrev.metric(name);
+    let workloads = metric("confrev_workloads");
+    let sources = metric("confrev_sources");
+    let (sets, config_maps) = (workloads * number(SETS), number(config_maps));
+    let beside = format!(
+        "beside {workloads} opted-in workloads, {sets} ReplicaSets, {sources} sources and {config_maps} ConfigMaps in all"
+    );
+    let each = (start.now - empty.1) * 1e3 / workloads;
+    // Beside few, what a process takes by itself would be counted as theirs.
+    let reach = if workloads >= 1000.0 { Reach::Most(4.0) } else { Reach::Read };
+    let mut rows = vec![
+        Row::new(format!("resident memory {beside}, peak"), "MB", start.most, empty.0, Reach::Most(80.0)),
+        Row::new("resident memory while those are written, peak", "MB", written, empty.0, Reach::Most(80.0)),
+        Row::new(format!("resident memory for each workload {beside}"), "kB", each, None, reach),
+        Row::new(format!("from start to ready {beside}"), "s", start.seconds, None, Reach::Most(1.0)),
+    ];
+    let snapshots = metric("confrev_snapshots");
+    // All ConfigMaps lie in one namespace, those that nothing uses too; snapshots are listed by themselves.
+    let lists = vec![workloads, sets, snapshots, config_maps - snapshots];
+    rows.extend(requests::rows(
+        &format!("a restart {beside}"),
+        &start.asked,
+        &Kind::Restart { lists, sources },
+    ));
+    rows
+}
+
+/// The rows of some time at rest.
+pub(crate) fn at_rest(site: &Site, time: Duration) -> Vec<Row> {
+    site.wait_at_rest(REST);
+    let before = site.asked();
     // Nothing is waited for: that nothing comes is what is measured.
     std::thread::sleep(time);
-    let asked = site.asked();
     let is_write = |verb: &str| !matches!(verb, "get" | "list" | "watch");
-    let writes =
-        asked[before..].iter().filter(|request| is_write(&request.verb) && request.resource != "leases");
-    let what = format!("writes in {} s at rest, but for the Lease", time.as_secs());
-    Row::new(what, "writes", crate::stats::number(writes.count()), None, Reach::Most(0.0))
+    let writes = site.asked_since(before, |request| is_write(&request.verb) && request.resource != "leases");
+    let what = format!("{} s at rest", time.as_secs());
+    let mut rows = vec![Row::new(
+        format!("writes in {what}, but for the Lease"),
+        "requests",
+        sum(&writes),
+        None,
+        Reach::Most(0.0),
+    )];
+    let asked = site.asked_since(before, |request| !request.ended);
+    rows.extend(requests::rows(&what, &asked, &Kind::Rest { seconds: time.as_secs_f64() }));
+    rows
 }

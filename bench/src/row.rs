@@ -40,6 +40,11 @@ impl Row {
         row
     }
 
+    /// One that is for reading alone, on the terminal.
+    pub(crate) fn read(what: impl Into<String>, unit: &'static str, measured: f64) -> Self {
+        Self::new(what, unit, measured, None, Reach::Read)
+    }
+
     fn ratio(&self) -> Option<f64> {
         self.baseline.filter(|baseline| *baseline > 0.0).map(|baseline| self.measured / baseline)
     }

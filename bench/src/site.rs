@@ -1,6 +1,8 @@
 //! The control plane with confrev beside it, and a client that can do many things at once.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -21,18 +23,23 @@ pub(crate) const NOTHING: &str = "bench-nothing";
 pub(crate) const CONFREV: &str = "bench-confrev";
 
 /// How long anything may take that ends.
-pub(crate) const LIMIT: Duration = Duration::from_mins(5);
+pub(crate) const LIMIT: Duration = Duration::from_mins(30);
 /// Writes under way at once, where it does not matter in which order.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// Everything that is measured.
+/// Everything that is measured. All of it ends with this value.
 pub(crate) struct Site {
     pub(crate) cluster: &'static ControlPlane,
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
     pub(crate) confrev: Program,
     pub(crate) bare: Bare,
+    /// What confrev has asked until now, and how far the audit log was read for it.
+    asked: Mutex<(Vec<Asked>, u64)>,
 }
+
+/// Requests by verb.
+pub(crate) type Requests = BTreeMap<String, f64>;
 
 /// A client with many connections.
 #[derive(Clone)]
@@ -69,7 +76,9 @@ impl Client {
 impl Site {
     /// A new control plane, with both webhooks at work in their namespaces.
     pub(crate) fn start(binary: &Path, options: &[&str]) -> Self {
-        let cluster = ControlPlane::shared();
+        // confrev as a program asks for one that lives as long as this process. It is stopped before that.
+        let cluster: &'static ControlPlane =
+            Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
         let runtime = Runtime::new().expect("threads");
         let config = Kubeconfig::read_from(cluster.kubeconfig()).expect("a kubeconfig");
         let client = runtime.block_on(async {
@@ -95,17 +104,41 @@ impl Site {
             cluster.api().post(&path, &json!({"metadata": {"name": "first"}}));
             bare.is_asked().then_some(())
         });
-        Self { cluster, runtime, client, confrev, bare }
+        Self { cluster, runtime, client, confrev, bare, asked: Mutex::default() }
     }
 
-    /// What confrev has asked of the API server until now, apart from its Lease and watches' ends.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.cluster.requests_of_confrev()
+    /// How much confrev has asked of the API server until now.
+    pub(crate) fn asked(&self) -> usize {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (requests, place) = &mut *asked;
+        requests.extend(self.cluster.requests_of_confrev_from(place));
+        requests.len()
+    }
+
+    /// What of it came after so much, by verb, where `counts` says so.
+    pub(crate) fn asked_since(&self, before: usize, counts: impl Fn(&Asked) -> bool) -> Requests {
+        self.asked();
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = Requests::new();
+        for request in asked.0[before..].iter().filter(|request| counts(request)) {
+            *requests.entry(request.verb.clone()).or_default() += 1.0;
+        }
+        requests
+    }
+
+    /// The version of the API server.
+    pub(crate) fn kubernetes(&self) -> String {
+        let (_, version) = self.cluster.api().get("/version");
+        version["gitVersion"].as_str().unwrap_or("unknown").to_owned()
     }
 
     /// Waits until confrev has asked nothing but its Lease for so long.
     pub(crate) fn wait_at_rest(&self, time: Duration) {
-        let count = || self.asked().iter().filter(|request| request.resource != "leases").count();
+        let count = || {
+            self.asked();
+            let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.0.iter().filter(|request| request.resource != "leases").count()
+        };
         let (mut before, mut since) = (count(), Instant::now());
         wait_for("confrev to be at rest", LIMIT, || {
             let now = count();
@@ -126,9 +159,21 @@ impl Site {
     }
 }
 
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.confrev.kill();
+        self.cluster.stop();
+    }
+}
+
 /// The path of the ConfigMaps of a namespace.
 pub(crate) fn config_maps(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+/// The path of the ReplicaSets of a namespace.
+pub(crate) fn replica_sets(namespace: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{namespace}/replicasets")
 }
 
 /// The path of the Deployments of a namespace.

@@ -1,6 +1,7 @@
 //! What a program asked of the API server, from the API server's own audit log.
 
-use std::fs;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 
 use serde_json::{Value, json};
 
@@ -36,6 +37,8 @@ pub struct Request {
     pub namespace: String,
     /// Empty where the request names no object.
     pub name: String,
+    /// Whether a watch ended thus.
+    pub ended: bool,
     /// The path and query.
     pub uri: String,
     /// Whether the API server's authorizer let it pass.
@@ -49,10 +52,26 @@ impl ControlPlane {
     /// # Panics
     /// On a cluster of the user's own, whose audit log is not at hand.
     pub fn requests_of_confrev(&self) -> Vec<Request> {
+        self.requests_of_confrev_from(&mut 0)
+    }
+
+    /// The same from a place in the log on, which moves to the log's end.
+    ///
+    /// # Panics
+    /// As [`requests_of_confrev`](Self::requests_of_confrev).
+    pub fn requests_of_confrev_from(&self, place: &mut u64) -> Vec<Request> {
         let log = self.state_dir().join(LOG);
-        let text = fs::read_to_string(&log).unwrap_or_else(|e| panic!("no audit log {}: {e}", log.display()));
+        let read_on = || {
+            let mut file = File::open(&log)?;
+            file.seek(SeekFrom::Start(*place))?;
+            let mut text = String::new();
+            file.read_to_string(&mut text).map(|_| text)
+        };
+        let text = read_on().unwrap_or_else(|e| panic!("no audit log {}: {e}", log.display()));
         // The last line may be half written.
-        text.lines().filter_map(|line| read(&serde_json::from_str(line).ok()?)).collect()
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        *place += whole.len() as u64;
+        whole.lines().filter_map(|line| read(&serde_json::from_str(line).ok()?)).collect()
     }
 }
 
@@ -65,6 +84,7 @@ fn read(event: &Value) -> Option<Request> {
         resource: Some(text(&object["resource"])).filter(|resource| !resource.is_empty())?,
         namespace: text(&object["namespace"]),
         name: text(&object["name"]),
+        ended: event["verb"] == "watch" && event["stage"] == "ResponseComplete",
         uri: text(&event["requestURI"]),
         allowed: event["annotations"]["authorization.k8s.io/decision"] == "allow",
     })

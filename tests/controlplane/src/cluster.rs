@@ -126,6 +126,19 @@ impl ControlPlane {
         self.order(Order::Resume, component);
     }
 
+    /// Stops a control plane that this process has started by itself, for those that live as long as the process does.
+    ///
+    /// # Panics
+    /// Where others use it too.
+    #[track_caller]
+    pub fn stop(&self) {
+        let supervisor = self.supervisor.as_ref().expect("this process has started the control plane");
+        let mut supervisor = supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        // Closes the pipe.
+        drop(supervisor.0.stdin.take());
+        let _ = supervisor.0.wait();
+    }
+
     #[track_caller]
     fn order(&self, order: Order, component: &str) {
         let supervisor = self.supervisor.as_ref().expect("this process has started the control plane");

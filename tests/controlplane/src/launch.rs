@@ -216,6 +216,8 @@ impl Launch {
             ("service-account-signing-key-file", self.in_state("service-accounts.key")),
             ("audit-policy-file", policy),
             ("audit-log-path", self.in_state(audit::LOG)),
+            // MB: it stays one file, however many requests there are.
+            ("audit-log-maxsize", "100000".into()),
             ("max-requests-inflight", "2000".into()),
             ("max-mutating-requests-inflight", "1000".into()),
         ]);

@@ -1,0 +1,57 @@
+//! Workloads without anybody who looks after them: Deployments, the ReplicaSets that they would have, and a ConfigMap for
+//! each.
+
+use futures::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+use crate::site::{AT_ONCE, CONFREV, Site, config_map, config_maps, deployment, deployments, replica_sets};
+
+/// The ReplicaSets of each.
+pub(crate) const SETS: usize = 2;
+
+/// Creates so many of them. The controller manager is stopped for good: it would make ReplicaSets itself, and take part of
+/// what is measured.
+pub(crate) fn create(site: &Site, count: usize) {
+    site.cluster.kill("kube-controller-manager");
+    site.runtime.block_on(async {
+        let sources = (0..count).map(|i| config_map(&source(i), 1000));
+        site.client.create_all(&config_maps(CONFREV), sources).await;
+        let created = stream::iter(0..count).map(|i| async move {
+            let object = deployment(&format!("beside-{i}"), &[source(i)]);
+            let created = site.client.create(&deployments(CONFREV), &object).await;
+            for number in 1..=SETS {
+                site.client.create(&replica_sets(CONFREV), &replica_set(&created, number)).await;
+            }
+        });
+        created.buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
+    });
+}
+
+fn source(number: usize) -> String {
+    format!("beside-{number}")
+}
+
+/// What the Deployment's controller would make of it.
+fn replica_set(deployment: &Value, number: usize) -> Value {
+    let name = &deployment["metadata"]["name"];
+    let hash = format!("revision{number}");
+    let mut template = deployment["spec"]["template"].clone();
+    template["metadata"]["labels"]["pod-template-hash"] = json!(hash);
+    let labels = template["metadata"]["labels"].clone();
+    json!({
+        "metadata": {
+            "name": format!("{}-{hash}", name.as_str().expect("a name")),
+            "labels": labels,
+            "annotations": {"deployment.kubernetes.io/revision": number.to_string()},
+            "ownerReferences": [{
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "name": name,
+                "uid": deployment["metadata"]["uid"],
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    })
+}
