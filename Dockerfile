@@ -15,7 +15,8 @@ COPY bench bench
 COPY image image
 COPY tests/controlplane tests/controlplane
 # Alpine's target is musl, linked statically. No path of this stage is left in the binary, so that two builds are equal.
-ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
+# Relocations are packed: a binary that may lie anywhere has half a megabyte of them.
+ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/confrev/target \
     cargo build --release --locked --bin confrev && cp target/release/confrev /usr/local/bin/confrev

@@ -18,7 +18,8 @@ endif
 # Compilers need not know: they would begin anew with each commit.
 unexport SOURCE_DATE_EPOCH
 # No path of this machine is left in the binary.
-IMAGE_RUSTFLAGS = -C target-feature=+crt-static --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
+# Relocations are packed: a binary that may lie anywhere has half a megabyte of them.
+IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
 .PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
