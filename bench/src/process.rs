@@ -3,17 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-/// Clock ticks in a second: what Linux shows to programs, on every machine.
-const TICKS: f64 = 100.0;
-
-/// The processor time that it has taken.
+/// The processor time that its threads have taken. (The time of the process as a whole is told in hundredths of a second.)
 pub(crate) fn cpu(pid: u32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in brackets may hold anything; the times are the twelfth and thirteenth fields after it.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks: f64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-    Duration::from_secs_f64(ticks / TICKS)
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let time = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    };
+    Duration::from_nanos(tasks.filter_map(time).sum())
 }
 
 /// Its resident memory in MB: the most that it was, and now.

@@ -11,6 +11,8 @@ use crate::stats::quantile;
 
 /// Between two renewals of the Lease, in seconds.
 const RENEWAL: f64 = 3.0;
+/// Between two looks at the authority's Secret and at both webhook configurations, in seconds.
+const LOOK: f64 = 60.0;
 /// How long a watch lasts, in seconds.
 const WATCH: f64 = 290.0;
 /// Objects in one page of a list.
@@ -44,9 +46,11 @@ impl Kind {
                 let more: f64 = lists.iter().map(|objects| (objects / PAGE).floor()).sum();
                 of(&[("list", WATCHES + 1.0 + more), ("watch", WATCHES + 1.0), ("get", 3.0 + sources)])
             }
-            Self::Rest { seconds } => {
-                of(&[("update", seconds / RENEWAL), ("watch", (seconds / WATCH).floor() * (WATCHES + 1.0))])
-            }
+            Self::Rest { seconds } => of(&[
+                ("update", seconds / RENEWAL),
+                ("get", (seconds / LOOK).floor() * 3.0),
+                ("watch", (seconds / WATCH).floor() * (WATCHES + 1.0)),
+            ]),
         }
     }
 
