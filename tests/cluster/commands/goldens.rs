@@ -225,6 +225,7 @@ fn a_job_is_complete_and_as_created_and_what_would_be_refused_is_told_with_what_
     world.with_file(&["replace"], &without).ok();
     world.wait_at_rest();
     assert_eq!(world.resolved(&web, "demo"), before, "refused");
+    golden.says("impact demo");
     world.with_file(&["replace"], &config_map("demo", "B")).ok();
     world.wait_resolved(&web, "demo", "B");
     world.wait_at_rest();
