@@ -9,6 +9,7 @@ use http::Method;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, KeyUsagePurpose};
 use serde_json::json;
 
+use crate::kind::text;
 use crate::replicas::Replicas;
 use crate::site::{MERGE, Site};
 
@@ -65,6 +66,13 @@ pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
         let all = now.iter().all(|now| *now > end.as_secs_f64() + 1.0);
         if all { Ok(()) } else { Err(format!("{now:?}, not after {end:?}")) }
     });
+    // As the Secret says, the next one signs since before the end of this one.
+    let Some(secret) = site.until_done(SECRET, || site.get(SECRET)) else { return };
+    let since = STANDARD.decode(text(&secret["data"]["since"])).unwrap_or_default();
+    let since = String::from_utf8_lossy(&since).parse().map_or(i64::MAX, jiff::Timestamp::as_second);
+    if u64::try_from(since).unwrap() >= end.as_secs() {
+        site.lost("contained", "the authority was left when it had ended");
+    }
 }
 
 /// Those of all replicas.

@@ -126,7 +126,8 @@ impl Site {
             (200..=299, object) => Ok(object),
             (code, answer) => {
                 let refusal = format!("{method} {path}: {code} {}", answer["message"]);
-                if free && refusal.contains("confrev") {
+                // Nothing that is served has ended.
+                if (free && refusal.contains("confrev")) || refusal.contains("certificate has expired") {
                     self.lost("contained", &refusal);
                 }
                 Err(refusal)
