@@ -96,7 +96,7 @@ impl Lease {
                 self.held = Some(lease);
                 Ok(true)
             }
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -170,7 +170,7 @@ mod tests {
                 let mut status = 200;
                 if is_write {
                     let lease: serde_json::Value = serde_json::from_slice(&body).unwrap();
-                    if lease["metadata"]["resourceVersion"] == stored.0.to_string() {
+                    if lease["metadata"]["resourceVersion"].as_str() == Some(&stored.0.to_string()) {
                         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
                         *stored = (stored.0 + 1, holder.to_owned());
                     } else {
