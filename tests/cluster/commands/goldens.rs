@@ -232,6 +232,7 @@ fn a_job_is_complete_and_as_created_and_what_would_be_refused_is_told_with_what_
     golden
         .says("status")
         .says("status job/once -o json")
+        .says("tree job/once")
         .says("wait job/once")
         .says("wait demo --timeout=5s");
     golden.held_as("jobs-and-refusals.txt");
