@@ -3,6 +3,7 @@ pub mod admission;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
+pub mod few;
 pub mod json;
 pub mod kinds;
 pub mod names;

@@ -1,8 +1,6 @@
 //! Users' objects that are bound themselves (`enabled: "bind"`): a tool names them anew on each change, so no snapshot is
 //! taken, and the object goes with the revisions that use it.
 
-use std::collections::BTreeSet;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -12,6 +10,7 @@ use super::{
 };
 use crate::{
     cluster::{Owner, Version},
+    few::FewSet,
     kinds::REVISION_KINDS,
 };
 
@@ -21,7 +20,7 @@ pub struct BoundRecord {
     /// The state on which writes are conditional.
     pub version: Version,
     /// Its ownerReferences, those of others included.
-    pub owners: BTreeSet<Owner>,
+    pub owners: FewSet<Owner>,
 }
 
 impl State {
@@ -55,7 +54,7 @@ impl State {
     pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
         let users = self.users.get(name).into_iter().flatten();
-        let wanted: BTreeSet<_> = users.filter_map(|user| self.owner(user)).collect();
+        let wanted: FewSet<_> = users.filter_map(|user| self.owner(user)).collect();
         let stale = |owner: &&Owner| !wanted.contains(*owner) && self.is_known(name, owner);
         let has_stale = record.owners.iter().any(|owner| stale(&owner));
         if self.is_released(name) {
@@ -64,7 +63,7 @@ impl State {
             return None;
         }
         let kept = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned();
-        let owners: BTreeSet<_> = kept.chain(wanted.iter().cloned()).collect();
+        let owners: FewSet<_> = kept.chain(wanted.iter().cloned()).collect();
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
         if has_stale && !unbind && !wanted.is_empty() {
             self.agenda.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);

@@ -1,6 +1,6 @@
 //! Sources, snapshots and namespaces as they are now, and who shall own a snapshot.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     cluster::Owner,
+    few::FewSet,
     names,
     resolve::{Observed, Present, parse_keep, parse_max_in_flight},
 };
@@ -28,7 +29,7 @@ pub struct SourceMeta {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// These shall own it.
-    Owners(BTreeSet<Owner>),
+    Owners(FewSet<Owner>),
     /// Not known yet: its source has not been read.
     Unknown,
 }
@@ -206,7 +207,7 @@ impl State {
     /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
         let users = self.users.get(name).into_iter().flatten();
-        let mut owners: BTreeSet<_> = users.filter_map(|user| self.owner(user)).collect();
+        let mut owners: FewSet<_> = users.filter_map(|user| self.owner(user)).collect();
         let source = name.sibling(&record.source);
         match self.sources.get(&source) {
             None | Some(Source::Unknown) => return Wanted::Unknown,

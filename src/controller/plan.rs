@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     cluster::{ApiError, Event, Owner, Version, WorkloadKey},
+    few::FewSet,
     resolve::{Observed, Record},
     snapshot::{DIGITS, Digest, snapshot_name},
     telemetry::metrics::Reason,
@@ -204,10 +205,10 @@ impl State {
         if wanted.is_subset(&present) {
             return None;
         }
-        let hazard = !present.is_empty() && present.is_disjoint(&wanted);
+        let hazard = !present.is_empty() && !present.iter().any(|owner| wanted.contains(owner));
         // What was never bound may be anything that bears the labels.
         let verify = present.is_empty().then_some(digest);
-        let owners = present.union(&wanted).cloned().collect();
+        let owners = present.iter().chain(&wanted).cloned().collect::<FewSet<_>>().into_iter().collect();
         Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify })
     }
 
@@ -274,7 +275,7 @@ impl State {
             return None;
         };
         let wanted = self.wanted_owners(name, record);
-        if wanted != Wanted::Owners(std::collections::BTreeSet::new()) {
+        if wanted != Wanted::Owners(FewSet::default()) {
             self.agenda.done(&task);
             return None;
         }

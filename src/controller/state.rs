@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     cluster::{Owner, WorkloadKey, workload_owner},
+    few::FewSet,
     kinds::Kinds,
     resolve::{Present, Record, Use, is_pending},
     snapshot::{Digest, ObjectName},
@@ -103,7 +104,7 @@ pub struct SnapshotRecord {
     /// When it was created.
     pub created: Timestamp,
     /// Its ownerReferences.
-    pub owners: BTreeSet<Owner>,
+    pub owners: FewSet<Owner>,
 }
 
 /// All that the controller knows.
@@ -118,14 +119,14 @@ pub struct State {
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
-    pub(super) taken: HashMap<Name, BTreeSet<String>>,
+    pub(super) taken: HashMap<Name, FewSet<String>>,
     /// Users' objects that are bound themselves.
     pub(super) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
     pub(super) namespaces: Option<HashSet<Arc<str>>>,
     /// Sources labelled to be snapshotted at every change.
     pub(super) labelled: HashSet<Name>,
-    pub(super) users: HashMap<Name, BTreeSet<User>>,
+    pub(super) users: HashMap<Name, FewSet<User>>,
     /// How many workloads, sources with snapshots and labelled sources each namespace has.
     pub(super) namespace_holds: HashMap<Arc<str>, usize>,
     pub(super) namespace_generation: usize,

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
+    few::FewSet,
     json::At,
     kinds::REVISION_KINDS,
     names,
@@ -189,7 +190,7 @@ fn bound_record(meta: &ObjectMeta) -> BoundRecord {
     BoundRecord { version, owners: owners(meta) }
 }
 
-fn owners(meta: &ObjectMeta) -> BTreeSet<Owner> {
+fn owners(meta: &ObjectMeta) -> FewSet<Owner> {
     let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
         controller: owner.controller.unwrap_or(false),
         block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),

@@ -1,11 +1,12 @@
 //! What the controller asks of the decision: does this workload have a source whose content it has not seen?
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{Health, Missing, Policy, Workload, decide::is_reserved, policy::auto_roll_time};
 use crate::{
+    few::FewMap,
     names,
     snapshot::{Digest, ObjectName, SourceKind},
 };
@@ -20,7 +21,7 @@ pub struct Record {
     /// Every source and snapshot that its template names.
     pub uses: Vec<Use>,
     /// The digest last taken into account, by source.
-    pub seen: BTreeMap<ObjectName, Digest>,
+    pub seen: FewMap<ObjectName, Digest>,
     /// Whether it rolls by itself.
     pub track: bool,
     /// The least time between two automatic rolls.

@@ -1,10 +1,9 @@
 //! Users' objects that are bound themselves, and what is made again.
 
-use std::collections::BTreeSet;
-
 use confrev::{
     cluster::{Owner, Version},
     controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared},
+    few::FewSet,
     names,
     resolve::{Health, Observed, Use},
     snapshot::{ObjectName, SourceKind},
@@ -38,7 +37,7 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
     let mut desk = Desk::new();
     desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
     let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
-    let bound = BoundRecord { version: version.clone(), owners: BTreeSet::from([foreign.clone()]) };
+    let bound = BoundRecord { version: version.clone(), owners: [foreign.clone()].into_iter().collect() };
     desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
     desk.pass(1);
     let actions: Vec<_> = desk.actions().into_iter().map(|(_, action)| action).collect();
@@ -53,7 +52,7 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
     assert_eq!(restores(&mut desk), [[]; 0], "its copy is not known");
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     assert_eq!(restores(&mut desk), [[name(BLUE)]]);
-    let bound = BoundRecord { version, owners: BTreeSet::new() };
+    let bound = BoundRecord { version, owners: FewSet::default() };
     desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
     desk.state.apply_bound(&name("demo"), None, desk.now);
     assert_eq!(restores(&mut desk), [[name(BLUE)]]);
@@ -98,7 +97,7 @@ fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_i
     desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
     let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
     let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
-    let bound = BoundRecord { version, owners: BTreeSet::from([workload]) };
+    let bound = BoundRecord { version, owners: [workload].into_iter().collect() };
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     let object = world.objects[&name("demo").object].to_string();
     // What is done about the copy in so many seconds.
