@@ -1,5 +1,7 @@
 //! confrev's decision without the program around it: the same files, compiled by themselves.
 
+#[path = "../../../src/few.rs"]
+pub mod few;
 #[path = "../../../src/json.rs"]
 pub mod json;
 #[path = "../../../src/kinds.rs"]
