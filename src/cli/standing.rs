@@ -203,7 +203,7 @@ pub(super) fn rollout(workload: &OptedIn) -> &'static str {
     }
     match workload.record.health {
         Health::Settled => "settled",
-        Health::Progressing => "progressing",
+        Health::Unobserved | Health::Progressing => "progressing",
         Health::Failed => "failed",
     }
 }

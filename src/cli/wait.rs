@@ -132,7 +132,9 @@ async fn of_workload(
     }
     Ok(match workload.record.health {
         Health::Settled => Progress::Done(count),
-        Health::Progressing => Progress::Waits(format!("{name}: its rollout is under way")),
+        Health::Unobserved | Health::Progressing => {
+            Progress::Waits(format!("{name}: its rollout is under way"))
+        }
         Health::Failed => Progress::Stuck(format!("{name}: its rollout failed")),
     })
 }

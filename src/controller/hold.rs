@@ -94,7 +94,7 @@ impl State {
             if taken && (record.health == Health::Failed || self.was_taken_back(record, source, found)) {
                 return Some(Hold::Failed(key.clone()));
             }
-            if (taken && record.health == Health::Progressing)
+            if (taken && matches!(record.health, Health::Unobserved | Health::Progressing))
                 || self.agenda.is_working(&Task::Roll(key.clone()))
             {
                 in_flight += 1;

@@ -10,10 +10,11 @@ use super::{
     state::{ENSURE_DELAY, Found, RESTORE_DELAY, SnapshotRecord, Source, State, User},
 };
 use crate::{
-    cluster::Owner,
+    cluster::{Owner, WorkloadKey},
     few::FewSet,
+    kinds::WorkloadKind,
     names,
-    resolve::{Observed, Present, parse_keep, parse_max_in_flight},
+    resolve::{Health, Observed, Present, parse_keep, parse_max_in_flight},
 };
 
 /// What a metadata-only watch tells of a source.
@@ -220,6 +221,24 @@ impl State {
             }
         }
         Wanted::Owners(owners)
+    }
+
+    /// Whether a workload owns this snapshot whose own controller has not seen its present template: it may still make a
+    /// revision of one before, which names it.
+    pub(super) fn is_owned_by_one_behind(&self, name: &Name) -> bool {
+        let owners = self.snapshots.get(name).into_iter().flat_map(|record| &record.owners);
+        let mut workloads = owners.filter_map(|owner| {
+            let of_kind =
+                |kind: &WorkloadKind| kind.kind == owner.kind && kind.api_version() == owner.api_version;
+            let kind = self.kinds.iter().position(of_kind)?;
+            let key = WorkloadKey {
+                kind,
+                namespace: Arc::clone(&name.namespace),
+                name: Arc::from(owner.name.as_str()),
+            };
+            self.workloads.get(&key).filter(|record| record.uid == owner.uid)
+        });
+        workloads.any(|record| record.health == Health::Unobserved)
     }
 
     /// Whether a snapshot is among the newest `keep` of its source: the present content first, then by age.

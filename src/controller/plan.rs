@@ -133,6 +133,10 @@ impl State {
             Task::Roll(key) => return self.roll(key, now),
             Task::Ensure(name) => self.ensure(name),
             Task::Bind(name) => self.bind(name, now),
+            Task::Unbind(name) if self.is_owned_by_one_behind(name) => {
+                self.agenda.postpone(task.clone(), now + UNBIND_DELAY);
+                return None;
+            }
             Task::Unbind(name) => self.unbind(name, now),
             Task::Free(name) => Some(Action::Free(name.clone())),
             Task::Restore(name) => self.restore(name),
@@ -283,6 +287,9 @@ impl State {
         // The copy of an object that is bound itself, and is about to be made again from it.
         if self.agenda.has(&Task::Restore(name.sibling(&record.source))) {
             due = due.max(now + RESTORE_DELAY);
+        }
+        if self.is_owned_by_one_behind(name) {
+            due = due.max(now + UNBIND_DELAY);
         }
         if due > now {
             self.agenda.postpone(task, due);

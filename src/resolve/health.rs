@@ -8,6 +8,8 @@ pub enum Health {
     /// Nothing is under way.
     #[default]
     Settled,
+    /// Its controller has not seen its present template.
+    Unobserved,
     /// New pods are on their way.
     Progressing,
     /// Its controller has given up: past its progress deadline, degraded or aborted.
@@ -19,7 +21,7 @@ impl Health {
     pub fn of(workload: &Value) -> Self {
         let status = &workload["status"];
         if is_unobserved(workload) {
-            return Self::Progressing;
+            return Self::Unobserved;
         }
         match workload["kind"].as_str() {
             Some("Rollout") => Self::of_rollout(status),
@@ -142,6 +144,6 @@ mod tests {
         }
         let stale =
             json!({"kind": "Deployment", "metadata": {"generation": 3}, "status": {"observedGeneration": 2}});
-        assert_eq!(Health::of(&stale), Health::Progressing);
+        assert_eq!(Health::of(&stale), Health::Unobserved);
     }
 }

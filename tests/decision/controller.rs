@@ -250,6 +250,43 @@ fn a_snapshot_that_nothing_wants_is_swept_after_its_grace_and_not_before() {
 }
 
 #[test]
+fn a_snapshot_is_left_to_a_workload_whose_own_controller_may_still_make_a_revision_of_it() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "green"}));
+    let (web, green) = (stored(&mut world, "web"), json!({"color": "green"}));
+    let owner = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+    let other = Owner::new("apps/v1", "ReplicaSet", "other-1", "rs");
+    for owners in [vec![owner.clone()], vec![owner, other]] {
+        let mut desk = Desk::new();
+        desk.state.apply_workload(&key("web"), Some(record(&web, Health::Unobserved)), desk.now);
+        if owners.len() > 1 {
+            let key = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: Arc::from("other-1") };
+            let mut uses = record(&web, Health::Settled).uses;
+            uses[0].snapshot = Some(BLUE.to_owned());
+            desk.state.apply_revision(&key, Some(Revision { uid: "rs".to_owned(), uses }), desk.now);
+        }
+        desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &owners)), desk.now);
+        desk.state.apply_snapshot(&name("demo-736a916696"), Some(snapshot("green", "1", &[])), desk.now);
+        let taken_from = |desk: &mut Desk| {
+            let mut all = Vec::new();
+            for _ in 0..60 {
+                desk.pass(1);
+                all.append(&mut desk.act(&green, &json!({}), "1"));
+            }
+            all.iter().any(|action| match action {
+                Action::SetOwners { snapshot, .. } | Action::Sweep { snapshot, .. } => {
+                    *snapshot == name(BLUE)
+                }
+                _ => false,
+            })
+        };
+        assert!(!taken_from(&mut desk), "{owners:?}");
+        desk.state.apply_workload(&key("web"), Some(record(&web, Health::Progressing)), desk.now);
+        assert!(taken_from(&mut desk), "{owners:?}");
+    }
+}
+
+#[test]
 fn with_a_limit_in_flight_the_next_roll_waits_for_health_and_a_failure_holds_the_rest() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
