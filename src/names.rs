@@ -12,7 +12,7 @@ pub const PREFIX: &str = prefix!();
 
 /// Label on namespaces, workloads and sources: opt in, opt out.
 pub const ENABLED: &str = concat!(prefix!(), "enabled");
-/// Annotation on workloads, written by confrev beside a label that the namespace gave: `"namespace"`. Without it a label
+/// Annotation on workloads, written by confrev beside a label that the namespace gave. Without it a label
 /// that another webhook wrote could not be told from one of confrev's, once the namespace no longer gives it.
 pub const ENABLED_BY: &str = concat!(prefix!(), "enabled-by");
 /// Annotation on workloads: `"true"` snapshots referenced Secrets too.

@@ -320,7 +320,7 @@ impl<'r> Resolver<'r> {
         if !reference.optional {
             self.warn_source_is_gone(&source, &name);
         }
-        self.keep_seen(&source);
+        self.mark_held(&source, &name)?;
         Ok(Target::Snapshot { source, name })
     }
 

@@ -66,7 +66,7 @@ pub(super) fn opt_in(
     seen: &SourceMap<Digest>,
 ) -> Decision {
     let mut patch = Patch::default();
-    let mark = (giver == Giver::Namespace).then(|| "namespace".to_owned());
+    let mark = (giver == Giver::Namespace).then(|| request.new.mark_of_namespace());
     let seen = (!seen.is_empty()).then(|| seen.to_annotation());
     let stated = resolution.stated();
     set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], &stated);

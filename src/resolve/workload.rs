@@ -11,6 +11,7 @@ use crate::{
     json::{At, Str},
     kinds::WorkloadKind,
     names,
+    snapshot::Digest,
     template::Template,
 };
 
@@ -148,11 +149,25 @@ impl<'a> Workload<'a> {
     pub fn enabled_is_owned(&self) -> bool {
         const PATH: [&str; 3] = ["metadata", "labels", names::ENABLED];
         let mut managers = self.metadata.managed_fields.iter().flatten().flatten();
-        let applied = || {
-            let mut text = serde_json::Deserializer::from_str(self.annotation(names::LAST_APPLIED)?);
-            At::<_, IgnoredAny>::new(&PATH).deserialize(&mut text).ok()?
+        let is_applied = || {
+            let text = self.annotation(names::LAST_APPLIED)?;
+            let applied: Option<IgnoredAny> =
+                At::new(&PATH).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
+            applied.map(|_| self.annotation(names::ENABLED_BY) != Some(&mark_despite(text)))
         };
-        managers.any(|fields| fields.fields_v1) || applied().is_some()
+        managers.any(|fields| fields.fields_v1) || is_applied().unwrap_or_default()
+    }
+
+    /// What is marked where the namespace gives the label. A person may have taken the label off that `kubectl apply` had
+    /// stated: what was last applied states it still, and is named in the mark, so that it does not count until another
+    /// apply.
+    pub(super) fn mark_of_namespace(&self) -> String {
+        let stated = self.enabled_is_owned().then(|| self.annotation(names::LAST_APPLIED)).flatten();
+        match (stated, self.annotation(names::ENABLED_BY)) {
+            (Some(text), _) => mark_despite(text),
+            (None, Some(mark)) if mark.starts_with(DESPITE) => mark.to_owned(),
+            _ => BY_NAMESPACE.to_owned(),
+        }
     }
 
     /// The kind and name, as in messages.
@@ -170,6 +185,15 @@ impl<'a> Workload<'a> {
     pub fn seen(&self) -> crate::template::SourceMap<crate::snapshot::Digest> {
         self.annotation(names::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
+}
+
+/// The mark beside a label that the namespace gave.
+const BY_NAMESPACE: &str = "namespace";
+/// The same, where this had been applied and states the label still.
+const DESPITE: &str = "namespace-despite-";
+
+fn mark_despite(applied: &str) -> String {
+    format!("{DESPITE}{}", Digest::of_bytes(applied).hex(10))
 }
 
 /// What is read of an object.

@@ -236,6 +236,31 @@ fn a_namespace_gives_the_label_and_takes_it_back_but_a_workloads_own_wins() {
 }
 
 #[test]
+fn a_label_that_a_person_took_off_is_not_the_workloads_own_by_what_was_applied_before_until_another_apply() {
+    let mut world = world("blue");
+    let applied = |note: &str| {
+        let metadata = json!({"labels": {names::ENABLED: "true"}, "annotations": {"note": note}});
+        json!({"metadata": metadata}).to_string()
+    };
+    let mut own = deployment(&["demo"]);
+    annotate(&mut own, names::LAST_APPLIED, &applied("one"));
+    let own = world.create(&own);
+    world.namespace.enabled = true;
+    // `kubectl label deployment web confrev.dev/enabled-`: the namespace gives it at once.
+    let mut bare = own.clone();
+    bare["metadata"].as_object_mut().unwrap().remove("labels");
+    let given = world.update(&bare, &own);
+    assert_eq!(given["metadata"]["labels"][names::ENABLED], "true");
+    assert_eq!(world.update(&given, &given), given);
+    let mut again = given.clone();
+    annotate(&mut again, names::LAST_APPLIED, &applied("two"));
+    let again = world.update(&again, &given);
+    world.namespace.enabled = false;
+    assert_eq!(volume(&poke(&mut world, &given, 1), 0), "demo", "it was the namespace's");
+    assert_eq!(volume(&poke(&mut world, &again, 1), 0), BLUE, "an apply states it anew");
+}
+
+#[test]
 fn a_copy_stays_on_its_snapshot_here_and_takes_the_present_content_elsewhere() {
     let mut world = world("blue");
     let stored = world.create(&deployment(&["demo"]));

@@ -27,6 +27,31 @@ fn an_undo_stays_until_the_source_changes_again() {
 }
 
 #[test]
+fn an_apply_while_the_source_is_gone_ends_an_undo_and_takes_whatever_comes_back() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    for (color, wanted) in [("green", GREEN), ("blue", BLUE)] {
+        let mut world = world.clone();
+        world.remove("demo");
+        let undone = world.update(&undo(&second, &first), &second);
+        let mut applied = deployment(&["demo"]);
+        applied["metadata"]["annotations"] = undone["metadata"]["annotations"].clone();
+        let applied = world.update(&applied, &undone);
+        assert_eq!(volume(&applied, 0), BLUE, "there is nothing else");
+        assert_eq!(world.update(&applied, &applied), applied);
+        world.set("demo", json!({"color": color}));
+        let was_news = poke(&mut world, &applied, 2);
+        assert_eq!(volume(&was_news, 0), wanted);
+        let of = |object: &Value| template(object).clone();
+        assert_eq!(of(&was_news) == of(&applied), color == "blue", "what is there already is no news");
+        // Without the apply, the undo holds.
+        assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
+    }
+}
+
+#[test]
 fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
