@@ -1,8 +1,11 @@
 //! What one review may take, and all together: past it there is a clear answer, and the others are still served.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use axum::{
@@ -23,6 +26,10 @@ use crate::telemetry::{Metrics, metrics::Limit};
 const KIB: usize = 1024;
 /// What a review takes beside its body.
 const BESIDE: usize = 16 * KIB;
+
+/// How long the rest of a body that is too large is waited for. It takes neither memory nor a turn, and the time for the
+/// whole request holds as well.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The limits of reviews. Those of connections are [`super::server::Limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +93,7 @@ impl Budget {
         let by = Instant::now() + DECISION_LIMIT;
         // A length that is stated is known before a byte has come.
         if body.size_hint().lower() > self.body as u64 {
-            return Err(self.too_large(body, by).await);
+            return Err(self.too_large(body).await);
         }
         let (mut body, mut bytes) = (body, Vec::new());
         let mut places = self.wait(&self.places, BESIDE, by, Limit::Bodies).await?;
@@ -101,8 +108,8 @@ impl Budget {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
             };
             if bytes.len() + data.len() > self.body {
-                drop(bytes);
-                return Err(self.too_large(body, by).await);
+                drop((bytes, places));
+                return Err(self.too_large(body).await);
             }
             if bytes.len() + data.len() > room {
                 // As the vector grows.
@@ -140,8 +147,9 @@ impl Budget {
 
     /// As much again as may be read is thrown away first: to a client that writes to the end before it reads, the answer
     /// would else be a broken connection.
-    async fn too_large(&self, mut body: Body, by: Instant) -> Response {
+    async fn too_large(&self, mut body: Body) -> Response {
         self.metrics.limit_reached(Limit::Body, 1);
+        let by = Instant::now() + PATIENCE;
         let mut left = self.body;
         while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(by, body.frame()).await {
             let length = frame.into_data().map_or(0, |data| data.len());
