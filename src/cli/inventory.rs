@@ -99,7 +99,7 @@ impl OptedIn {
     /// Reads a workload; `None` where it is not of the form of its kind.
     fn read(kind: &WorkloadKind, value: Value) -> Option<Self> {
         let workload = Workload::read(kind, &value).ok()?;
-        let record = Record::of(&workload, Health::of(&value));
+        let record = Record::of(&workload, Health::of(&kind.kind, &value));
         Some(Self { kind: kind.clone(), value, record })
     }
 

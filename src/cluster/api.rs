@@ -253,7 +253,7 @@ impl Api for KubeApi {
         let value: Value = parse(&bytes, &path)?;
         let workload = Workload::read(kind, &value)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
-        Ok(Record::of(&workload, Health::of(&value)))
+        Ok(Record::of(&workload, Health::of(&kind.kind, &value)))
     }
 
     async fn is_named_by_a_revision(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {

@@ -160,10 +160,9 @@ async fn is_named<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
         || api.is_named_by_a_workload(&name.namespace, &name.object).await?)
 }
 
-/// Whether there is a snapshot of that name.
+/// Whether there is a snapshot of that name. An object that only poses as one starts no pods.
 async fn is_snapshot<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
-    let found = api.read(&name.namespace, &name.object).await?;
-    Ok(found.is_some_and(|found| found.identity().is_some()))
+    Ok(twin(api, std::slice::from_ref(name)).await?.is_some())
 }
 
 /// A snapshot that holds the same content, where it does hold what it says.

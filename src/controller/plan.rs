@@ -362,6 +362,10 @@ impl State {
 
     fn failed(&mut self, task: &Task, error: &ApiError, now: Timestamp) {
         match error {
+            // Each look is at lists, and what is in its way may last as long as a watch is silent.
+            ApiError::Conflict { .. } if matches!(task, Task::Restore(_)) => {
+                self.agenda.failed(task.clone(), now);
+            }
             // The watches tell what is there instead; a look at that decides anew.
             ApiError::Conflict { .. } => {
                 tracing::debug!(?task, %error, "changed in the meantime");

@@ -84,7 +84,7 @@ impl Subject for Workloads {
             tracing::warn!(workload = state.display(&key), "is not of the form of its kind: left alone");
             return self.remove(state, &key, now);
         };
-        let record = Record::of(&workload, Health::of(&object.value));
+        let record = Record::of(&workload, Health::of(&kind.kind, &object.value));
         state.apply_workload(&key, Some(record), now);
     }
 

@@ -18,16 +18,17 @@ pub enum Health {
 
 impl Health {
     /// Reads a workload's status. Kinds that report nothing of the sort are settled.
-    pub fn of(workload: &Value) -> Self {
+    /// The kind is not read from the object: the API server leaves it out of those in a list.
+    pub fn of(kind: &str, workload: &Value) -> Self {
         let status = &workload["status"];
-        if is_unobserved(workload) {
+        if is_unobserved(kind, workload) {
             return Self::Unobserved;
         }
-        match workload["kind"].as_str() {
-            Some("Rollout") => Self::of_rollout(status),
-            Some("Deployment") => Self::of_deployment(workload, status),
-            Some("StatefulSet") => Self::of_stateful_set(workload, status),
-            Some("DaemonSet") => Self::of_daemon_set(workload, status),
+        match kind {
+            "Rollout" => Self::of_rollout(status),
+            "Deployment" => Self::of_deployment(workload, status),
+            "StatefulSet" => Self::of_stateful_set(workload, status),
+            "DaemonSet" => Self::of_daemon_set(workload, status),
             _ => Self::Settled,
         }
     }
@@ -83,11 +84,11 @@ impl Health {
 }
 
 /// Whether the status is older than the spec. Argo Rollouts writes its observed generation as text.
-fn is_unobserved(workload: &Value) -> bool {
+fn is_unobserved(kind: &str, workload: &Value) -> bool {
     let Some(generation) = workload["metadata"]["generation"].as_i64() else { return false };
     match &workload["status"]["observedGeneration"] {
         Value::Null => {
-            matches!(workload["kind"].as_str(), Some("Rollout" | "Deployment" | "StatefulSet" | "DaemonSet"))
+            matches!(kind, "Rollout" | "Deployment" | "StatefulSet" | "DaemonSet")
         }
         Value::String(text) => text.parse::<i64>().is_ok_and(|observed| observed < generation),
         observed => observed.as_i64().is_some_and(|observed| observed < generation),
@@ -104,7 +105,7 @@ mod tests {
     fn health_is_what_each_kinds_own_controller_reports() {
         let at = |kind: &str, spec: Value, mut status: Value| {
             status["observedGeneration"] = if kind == "Rollout" { json!("2") } else { json!(2) };
-            Health::of(&json!({"kind": kind, "metadata": {"generation": 2}, "spec": spec, "status": status}))
+            Health::of(kind, &json!({"metadata": {"generation": 2}, "spec": spec, "status": status}))
         };
         let done = json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
         let half = json!({"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2});
@@ -144,6 +145,6 @@ mod tests {
         }
         let stale =
             json!({"kind": "Deployment", "metadata": {"generation": 3}, "status": {"observedGeneration": 2}});
-        assert_eq!(Health::of(&stale), Health::Unobserved);
+        assert_eq!(Health::of("Deployment", &stale), Health::Unobserved);
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{Owner, Version, WorkloadKey},
+    cluster::{ApiError, Owner, Version, WorkloadKey},
     controller::{
-        Action, Config, Name, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, Task,
+        Action, Config, Lean, Name, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, Task,
+        Workloads, take,
     },
     kinds::Kinds,
     names,
@@ -13,6 +14,7 @@ use confrev::{
     snapshot::{Digest, ObjectName, SourceKind},
 };
 use jiff::{SignedDuration, Timestamp};
+use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 use super::world::{World, deployment, kind};
@@ -323,4 +325,70 @@ fn with_a_limit_in_flight_the_next_roll_waits_for_health_and_a_failure_holds_the
         assert_eq!(pokes(&mut desk).len(), more, "{health:?}");
         assert_eq!(desk.state.held() > 0, more == 0 || desk.state.held() > 0);
     }
+}
+
+#[test]
+fn a_workload_that_a_list_brings_counts_as_failed_though_its_kind_is_left_out() {
+    let mut world = World::default();
+    let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
+    world.set("demo", json!({"color": "blue"}));
+    let (a, b) = (stored(&mut world, "a"), stored(&mut world, "b"));
+    world.set("demo", green.clone());
+    // One has taken the change and failed, before this replica began.
+    let mut failed = world.update(&deployment(&["demo"]), &a);
+    let (name, uid) = (&a["metadata"]["name"], &a["metadata"]["uid"]);
+    let annotations = failed["metadata"]["annotations"].clone();
+    failed["metadata"] = json!({
+        "name": name, "uid": uid, "generation": 2, "annotations": annotations,
+        "labels": {names::ENABLED: "true"},
+    });
+    let gave_up = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
+    failed["status"] = json!({"observedGeneration": 2, "conditions": [gave_up]});
+    for fails in [true, false] {
+        let (mut desk, mut listing, subject) = (Desk::new(), None, Workloads(key("a").kind));
+        for mut object in [failed.clone(), b.clone()] {
+            object["metadata"]["namespace"] = json!("ns");
+            object.as_object_mut().unwrap().remove("kind");
+            if !fails {
+                object["status"] = json!({
+                    "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1,
+                });
+            }
+            let lean: Lean = serde_json::from_value(object).unwrap();
+            take(&subject, &mut desk.state, watcher::Event::InitApply(lean), &mut listing, desk.now);
+        }
+        desk.act(&green, &limit, "2");
+        let mut pokes = 0;
+        for _ in 0..5 {
+            desk.pass(2);
+            let actions = desk.act(&green, &limit, "2");
+            pokes += actions.iter().filter(|action| matches!(action, Action::Poke { .. })).count();
+        }
+        assert_eq!(pokes == 0, fails, "{pokes} pokes");
+    }
+}
+
+#[test]
+fn a_restore_that_something_is_in_the_way_of_is_tried_more_and_more_seldom() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = stored(&mut world, "web");
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let mut tried = 0;
+    for _ in 0..600 {
+        desk.now += SignedDuration::from_millis(500);
+        for (task, action) in desk.actions() {
+            let outcome = match action {
+                Action::Restore { .. } => {
+                    tried += 1;
+                    Err(ApiError::Conflict { what: "restore".to_owned() })
+                }
+                Action::Read(_) => Ok(Outcome::Read(None)),
+                _ => Ok(Outcome::Done),
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
+    }
+    assert!((5..20).contains(&tried), "{tried} times in five minutes");
 }

@@ -198,7 +198,10 @@ impl Api for Memory {
             })?;
             self.0.ghost().pokes += 1;
             let kind = self.0.kinds.iter().nth(workload.kind).unwrap();
-            Ok(Record::of(&Workload::parse(kind, &object.to_string()).unwrap(), Health::of(&object)))
+            Ok(Record::of(
+                &Workload::parse(kind, &object.to_string()).unwrap(),
+                Health::of(&kind.kind, &object),
+            ))
         })
     }
 
