@@ -1,6 +1,6 @@
 //! The decision with its reads and writes: facts are read live and side by side, snapshots are made before the object is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 
@@ -8,7 +8,7 @@ use super::{Limits, Share};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, ensure_snapshot},
     controller::{Name, Shared},
-    resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, resolve},
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, resolve},
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
 };
@@ -49,6 +49,8 @@ impl<A: Api> Decider<'_, A> {
         owner: Option<&Owner>,
         facts: &mut Facts,
     ) -> Result<Decided, ApiError> {
+        // What was guessed rightly, until it is asked for: a decision, its limits too, is as it were without a guess.
+        let mut guessed = BTreeMap::new();
         for _ in 0..MOST_ROUNDS {
             let decision = match resolve(request, facts) {
                 Outcome::Needs(needs) => {
@@ -56,12 +58,13 @@ impl<A: Api> Decider<'_, A> {
                     if let Some(denial) = self.too_much(request, facts, more) {
                         return Ok(Decided { denial: Some(denial), ..Decided::default() });
                     }
+                    let needs = take_up(needs, &mut guessed, facts);
                     let guesses = self.guesses(request.namespace, &needs, facts);
-                    let guessed = guesses.iter().map(|(_, snapshot)| Need::Object(snapshot.clone()));
-                    let all = needs.into_iter().chain(guessed).collect();
-                    self.read(request.namespace, all, facts).await?;
-                    for (source, guess) in &guesses {
-                        facts.drop_wrong_guess(source, guess);
+                    self.read(request.namespace, needs, &guesses, facts).await?;
+                    for (guess, source) in guesses {
+                        if let Some(right) = facts.take_guess(&source, &guess) {
+                            guessed.insert(guess, right);
+                        }
                     }
                     continue;
                 }
@@ -75,7 +78,7 @@ impl<A: Api> Decider<'_, A> {
                 return Ok(decision);
             }
             let needs = stale.into_iter().map(Need::Object).collect();
-            self.read(request.namespace, needs, facts).await?;
+            self.read(request.namespace, needs, &BTreeMap::new(), facts).await?;
         }
         Err(ApiError::Conflict { what: format!("snapshots for {}", request.new.display()) })
     }
@@ -101,14 +104,15 @@ impl<A: Api> Decider<'_, A> {
         })
     }
 
-    /// Which snapshots are likely to be needed as soon as the sources are known, beside each its source: to read both at
-    /// once saves a round. Those that were read already, or are needed anyway, are none.
+    /// Which snapshots are likely to be needed as soon as the sources are known, and the source of each: to read both at
+    /// once saves a round. Those that were read already, or are needed anyway, are none; and there are none where all
+    /// together might be more than may be read.
     fn guesses(
         &self,
         namespace: &str,
         needs: &BTreeSet<Need>,
         facts: &Facts,
-    ) -> BTreeSet<(ObjectName, ObjectName)> {
+    ) -> BTreeMap<ObjectName, ObjectName> {
         let guess = |need: &Need| {
             let Need::Newest { source, held } = need else { return None };
             let newest = self.shared.newest_snapshot(&Name::new(namespace, source.clone()))?;
@@ -116,21 +120,34 @@ impl<A: Api> Decider<'_, A> {
             let is_news = held.as_ref() != Some(&snapshot.name)
                 && facts.object(&snapshot).is_none()
                 && !needs.contains(&Need::Object(snapshot.clone()));
-            is_news.then(|| (source.clone(), snapshot))
+            is_news.then(|| (snapshot, source.clone()))
         };
-        needs.iter().filter_map(guess).collect()
+        let guesses: BTreeMap<_, _> = needs.iter().filter_map(guess).collect();
+        let all = facts.size().0 + needs.len() + guesses.len();
+        if all > self.limits.reads { BTreeMap::new() } else { guesses }
     }
 
     /// Reads facts, side by side, but not all at once: what is too much is noticed in between.
-    async fn read(&self, namespace: &str, needs: BTreeSet<Need>, facts: &mut Facts) -> Result<(), ApiError> {
+    async fn read(
+        &self,
+        namespace: &str,
+        needs: BTreeSet<Need>,
+        guesses: &BTreeMap<ObjectName, ObjectName>,
+        facts: &mut Facts,
+    ) -> Result<(), ApiError> {
         let api = self.api;
-        let reads = needs.into_iter().map(|need| async move {
+        let guessed = guesses.keys().cloned().map(Need::Object);
+        let reads = needs.into_iter().chain(guessed).map(|need| async move {
             Ok::<_, ApiError>(match need {
                 Need::Namespace => Read::Namespace(api.namespace(namespace).await?),
                 Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
                 Need::Object(name) => {
-                    let observed = api.read(namespace, &name).await?;
-                    Read::Object(name, observed.map(Box::new))
+                    match api.read(namespace, &name).await {
+                        Ok(observed) => Read::Object(name, observed.map(Box::new)),
+                        // Nobody needs it yet.
+                        Err(_) if guesses.contains_key(&name) => Read::Nothing,
+                        Err(error) => return Err(error),
+                    }
                 }
                 // Where it could be guessed, its name stands beside it.
                 Need::Newest { .. } => Read::Nothing,
@@ -159,10 +176,25 @@ impl<A: Api> Decider<'_, A> {
     }
 }
 
+/// Takes up what was guessed and is asked for now. Answers with what is still to be read.
+fn take_up(
+    needs: BTreeSet<Need>,
+    guessed: &mut BTreeMap<ObjectName, Observed>,
+    facts: &mut Facts,
+) -> BTreeSet<Need> {
+    let is_left = |need: &Need| {
+        let Need::Object(name) = need else { return true };
+        let Some(observed) = guessed.remove(name) else { return true };
+        facts.set_object(name.clone(), Some(observed));
+        false
+    };
+    needs.into_iter().filter(is_left).collect()
+}
+
 enum Read {
     Namespace(NamespaceFacts),
     Target(Option<bool>),
-    Object(ObjectName, Option<Box<crate::resolve::Observed>>),
+    Object(ObjectName, Option<Box<Observed>>),
     Nothing,
 }
 

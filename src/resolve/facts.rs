@@ -37,16 +37,13 @@ impl Facts {
         self.bytes -= before.as_ref().map_or(0, size);
     }
 
-    /// Forgets what was read of a name that was guessed, and that proves not to be the snapshot of the source's content.
-    pub fn drop_wrong_guess(&mut self, source: &ObjectName, guess: &ObjectName) {
+    /// Takes back what was read of a name that was guessed; answers with it where it is the snapshot of the source's
+    /// content.
+    pub fn take_guess(&mut self, source: &ObjectName, guess: &ObjectName) -> Option<Observed> {
         let present = self.objects.get(source).and_then(Option::as_ref).map(Observed::digest);
-        let guessed = self.objects.get(guess).and_then(Option::as_ref);
-        let is_right = present
-            .zip(guessed)
-            .is_some_and(|(digest, guessed)| guessed.is_snapshot_of(&source.name, &digest));
-        if !is_right && let Some(wrong) = self.objects.remove(guess) {
-            self.bytes -= wrong.map_or(0, |observed| observed.json.len());
-        }
+        let guessed = self.objects.remove(guess)??;
+        self.bytes -= guessed.json.len();
+        guessed.is_snapshot_of(&source.name, &present?).then_some(guessed)
     }
 
     /// Records what the namespace says.

@@ -15,7 +15,7 @@ use confrev::{
     controller::{Name, Shared, SnapshotRecord},
     kinds::Kinds,
     names,
-    resolve::{Facts, Request, Workload},
+    resolve::{Decision, Facts, Need, Outcome, Request, Workload, resolve},
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
 };
@@ -78,13 +78,22 @@ fn snapshot_of(color: &str) -> String {
     format!("demo-{}", digest(color).hex(10))
 }
 
-/// Rounds, reads, and the stored object, of one admission over that world, of which the watches have told these snapshots.
-async fn admitted(
+/// What came of an admission.
+struct Admission {
+    rounds: usize,
+    reads: usize,
+    decision: Decision,
+    facts: Facts,
+}
+
+/// An admission over that world, of which the watches have told these snapshots, with that limit of reads.
+async fn admission(
     world: &World,
     told_of: &[(&str, i64)],
+    most: usize,
     new: &Value,
     old: Option<&Value>,
-) -> (usize, usize, Value) {
+) -> Admission {
     let mut desk = Desk::new();
     for (color, created) in told_of {
         let (name, record) = told(color, *created);
@@ -101,20 +110,16 @@ async fn admitted(
     let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
     let request = Request {
         namespace: NAMESPACE,
-        secrets: false,
+        secrets: true,
         new: Workload::parse(&kind, &new_text).unwrap(),
         old: old_text.as_ref().map(|text| Workload::parse(&kind, text).unwrap()),
     };
-    let (limits, share) = (Limits::default(), reading.share());
+    let (limits, share) = (Limits { reads: most, ..Limits::default() }, reading.share());
     let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
     let mut facts = Facts::default();
     let decision = decider.decide(&request, None, &mut facts).await.unwrap();
-    assert_eq!(decision.denial, None);
-    let mut object = new.clone();
-    json_patch::patch(&mut object, &decision.patch).unwrap();
-    let wrong = facts.snapshots().filter(|(name, _)| name.name != volume(&object, 0)).count();
-    assert_eq!(wrong, 0, "a wrong guess leaves nothing behind");
-    (server.rounds.load(Ordering::SeqCst), server.reads.load(Ordering::SeqCst), object)
+    let (rounds, reads) = (&server.rounds, &server.reads);
+    Admission { rounds: rounds.load(Ordering::SeqCst), reads: reads.load(Ordering::SeqCst), decision, facts }
 }
 
 #[tokio::test]
@@ -147,9 +152,58 @@ async fn what_is_likely_to_be_needed_is_read_at_once_and_a_wrong_guess_changes_n
         ("a poke after a change that was not told", &changed, known, &poked, Some(&stored), 2, 2),
         ("a poke for nothing", &world, known, &poked, Some(&stored), 1, 1),
     ] {
-        let (found_rounds, found_reads, object) = admitted(world, told, new, old).await;
-        assert_eq!((found_rounds, found_reads), (rounds, reads), "{what}");
+        let found = admission(world, told, 1000, new, old).await;
+        assert_eq!((found.rounds, found.reads), (rounds, reads), "{what}");
+        assert_eq!(found.decision.denial, None, "{what}");
+        let mut object = new.clone();
+        json_patch::patch(&mut object, &found.decision.patch).unwrap();
+        let wrong = found.facts.snapshots().filter(|(name, _)| name.name != volume(&object, 0)).count();
+        assert_eq!(wrong, 0, "a wrong guess leaves nothing behind: {what}");
         let without_guess = world.clone().admit(new, old).object;
         assert_eq!(object, without_guess, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_guess_neither_brings_a_decision_past_its_limit_nor_within_it() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let written = deployment(&["demo"]);
+    world.create(&written);
+    // It reads one key only, which the snapshot that it has and the present content have alike.
+    let mut one_key = written.clone();
+    one_key["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
+        json!([{"key": "none", "path": "none"}]);
+    let stored = world.create(&one_key);
+    world.set("demo", json!({"color": "green"}));
+    world.create(&written);
+    for (what, new, old, reads) in
+        [("a creation", &written, None, 2), ("an apply of what reads one key", &one_key, Some(&stored), 2)]
+    {
+        for most in [reads - 1, reads] {
+            for told in [&[][..], &[("blue", 1), ("green", 2)]] {
+                let found = admission(&world, told, most, new, old).await;
+                let denied = found.decision.denial.is_some();
+                assert_eq!(denied, most < reads, "{what}, {most} reads, told of {}", told.len());
+                assert!(found.reads <= most.max(reads), "{what}: {} reads", found.reads);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_snapshot_of_a_secret_is_read_for_who_does_not_take_secrets() {
+    for takes in ["true", "false"] {
+        let mut written = deployment(&[]);
+        written["spec"]["template"]["spec"]["volumes"] =
+            json!([{"name": "s", "secret": {"secretName": "demo"}}]);
+        annotate(&mut written, names::SECRETS, takes);
+        let kind = kind("Deployment");
+        let text = written.to_string();
+        let new = Workload::parse(&kind, &text).unwrap();
+        let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
+        let Outcome::Needs(needs) = resolve(&request, &Facts::default()) else { panic!("decided") };
+        let guessed = needs.iter().any(|need| matches!(need, Need::Newest { .. }));
+        assert_eq!(guessed, takes == "true");
     }
 }
