@@ -96,7 +96,10 @@ impl State {
             self.agenda.done(&task);
             return None;
         };
-        let due = since + self.grace(true);
+        let mut due = since + self.grace(true);
+        if self.is_owned_by_one_behind(name) {
+            due = due.max(now + UNBIND_DELAY);
+        }
         if due > now {
             self.agenda.postpone(task, due);
             return None;

@@ -223,10 +223,11 @@ impl State {
         Wanted::Owners(owners)
     }
 
-    /// Whether a workload owns this snapshot whose own controller has not seen its present template: it may still make a
+    /// Whether a workload owns this snapshot, or object that is bound itself, whose own controller has not seen its present template: it may still make a
     /// revision of one before, which names it.
     pub(super) fn is_owned_by_one_behind(&self, name: &Name) -> bool {
-        let owners = self.snapshots.get(name).into_iter().flat_map(|record| &record.owners);
+        let of_snapshot = self.snapshots.get(name).map(|record| &record.owners);
+        let owners = of_snapshot.or_else(|| Some(&self.bound.get(name)?.owners)).into_iter().flatten();
         let mut workloads = owners.filter_map(|owner| {
             let of_kind =
                 |kind: &WorkloadKind| kind.kind == owner.kind && kind.api_version() == owner.api_version;

@@ -227,7 +227,8 @@ impl State {
 
     /// A workload as it is now; `None`: it is gone, or no longer opted in.
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
-        let record = record.filter(|_| !self.excluded.contains(&*key.namespace));
+        // Webhooks see neither what is in a namespace that they leave out, nor what is in none.
+        let record = record.filter(|_| !key.namespace.is_empty() && !self.excluded.contains(&*key.namespace));
         let user = User::Workload(key.clone());
         let old = match &record {
             Some(record) => self.workloads.insert(key.clone(), record.clone()),

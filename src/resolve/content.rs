@@ -70,20 +70,22 @@ impl<'r> Resolver<'r> {
         match (self.request.secrets, self.policy.secrets) {
             (false, _) => Ok(false),
             (true, Some(asked)) => Ok(asked),
-            (true, None) => {
-                if let Some(namespace) = self.facts.namespace() {
-                    Ok(namespace.enabled && namespace.secrets)
-                } else {
-                    self.needs.insert(Need::Namespace);
-                    Err(Stop::Unknown)
-                }
-            }
+            (true, None) => self.namespace_takes_secrets().ok_or_else(|| {
+                self.needs.insert(Need::Namespace);
+                Stop::Unknown
+            }),
         }
+    }
+
+    /// What the namespace says of Secrets; `None` where that was not read.
+    fn namespace_takes_secrets(&self) -> Option<bool> {
+        self.facts.namespace().map(|namespace| namespace.enabled && namespace.secrets)
     }
 
     /// Where this source is to be read now, its newest snapshot is most likely needed next.
     pub(super) fn expect_newest(&mut self, source: ObjectName, held: Option<String>) {
-        let ours = source.kind == SourceKind::ConfigMap || self.request.secrets;
+        let takes_secrets = || self.policy.secrets.or_else(|| self.namespace_takes_secrets()) == Some(true);
+        let ours = source.kind == SourceKind::ConfigMap || (self.request.secrets && takes_secrets());
         let left = is_reserved(&source) || self.policy.exclude.contains(&source);
         if ours && !left && self.needs.contains(&Need::Object(source.clone())) {
             self.needs.insert(Need::Newest { source, held });
@@ -134,6 +136,24 @@ impl<'r> Resolver<'r> {
         } else if let Some(held) = self.live(&ObjectName::new(source.kind, held))? {
             self.now_seen.insert(source.clone(), held.digest());
         }
+        Ok(())
+    }
+
+    /// A source that is gone, whose snapshot this request leaves: as it was, unless another reference of the template marks
+    /// what stands for it ([`Self::mark_held`]), or did when this decision was made before: another webhook may have
+    /// written since, and then its own result is asked about.
+    pub(super) fn keep_seen_or_held(&mut self, source: &ObjectName, held: &ObjectName) -> Result<(), Stop> {
+        if self.now_seen.get(source).is_some() {
+            return Ok(());
+        }
+        let stated = self.request.new.seen().get(source).copied();
+        if stated.is_some()
+            && stated != self.seen.get(source).copied()
+            && stated == self.live(held)?.map(Observed::digest)
+        {
+            return self.mark_held(source, &held.name);
+        }
+        self.keep_seen(source);
         Ok(())
     }
 

@@ -364,7 +364,7 @@ impl<'r> Resolver<'r> {
     ) -> Result<Target, Stop> {
         let Some(present) = self.live(&source)?.map(Observed::digest) else {
             self.warn_source_is_gone(&source, &object.name);
-            self.keep_seen(&source);
+            self.keep_seen_or_held(&source, &object)?;
             return Ok(Target::Snapshot { source, name: object.name });
         };
         let pending = self.policy.track && self.seen.get(&source) != Some(&present);

@@ -38,8 +38,8 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
     let is_given = |workload: &super::Workload<'_>| {
         workload.label(names::ENABLED) == Some("true") && workload.annotation(names::ENABLED_BY).is_some()
     };
-    let given =
-        (is_given(workload) || request.old.as_ref().is_some_and(is_given)) && !workload.enabled_is_owned();
+    let old = request.old.as_ref();
+    let given = (is_given(workload) || old.is_some_and(is_given)) && !workload.enabled_is_owned_after(old);
     match workload.label(names::ENABLED) {
         Some("true") if given => by_namespace(),
         Some("true") => OptIn::In(Giver::Workload),

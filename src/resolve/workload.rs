@@ -147,27 +147,36 @@ impl<'a> Workload<'a> {
     /// Whether some applier states the `enabled` label: a field manager owns it, or `kubectl apply` last applied it. What
     /// a webhook writes belongs to no manager, and a client-side apply of what is there already does not change that.
     pub fn enabled_is_owned(&self) -> bool {
-        const PATH: [&str; 3] = ["metadata", "labels", names::ENABLED];
+        self.enabled_is_owned_after(None)
+    }
+
+    /// The same, where a mark of the object as it was counts as well: an undo of a Deployment brings back annotations of a
+    /// time at which it was not there.
+    pub(super) fn enabled_is_owned_after(&self, old: Option<&Workload<'_>>) -> bool {
         let mut managers = self.metadata.managed_fields.iter().flatten().flatten();
         let is_applied = || {
-            let text = self.annotation(names::LAST_APPLIED)?;
-            let applied: Option<IgnoredAny> =
-                At::new(&PATH).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
-            applied.map(|_| self.annotation(names::ENABLED_BY) != Some(&mark_despite(text)))
+            self.applied_with_label().map(mark_despite).is_some_and(|mark| {
+                let marks = [Some(self), old].map(|workload| workload?.annotation(names::ENABLED_BY));
+                !marks.contains(&Some(mark.as_str()))
+            })
         };
-        managers.any(|fields| fields.fields_v1) || is_applied().unwrap_or_default()
+        managers.any(|fields| fields.fields_v1) || is_applied()
+    }
+
+    /// What `kubectl apply` last applied, where it states the `enabled` label.
+    fn applied_with_label(&self) -> Option<&str> {
+        const PATH: [&str; 3] = ["metadata", "labels", names::ENABLED];
+        let text = self.annotation(names::LAST_APPLIED)?;
+        let label: Option<IgnoredAny> =
+            At::new(&PATH).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
+        label.map(|_| text)
     }
 
     /// What is marked where the namespace gives the label. A person may have taken the label off that `kubectl apply` had
     /// stated: what was last applied states it still, and is named in the mark, so that it does not count until another
     /// apply.
     pub(super) fn mark_of_namespace(&self) -> String {
-        let stated = self.enabled_is_owned().then(|| self.annotation(names::LAST_APPLIED)).flatten();
-        match (stated, self.annotation(names::ENABLED_BY)) {
-            (Some(text), _) => mark_despite(text),
-            (None, Some(mark)) if mark.starts_with(DESPITE) => mark.to_owned(),
-            _ => BY_NAMESPACE.to_owned(),
-        }
+        self.applied_with_label().map_or_else(|| BY_NAMESPACE.to_owned(), mark_despite)
     }
 
     /// The kind and name, as in messages.

@@ -157,7 +157,14 @@ fn a_namespace_that_is_going_away_goes_and_whoever_writes_there_is_told_so() {
     wait_for("all that may go to be gone", LIMIT, || {
         let left = world.cluster.list("configmap", world.name(), "");
         let left: Vec<_> = left.iter().map(name_of).collect();
-        expect(&left, &vec!["held".to_owned()])
+        expect(&left, &vec!["held".to_owned()])?;
+        // What holds on has been asked to go, too.
+        let kept = world.cluster.get("deployment", world.name(), "kept").ok_or("it is gone")?;
+        if kept["metadata"]["deletionTimestamp"].is_null() {
+            Err("not yet asked to go".to_owned())
+        } else {
+            Ok(())
+        }
     });
     // The snapshots are gone, and none can be made: what holds on can still be changed, and let go.
     let refusal = world.apply(&config_map("other", "1")).refused();

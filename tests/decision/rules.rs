@@ -238,26 +238,48 @@ fn a_namespace_gives_the_label_and_takes_it_back_but_a_workloads_own_wins() {
 #[test]
 fn a_label_that_a_person_took_off_is_not_the_workloads_own_by_what_was_applied_before_until_another_apply() {
     let mut world = world("blue");
-    let applied = |note: &str| {
-        let metadata = json!({"labels": {names::ENABLED: "true"}, "annotations": {"note": note}});
-        json!({"metadata": metadata}).to_string()
+    let applied = |note: &str, labels: Value| {
+        json!({"metadata": {"labels": labels, "annotations": {"note": note}}}).to_string()
+    };
+    let (states, silent) = (json!({names::ENABLED: "true"}), json!({}));
+    let apply = |world: &mut World, stored: &Value, text: &str| {
+        let mut new = stored.clone();
+        annotate(&mut new, names::LAST_APPLIED, text);
+        world.update(&new, stored)
+    };
+    let off = |object: &Value| {
+        let mut bare = object.clone();
+        bare["metadata"].as_object_mut().unwrap().remove("labels");
+        bare
     };
     let mut own = deployment(&["demo"]);
-    annotate(&mut own, names::LAST_APPLIED, &applied("one"));
+    annotate(&mut own, names::LAST_APPLIED, &applied("one", states.clone()));
     let own = world.create(&own);
     world.namespace.enabled = true;
     // `kubectl label deployment web confrev.dev/enabled-`: the namespace gives it at once.
-    let mut bare = own.clone();
-    bare["metadata"].as_object_mut().unwrap().remove("labels");
-    let given = world.update(&bare, &own);
+    let given = world.update(&off(&own), &own);
     assert_eq!(given["metadata"]["labels"][names::ENABLED], "true");
     assert_eq!(world.update(&given, &given), given);
-    let mut again = given.clone();
-    annotate(&mut again, names::LAST_APPLIED, &applied("two"));
-    let again = world.update(&again, &given);
+    // `kubectl rollout undo` to a ReplicaSet of before: all annotations but what was last applied are of then.
+    let mut undone = given.clone();
+    undone["metadata"]["annotations"] = own["metadata"]["annotations"].clone();
+    undone["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:0");
+    let undone = world.update(&undone, &given);
+    // An apply states it anew; so does one that goes back to the first manifest.
+    let again = apply(&mut world, &given, &applied("two", states.clone()));
+    let mut without = off(&given);
+    annotate(&mut without, names::LAST_APPLIED, &applied("two", silent));
+    let without = world.update(&without, &given);
+    let back = apply(&mut world, &without, &applied("one", states));
     world.namespace.enabled = false;
-    assert_eq!(volume(&poke(&mut world, &given, 1), 0), "demo", "it was the namespace's");
-    assert_eq!(volume(&poke(&mut world, &again, 1), 0), BLUE, "an apply states it anew");
+    for (what, object, wanted) in [
+        ("it was the namespace's", &given, "demo"),
+        ("after an undo too", &undone, "demo"),
+        ("an apply states it anew", &again, BLUE),
+        ("an apply goes back", &back, BLUE),
+    ] {
+        assert_eq!(volume(&poke(&mut world, object, 1), 0), wanted, "{what}");
+    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn an_apply_while_the_source_is_gone_ends_an_undo_and_takes_whatever_comes_back(
         let applied = world.update(&applied, &undone);
         assert_eq!(volume(&applied, 0), BLUE, "there is nothing else");
         assert_eq!(world.update(&applied, &applied), applied);
+        assert_eq!(world.update(&applied, &undone), applied, "asked once more, after another webhook");
         world.set("demo", json!({"color": color}));
         let was_news = poke(&mut world, &applied, 2);
         assert_eq!(volume(&was_news, 0), wanted);
@@ -48,6 +49,31 @@ fn an_apply_while_the_source_is_gone_ends_an_undo_and_takes_whatever_comes_back(
         assert_eq!(of(&was_news) == of(&applied), color == "blue", "what is there already is no news");
         // Without the apply, the undo holds.
         assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
+    }
+}
+
+#[test]
+fn while_the_source_is_gone_an_apply_of_one_reference_speaks_for_the_others_whichever_comes_first() {
+    let mut world = world("blue");
+    let two = |volume: &str, env: &str| {
+        let mut object = deployment(&[volume]);
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        container["envFrom"] = json!([{"configMapRef": {"name": env}}]);
+        object
+    };
+    let first = world.create(&two("demo", "demo"));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    world.remove("demo");
+    let seen = annotation(&first["metadata"], names::SEEN);
+    for (volume, env) in [("demo", "demo"), (BLUE, "demo"), ("demo", BLUE)] {
+        let mut new = two(volume, env);
+        new["metadata"]["annotations"] = undone["metadata"]["annotations"].clone();
+        new["spec"]["template"]["metadata"]["annotations"] =
+            undone["spec"]["template"]["metadata"]["annotations"].clone();
+        let applied = world.update(&new, &undone);
+        assert_eq!(annotation(&applied["metadata"], names::SEEN), seen, "{volume} {env}");
     }
 }
 
