@@ -41,6 +41,11 @@ impl<T: Ord> FewSet<T> {
         self.0.binary_search(element).is_ok()
     }
 
+    /// Whether none of it is in the other one.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        !self.0.iter().any(|element| other.contains(element))
+    }
+
     /// Whether all of it is in the other one, too.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.iter().all(|element| other.contains(element))
@@ -134,6 +139,8 @@ mod tests {
             assert!(few.iter().eq(&many) && few.is_empty() == many.is_empty());
         }
         let half: FewSet<_> = few.iter().copied().take(2).collect();
+        let none: FewSet<_> = [100].into_iter().collect();
+        assert!(none.is_disjoint(&few) && !half.is_disjoint(&few));
         assert!(half.is_subset(&few) && !few.is_subset(&half) && few == many.iter().copied().collect());
     }
 

@@ -113,9 +113,10 @@ impl<A: Api> Decider<'_, A> {
         needs: &BTreeSet<Need>,
         facts: &Facts,
     ) -> BTreeMap<ObjectName, ObjectName> {
+        let state = self.shared.lock();
         let guess = |need: &Need| {
             let Need::Newest { source, held } = need else { return None };
-            let newest = self.shared.newest_snapshot(&Name::new(namespace, source.clone()))?;
+            let newest = state.newest_snapshot(&Name::new(namespace, source.clone()))?;
             let snapshot = ObjectName::new(source.kind, newest);
             let is_news = held.as_ref() != Some(&snapshot.name)
                 && facts.object(&snapshot).is_none()

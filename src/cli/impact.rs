@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{
     Failure,
@@ -158,10 +157,9 @@ async fn refusal(
     workload: &OptedIn,
     given: &BTreeMap<&ObjectName, &Observed>,
 ) -> Result<Option<String>, Failure> {
-    let text = |value: &Value| value.to_string();
     let mut poked = workload.value.clone();
     poked["metadata"]["annotations"][names::ROLL] = auto_roll_value(jiff::Timestamp::now()).into();
-    let (old, new) = (text(&workload.value), text(&poked));
+    let (old, new) = (workload.value.to_string(), poked.to_string());
     let read = |text| Workload::parse(&workload.kind, text).ok();
     let (Some(old), Some(new)) = (read(&old), read(&new)) else { return Ok(None) };
     // Where Secrets are off, no template names a snapshot of one.

@@ -103,6 +103,11 @@ impl OptedIn {
         Some(Self { kind: kind.clone(), value, record })
     }
 
+    /// A Job is its own only revision; others have revisions of their own kind.
+    pub(super) fn own_revision(&self) -> Option<&Value> {
+        (!self.kind.rolls).then_some(&self.value)
+    }
+
     /// Its namespace.
     pub(super) fn namespace(&self) -> &str {
         text(&self.value, "/metadata/namespace")

@@ -140,9 +140,7 @@ pub(super) fn status(
     show_namespace: bool,
 ) -> Status {
     let mut pods = BTreeMap::new();
-    // A Job is its own only revision.
-    let itself = (!workload.kind.rolls).then_some(&workload.value);
-    for revision in inventory.revisions_of(workload).into_iter().chain(itself) {
+    for revision in inventory.revisions_of(workload).into_iter().chain(workload.own_revision()) {
         for pod in inventory.pods_of(workload, revision) {
             *pods.entry(revision_of(pod)).or_insert(0) += 1;
         }

@@ -54,9 +54,8 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     let sources = standing::of_workload(&target, &inventory, workload).await?;
     let mut root =
         Node { object: workload.reference(), notes: vec![status::config(&sources)], below: Vec::new() };
-    if !workload.kind.rolls {
-        // A Job is its own only revision.
-        root.below = revision_node(&inventory, workload, &workload.value).below;
+    if let Some(itself) = workload.own_revision() {
+        root.below = revision_node(&inventory, workload, itself).below;
     }
     let mut hidden = 0;
     for revision in inventory.revisions_of(workload) {

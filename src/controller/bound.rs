@@ -109,14 +109,6 @@ impl State {
 
     /// Whether an owner is a workload or revision that lives, and is watched.
     fn is_known(&self, name: &Name, owner: &Owner) -> bool {
-        let of_workload = |kind: usize| {
-            let key = crate::cluster::WorkloadKey {
-                kind,
-                namespace: std::sync::Arc::clone(&name.namespace),
-                name: owner.name.as_str().into(),
-            };
-            self.workloads.get(&key).is_some_and(|record| record.uid == owner.uid)
-        };
         let of_revision = |kind: usize| {
             let key = super::RevisionKey {
                 kind,
@@ -125,7 +117,7 @@ impl State {
             };
             self.revisions.get(&key).is_some_and(|revision| revision.uid == owner.uid)
         };
-        self.kinds.iter().enumerate().any(|(i, kind)| kind.kind == owner.kind && of_workload(i))
+        self.workload_of(name, owner).is_some()
             || REVISION_KINDS.iter().enumerate().any(|(i, kind)| kind.kind == owner.kind && of_revision(i))
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     few::FewSet,
     kinds::WorkloadKind,
     names,
-    resolve::{Health, Observed, Present, parse_keep, parse_max_in_flight},
+    resolve::{Health, Observed, Present, Record, parse_keep, parse_max_in_flight},
 };
 
 /// What a metadata-only watch tells of a source.
@@ -223,23 +223,23 @@ impl State {
         Wanted::Owners(owners)
     }
 
-    /// Whether a workload owns this snapshot, or object that is bound itself, whose own controller has not seen its present template: it may still make a
-    /// revision of one before, which names it.
+    /// Whether a workload owns this snapshot, or object that is bound itself, whose own controller has not seen its present
+    /// template: it may still make a revision of one before, which names it.
     pub(super) fn is_owned_by_one_behind(&self, name: &Name) -> bool {
         let of_snapshot = self.snapshots.get(name).map(|record| &record.owners);
         let owners = of_snapshot.or_else(|| Some(&self.bound.get(name)?.owners)).into_iter().flatten();
-        let mut workloads = owners.filter_map(|owner| {
-            let of_kind =
-                |kind: &WorkloadKind| kind.kind == owner.kind && kind.api_version() == owner.api_version;
-            let kind = self.kinds.iter().position(of_kind)?;
-            let key = WorkloadKey {
-                kind,
-                namespace: Arc::clone(&name.namespace),
-                name: Arc::from(owner.name.as_str()),
-            };
-            self.workloads.get(&key).filter(|record| record.uid == owner.uid)
-        });
+        let mut workloads = owners.filter_map(|owner| self.workload_of(name, owner));
         workloads.any(|record| record.health == Health::Unobserved)
+    }
+
+    /// The workload that an owner of this object is, where it lives and is watched.
+    pub(super) fn workload_of(&self, name: &Name, owner: &Owner) -> Option<&Record> {
+        let of_kind = |(kind, _): (usize, &WorkloadKind)| {
+            let (namespace, name) = (Arc::clone(&name.namespace), Arc::from(owner.name.as_str()));
+            self.workloads.get(&WorkloadKey { kind, namespace, name })
+        };
+        let kinds = self.kinds.iter().enumerate().filter(|(_, kind)| kind.kind == owner.kind);
+        kinds.filter_map(of_kind).find(|record| record.uid == owner.uid)
     }
 
     /// Whether a snapshot is among the newest `keep` of its source: the present content first, then by age.
@@ -249,8 +249,8 @@ impl State {
         ranked.iter().rev().take(found.keep).any(|(_, _, newest)| *newest == name.object.name)
     }
 
-    /// The newest snapshot of a source, as far as is known.
-    pub(super) fn newest_snapshot(&self, source: &Name) -> Option<String> {
+    /// The name of the snapshot that most likely holds the source's present content. A guess: watches come late.
+    pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
         let found = match self.sources.get(source)? {
             Source::Found(found) => Some(found),
             Source::Unknown | Source::Missing => None,

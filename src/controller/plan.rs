@@ -209,10 +209,10 @@ impl State {
         if wanted.is_subset(&present) {
             return None;
         }
-        let hazard = !present.is_empty() && !present.iter().any(|owner| wanted.contains(owner));
+        let hazard = !present.is_empty() && present.is_disjoint(&wanted);
         // What was never bound may be anything that bears the labels.
         let verify = present.is_empty().then_some(digest);
-        let owners = present.iter().chain(&wanted).cloned().collect::<FewSet<_>>().into_iter().collect();
+        let owners = present.into_iter().chain(wanted).collect::<FewSet<_>>().into_iter().collect();
         Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify })
     }
 

@@ -111,11 +111,6 @@ impl Shared {
         self.lock().snapshots_of(source).len()
     }
 
-    /// The name of the snapshot that most likely holds the source's present content. A guess: watches come late.
-    pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
-        self.lock().newest_snapshot(source)
-    }
-
     /// Remembers the snapshots among what a decision read, for the case that the collector takes one before it is bound.
     pub fn remember_snapshots(&self, namespace: &str, facts: &Facts) {
         let now = Timestamp::now();

@@ -46,6 +46,16 @@ impl Administrator {
         self.bare.cluster.kubectl(&["delete", kinds, "confrev", "--ignore-not-found"]).run().ok();
     }
 
+    /// Types what is open: an apply of the manifest, and the look at what came of it.
+    fn applies_anew(&mut self, program: &mut Program) {
+        program.stop();
+        self.webhooks_lead_to_the_service_again();
+        self.types_each(&["kubectl apply", "kubectl --namespace confrev rollout status"]);
+        program.start();
+        wait_for("confrev to lead", LIMIT, || program.leads().then_some(()));
+        self.reader.types("kubectl confrev check");
+    }
+
     /// What the pods of an app read, sorted.
     #[track_caller]
     fn wait_reads(&self, app: &str, texts: &[&str]) {
@@ -103,13 +113,8 @@ fn the_read_me_and_the_quick_start_lead_from_nothing_to_a_canary_and_operations_
 
 fn starts_quickly(admin: &mut Administrator, program: &mut Program) {
     // Once more, as who begins with the quick start.
-    program.stop();
-    admin.webhooks_lead_to_the_service_again();
     admin.reader.open("docs/quick-start.md", "Install");
-    admin.types_each(&["kubectl apply", "kubectl --namespace confrev rollout status"]);
-    program.start();
-    wait_for("confrev to lead", LIMIT, || program.leads().then_some(()));
-    admin.reader.types("kubectl confrev check");
+    admin.applies_anew(program);
     admin.reader.open("docs/commands.md", "check");
     admin.reader.says("kubectl confrev check");
 
@@ -182,13 +187,8 @@ fn backs_up_and_restores(admin: &mut Administrator) {
 
 fn upgrades_and_is_in_an_emergency(admin: &mut Administrator, program: &mut Program) {
     let before = admin.bare.cluster.list("replicaset", SHOP, "app=web").len();
-    program.stop();
-    admin.webhooks_lead_to_the_service_again();
     admin.reader.open("docs/operations.md", "Upgrade");
-    admin.types_each(&["kubectl apply", "kubectl --namespace confrev rollout status"]);
-    program.start();
-    wait_for("confrev to lead", LIMIT, || program.leads().then_some(()));
-    admin.reader.types("kubectl confrev check");
+    admin.applies_anew(program);
     assert_eq!(admin.bare.cluster.list("replicaset", SHOP, "app=web").len(), before, "nothing rolls");
 
     program.stop();

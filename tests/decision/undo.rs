@@ -8,12 +8,18 @@ use super::{
     world::{World, annotate, annotation, deployment, template, volume},
 };
 
-#[test]
-fn an_undo_stays_until_the_source_changes_again() {
+/// A workload at blue, and as it is after its source became green.
+fn rolled() -> (World, Value, Value) {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
     let second = poke(&mut world, &first, 1);
+    (world, first, second)
+}
+
+#[test]
+fn an_undo_stays_until_the_source_changes_again() {
+    let (mut world, first, second) = rolled();
     let undone = world.update(&undo(&second, &first), &second);
     assert_eq!(volume(&undone, 0), BLUE);
     // An image change, a poke for another reason: it stays.
@@ -28,10 +34,7 @@ fn an_undo_stays_until_the_source_changes_again() {
 
 #[test]
 fn an_apply_while_the_source_is_gone_ends_an_undo_and_takes_whatever_comes_back() {
-    let mut world = world("blue");
-    let first = world.create(&deployment(&["demo"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
+    let (world, first, second) = rolled();
     for (color, wanted) in [("green", GREEN), ("blue", BLUE)] {
         let mut world = world.clone();
         world.remove("demo");
@@ -79,10 +82,7 @@ fn while_the_source_is_gone_an_apply_of_one_reference_speaks_for_the_others_whic
 
 #[test]
 fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
-    let mut world = world("blue");
-    let first = world.create(&deployment(&["demo"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
+    let (mut world, first, second) = rolled();
     // `kubectl rollout undo` of a Deployment replaces the workload's annotations, too.
     let mut new = undo(&second, &first);
     new["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
@@ -192,10 +192,7 @@ fn a_change_of_one_source_leaves_the_pin_of_another_alone() {
 
 #[test]
 fn a_person_leaves_a_pin_with_a_new_value_of_roll() {
-    let mut world = world("blue");
-    let first = world.create(&deployment(&["demo"]));
-    world.set("demo", json!({"color": "green"}));
-    let second = poke(&mut world, &first, 1);
+    let (mut world, first, second) = rolled();
     let undone = world.update(&undo(&second, &first), &second);
     let mut new = undone.clone();
     annotate(&mut new, names::ROLL, "now please");
