@@ -92,6 +92,21 @@ impl<T> IntoIterator for FewSet<T> {
     }
 }
 
+impl<K, V> Default for FewMap<K, V> {
+    fn default() -> Self {
+        Self(Box::default())
+    }
+}
+
+impl<K, V> IntoIterator for FewMap<K, V> {
+    type Item = (K, V);
+    type IntoIter = std::vec::IntoIter<(K, V)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_vec().into_iter()
+    }
+}
+
 impl<K: Ord, V> FewMap<K, V> {
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {

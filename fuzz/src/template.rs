@@ -72,7 +72,7 @@ fn review(
     }
     for ensure in &decision.ensure {
         let source = world.observe(&ensure.source).expect("a snapshot is of something");
-        let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+        let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
         world.snapshot(&ObjectName::new(ensure.source.kind, ensure.name.clone()), &identity, source.json());
     }
     let mut object = new.clone();
@@ -153,7 +153,7 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
             continue;
         }
         let mut enter = |entry: &str| {
-            sources.entry(name.kind.plural()).or_default().insert(name.name.clone(), entry.to_owned())
+            sources.entry(name.kind.plural()).or_default().insert(name.name.to_string(), entry.to_owned())
         };
         match world::enabled(&name) {
             Some("bind") => drop(enter(&name.name)),
@@ -162,7 +162,7 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
                 let digest = World::default().observe(&name).unwrap().digest();
                 let snapshot = snapshot_name(&name.name, &digest, 10);
                 enter(&snapshot);
-                seen.entry(name.kind.plural()).or_default().insert(name.name.clone(), digest.to_string());
+                seen.entry(name.kind.plural()).or_default().insert(name.name.to_string(), digest.to_string());
                 *stored.pointer_mut(&pointer).unwrap() = json!(snapshot);
             }
         }

@@ -118,7 +118,7 @@ impl<A: Api> Decider<'_, A> {
             let Need::Newest { source, held } = need else { return None };
             let newest = state.newest_snapshot(&Name::new(namespace, source.clone()))?;
             let snapshot = ObjectName::new(source.kind, newest);
-            let is_news = held.as_ref() != Some(&snapshot.name)
+            let is_news = held.as_deref() != Some(&*snapshot.name)
                 && facts.object(&snapshot).is_none()
                 && !needs.contains(&Need::Object(snapshot.clone()));
             is_news.then(|| (snapshot, source.clone()))

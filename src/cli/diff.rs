@@ -107,7 +107,7 @@ fn present(history: &History) -> Result<Side, Failure> {
         .as_ref()
         .ok_or_else(|| Failure::NotFound(format!("{} is gone: give two of its snapshots", history.source)))?;
     let value: Value = serde_json::from_slice(observed.json()).unwrap_or_default();
-    Ok(Side { name: history.source.name.clone(), content: Content::of(history.source.kind, &value) })
+    Ok(Side { name: history.source.name.to_string(), content: Content::of(history.source.kind, &value) })
 }
 
 async fn of_workload(target: &Target, options: &Options) -> Result<(), Failure> {
@@ -120,7 +120,7 @@ async fn of_workload(target: &Target, options: &Options) -> Result<(), Failure> 
         if history.present.is_none() {
             continue;
         }
-        let (old, new) = sides(&history, std::slice::from_ref(snapshot))?;
+        let (old, new) = sides(&history, &[snapshot.to_string()])?;
         out += &compare(used.source.kind, &old, &new, options.show_values);
     }
     output::print(&out)

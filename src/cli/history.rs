@@ -96,7 +96,7 @@ impl History {
             .filter_map(|value| Snapshot::read(source.kind, value))
             // A long name's label is cut and hashed: the annotation has the last word.
             .filter(|(_, snapshot)| snapshot.source == source)
-            .map(|((_, name), snapshot)| (name.name, snapshot))
+            .map(|((_, name), snapshot)| (name.name.to_string(), snapshot))
             .collect();
         // Times are of whole seconds, and an old content may be the present one again.
         let digest = present.as_ref().map(Observed::digest);

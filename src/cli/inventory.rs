@@ -250,7 +250,7 @@ impl Inventory {
 
     /// The revision objects of a workload, newest first; of one that a Rollout takes its template from, the Rollout's.
     pub(super) fn revisions_of(&self, workload: &OptedIn) -> Vec<&Value> {
-        let mut uids = BTreeSet::from([workload.record.uid.as_str()]);
+        let mut uids = BTreeSet::from([&*workload.record.uid]);
         let refers = |rollout: &&Value| {
             text(rollout, "/metadata/namespace") == workload.namespace()
                 && text(rollout, "/spec/workloadRef/kind") == workload.kind.kind
@@ -270,7 +270,7 @@ impl Inventory {
         let hash = label(revision, "controller-revision-hash").unwrap_or(name);
         let of_set = |pod: &Value| {
             let pods = label(pod, "controller-revision-hash");
-            is_owned(pod, |owner| owner == workload.record.uid)
+            is_owned(pod, |owner| *owner == *workload.record.uid)
                 && pods.is_some_and(|pods| pods == hash || pods == name)
         };
         self.pods.iter().filter(|pod| is_owned(pod, |owner| owner == uid) || of_set(pod)).collect()

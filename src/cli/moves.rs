@@ -136,7 +136,7 @@ impl Found {
     /// What stands for each source in the present template.
     fn held(&self) -> BTreeMap<ObjectName, String> {
         let uses = self.workload.record.uses.iter();
-        uses.filter_map(|used| Some((used.source.clone(), used.snapshot.clone()?))).collect()
+        uses.filter_map(|used| Some((used.source.clone(), used.snapshot.as_deref()?.to_owned()))).collect()
     }
 
     fn says(&self, source: &ObjectName, from: Option<&String>, to: &str) -> String {
@@ -227,7 +227,9 @@ impl Unpin {
         let said = if let Some(source) = only {
             found.must_use(&source)?;
             let said = found.says(&source, found.held().get(&source), "its present content");
-            found.point(&BTreeMap::from([(source.clone(), source.name)]), self.common.dry_run).await?;
+            found
+                .point(&BTreeMap::from([(source.clone(), source.name.to_string())]), self.common.dry_run)
+                .await?;
             said
         } else {
             let now = format!("unpin-{}", jiff::Timestamp::now());

@@ -104,7 +104,13 @@ fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option
         let gone = if source.is_some() { "older than what its source keeps" } else { "its source is gone" };
         (true, format!("nothing uses it, and {gone}"))
     };
-    Verdict { namespace: key.0.clone(), snapshot: key.1.name.clone(), created: snapshot.created, goes, why }
+    Verdict {
+        namespace: key.0.clone(),
+        snapshot: key.1.name.to_string(),
+        created: snapshot.created,
+        goes,
+        why,
+    }
 }
 
 /// Its place among the newest that the source keeps, and how many those are; `None` where it is none of them.

@@ -184,7 +184,7 @@ impl Given {
     fn snapshots(&self, namespace: &str, decision: &Decision) -> Vec<Value> {
         let objects = decision.ensure.iter().filter_map(|ensure| {
             let content = self.objects.get(&(namespace.to_owned(), ensure.source.clone()))?;
-            let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+            let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
             let (kind, json) = (ensure.source.kind, content.json());
             let snapshot = snapshot_json(kind, namespace, &ensure.name, &identity, json, &[]).ok()?;
             serde_json::from_slice(&snapshot).ok()

@@ -108,7 +108,7 @@ pub(super) async fn of_workload(
         let name = format!("{}/{}", used.source.kind.as_str(), used.source.name);
         found.push(UsedSource {
             source: name,
-            snapshot: used.snapshot.clone(),
+            snapshot: used.snapshot.as_deref().map(str::to_owned),
             standing,
             object: used.source.clone(),
         });
@@ -163,8 +163,9 @@ fn without_contents(
 fn is_optional(workload: &OptedIn, source: &ObjectName) -> bool {
     let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };
     let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
-    let mut to_it =
-        references.iter().filter(|reference| reference.kind == source.kind && reference.name == source.name);
+    let mut to_it = references
+        .iter()
+        .filter(|reference| reference.kind == source.kind && *reference.name == *source.name);
     to_it.all(|reference| reference.optional)
 }
 
@@ -183,7 +184,7 @@ pub(super) fn reads_the_same(
     let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
     let concerned = |reference: &&Reference<'_>| {
         let of = entered.source_of(reference.kind, reference.name);
-        of == Some(source) || (reference.kind == source.kind && reference.name == source.name)
+        of == Some(source) || (reference.kind == source.kind && *reference.name == *source.name)
     };
     references.iter().filter(concerned).all(|reference| match &reference.keys {
         None => false,

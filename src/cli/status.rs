@@ -179,7 +179,7 @@ pub(super) fn config(sources: &[UsedSource]) -> String {
     let mut said: Vec<_> = sources
         .iter()
         .filter(|used| !used.standing.is_plain())
-        .map(|used| (used.standing, used.object.name.as_str()))
+        .map(|used| (used.standing, &*used.object.name))
         .collect();
     said.sort_by(|a, b| b.cmp(a));
     if said.is_empty() {

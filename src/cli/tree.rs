@@ -89,7 +89,7 @@ fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) ->
     let sources = sources_of(revision_template(revision));
     let snapshots = sources.iter().map(|(source, snapshot)| {
         let key = workload.key(&crate::snapshot::ObjectName::new(source.kind, snapshot.clone()));
-        let is_there = snapshot == &source.name || inventory.snapshots.contains_key(&key);
+        let is_there = **snapshot == *source.name || inventory.snapshots.contains_key(&key);
         let notes = if is_there { Vec::new() } else { vec![LOST.to_owned()] };
         Node { object: format!("{}/{snapshot}", source.kind.as_str()), notes, below: Vec::new() }
     });

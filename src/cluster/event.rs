@@ -31,7 +31,12 @@ pub struct ObjectRef {
 
 impl From<Owner> for ObjectRef {
     fn from(owner: Owner) -> Self {
-        Self { api_version: owner.api_version, kind: owner.kind, name: owner.name, uid: owner.uid }
+        Self {
+            api_version: owner.api_version.to_string(),
+            kind: owner.kind.to_string(),
+            name: owner.name.to_string(),
+            uid: owner.uid.to_string(),
+        }
     }
 }
 

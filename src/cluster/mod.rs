@@ -49,13 +49,13 @@ pub struct WorkloadKey {
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
     /// `group/version` of the owner.
-    pub api_version: String,
+    pub api_version: Arc<str>,
     /// Kind of the owner.
-    pub kind: String,
+    pub kind: Arc<str>,
     /// Name of the owner.
-    pub name: String,
+    pub name: Arc<str>,
     /// Uid of the owner.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// Always false: a snapshot has no controller.
     pub controller: bool,
     /// Always false: a snapshot never holds up its owner's deletion.
@@ -64,12 +64,17 @@ pub struct Owner {
 
 impl Owner {
     /// An owner of that kind, name and uid.
-    pub fn new(api_version: impl Into<String>, kind: impl Into<String>, name: &str, uid: &str) -> Self {
+    pub fn new(
+        api_version: impl Into<Arc<str>>,
+        kind: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+        uid: impl Into<Arc<str>>,
+    ) -> Self {
         Self {
             api_version: api_version.into(),
             kind: kind.into(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
+            name: name.into(),
+            uid: uid.into(),
             controller: false,
             block_owner_deletion: false,
         }
@@ -204,7 +209,7 @@ pub trait Api: Clone + Send + Sync + 'static {
 
 /// The owner that a workload is to its snapshots.
 pub fn workload_owner(kind: &WorkloadKind, name: &str, uid: &str) -> Owner {
-    Owner::new(kind.api_version(), kind.kind.clone(), name, uid)
+    Owner::new(kind.api_version(), kind.kind.as_str(), name, uid)
 }
 
 /// Creates the snapshot that a decision asks for, bound to `owner` where that is known already. Who finds one there has to
@@ -217,7 +222,7 @@ pub async fn ensure_snapshot<A: Api>(
     owner: Option<&Owner>,
 ) -> Result<Created, ApiError> {
     let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
-    let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+    let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
     api.create_snapshot(namespace, &name, &identity, of, owner.map_or(&[], std::slice::from_ref)).await
 }
 

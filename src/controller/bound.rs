@@ -1,6 +1,8 @@
 //! Users' objects that are bound themselves (`enabled: "bind"`): a tool names them anew on each change, so no snapshot is
 //! taken, and the object goes with the revisions that use it.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -26,6 +28,7 @@ pub struct BoundRecord {
 impl State {
     /// An object labelled to be bound itself, as it is now; `None`: it is gone, or not so labelled any more.
     pub fn apply_bound(&mut self, name: &Name, record: Option<BoundRecord>, now: Timestamp) {
+        let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
         if let Some(record) = record {
             if self.bound.insert(name.clone(), record).is_none() {
                 self.hold_namespace(&name.namespace);
@@ -112,12 +115,12 @@ impl State {
         let of_revision = |kind: usize| {
             let key = super::RevisionKey {
                 kind,
-                namespace: std::sync::Arc::clone(&name.namespace),
-                name: owner.name.as_str().into(),
+                namespace: Arc::clone(&name.namespace),
+                name: Arc::clone(&owner.name),
             };
             self.revisions.get(&key).is_some_and(|revision| revision.uid == owner.uid)
         };
         self.workload_of(name, owner).is_some()
-            || REVISION_KINDS.iter().enumerate().any(|(i, kind)| kind.kind == owner.kind && of_revision(i))
+            || REVISION_KINDS.iter().enumerate().any(|(i, kind)| *kind.kind == *owner.kind && of_revision(i))
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! Events are of changes that this replica saw. Nothing is told again at a start or when another replica takes over.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Action, Name,
     agenda::Task,
-    state::{Source, State, User},
+    records::{Source, User},
+    state::State,
 };
 use crate::{
     cluster::{ApiError, Event, ObjectRef, REPEAT_AFTER, WorkloadKey},
@@ -180,8 +184,8 @@ impl State {
         Some(ObjectRef {
             api_version: "v1".to_owned(),
             kind: source.object.kind.as_str().to_owned(),
-            name: source.object.name.clone(),
-            uid: found.uid.clone(),
+            name: source.object.name.to_string(),
+            uid: found.uid.to_string(),
         })
     }
 
@@ -190,7 +194,7 @@ impl State {
             User::Workload(key) => &key.namespace,
             User::Revision(key) => &key.namespace,
         };
-        let (namespace, regarding) = (std::sync::Arc::clone(namespace), self.owner(user)?.into());
+        let (namespace, regarding) = (Arc::clone(namespace), self.owner(user)?.into());
         Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
     }
 
@@ -201,7 +205,7 @@ impl State {
             let held = record.uses.iter().find(|held| held.source == used.source);
             held.map(|held| held.snapshot.clone().unwrap_or_else(|| held.source.name.clone()))
         };
-        let mut moves: Vec<(ObjectName, String, String)> = Vec::new();
+        let mut moves: Vec<(ObjectName, Arc<str>, Arc<str>)> = Vec::new();
         for used in after.uses.iter().filter(|used| used.snapshot.is_some()) {
             let (from, to) = (name_in(before, used), name_in(after, used));
             if let (Some(from), Some(to)) = (from, to)
@@ -212,7 +216,7 @@ impl State {
             }
         }
         let Some((first, ..)) = moves.first() else { return };
-        let related = self.source_ref(&Name::new(&key.namespace, first.clone()));
+        let related = self.source_ref(&Name::new(Arc::clone(&key.namespace), first.clone()));
         let told: Vec<_> =
             moves.iter().map(|(source, from, to)| format!("{source} changed: from {from} to {to}")).collect();
         let event = self.event_on_user(&User::Workload(key.clone()), Reason::Rolled, told.join("; "), now);
@@ -220,12 +224,12 @@ impl State {
             self.tell(Event { related, ..event }, now);
         }
         for (source, _, to) in moves {
-            let source = Name::new(&key.namespace, source);
+            let source = Name::new(Arc::clone(&key.namespace), source);
             let count = self.workloads_using(&source).count();
             let note =
                 format!("{to} is taken by {}, the first of {count} workloads", self.display_short(key));
             if let Some(event) = self.event_on_source(&source, Reason::Rolled, note, now) {
-                self.tell(Event { same: to, ..event }, now);
+                self.tell(Event { same: to.to_string(), ..event }, now);
             }
         }
     }
@@ -238,7 +242,7 @@ impl State {
         };
         let new: Vec<_> = self.pinned(&key.namespace, after).filter(|used| !was_so(used)).cloned().collect();
         for Use { source, snapshot, .. } in new {
-            let (name, held) = (Name::new(&key.namespace, source), snapshot.unwrap_or_default());
+            let (name, held) = (Name::new(Arc::clone(&key.namespace), source), snapshot.unwrap_or_default());
             let related = self.source_ref(&name);
             let user = User::Workload(key.clone());
             let note = format!(
@@ -316,14 +320,14 @@ impl State {
             users.iter().filter_map(|user| self.source_used_by(user, snapshot)).take(1).collect();
         for source in sources {
             if let Some(event) = self.event_on_source(&source, reason, note.clone(), now) {
-                self.tell(Event { same: snapshot.object.name.clone(), ..event }, now);
+                self.tell(Event { same: snapshot.object.name.to_string(), ..event }, now);
             }
         }
         let workload = users.iter().find(|user| matches!(user, User::Workload(_)));
         let revision = users.iter().find(|user| matches!(user, User::Revision(_)));
         for user in workload.into_iter().chain(revision) {
             if let Some(event) = self.event_on_user(user, reason, note.clone(), now) {
-                self.tell(Event { same: snapshot.object.name.clone(), ..event }, now);
+                self.tell(Event { same: snapshot.object.name.to_string(), ..event }, now);
             }
         }
     }
@@ -335,6 +339,6 @@ impl State {
             User::Revision(key) => &self.revisions.get(key)?.uses,
         };
         let used = uses.iter().find(|used| used.snapshot.as_ref() == Some(&snapshot.object.name))?;
-        Some(Name::new(&snapshot.namespace, used.source.clone()))
+        Some(Name::new(Arc::clone(&snapshot.namespace), used.source.clone()))
     }
 }

@@ -92,7 +92,7 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
         if ensure_snapshot(api, &source.namespace, &wanted, observed.json(), None).await? == Created::Now {
             return Ok(Some(name));
         }
-        let taken = api.read(&source.namespace, &source.sibling(&name).object).await?;
+        let taken = api.read(&source.namespace, &source.sibling(name.as_str()).object).await?;
         if taken.is_some_and(|taken| taken.is_snapshot_of(&source.object.name, &digest)) {
             return Ok(Some(name));
         }
@@ -110,7 +110,7 @@ async fn restore<A: Api>(
     copies: &[Name],
     content: Option<&Observed>,
 ) -> Result<Outcome, ApiError> {
-    let bound_itself = source == snapshot.object.name;
+    let bound_itself = *source == *snapshot.object.name;
     let mut live = None;
     if bound_itself || content.is_none() {
         live = api.read(&snapshot.namespace, &snapshot.sibling(source).object).await?;
@@ -124,7 +124,7 @@ async fn restore<A: Api>(
     }
     let fits = |content: &&Observed| {
         let named =
-            |digits: &usize| snapshot_name(source, &content.digest(), *digits) == snapshot.object.name;
+            |digits: &usize| snapshot_name(source, &content.digest(), *digits) == *snapshot.object.name;
         bound_itself || DIGITS.iter().any(named)
     };
     if !bound_itself && !content.or(live.as_ref()).as_ref().is_some_and(fits) {

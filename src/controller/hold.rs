@@ -3,12 +3,15 @@
 //! Nothing of it is remembered: who has taken the content is in `seen`, and how they fare in their status, so a restart in
 //! the middle changes nothing.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Name,
     agenda::Task,
-    state::{Found, Source, State},
+    records::{Found, Source},
+    state::State,
 };
 use crate::{
     cluster::{Event, WorkloadKey},
@@ -53,7 +56,7 @@ impl State {
     pub(super) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
         let record = self.workloads.get(key)?;
         let limited = record.uses.iter().filter_map(|used| {
-            let name = Name::new(&key.namespace, used.source.clone());
+            let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(Source::Found(found)) = self.sources.get(&name) else { return None };
             let untaken = record.seen.get(&used.source) != Some(&found.present.digest);
             let limit = found.max_in_flight.filter(|_| untaken)?;
@@ -106,7 +109,8 @@ impl State {
     /// Whether a workload that took the content was put back to another one: a verdict on it.
     fn was_taken_back(&self, record: &Record, source: &Name, found: &Found) -> bool {
         let other = |used: &crate::resolve::Use| {
-            let snapshot = used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(name)));
+            let snapshot =
+                used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
             snapshot.is_some_and(|snapshot| snapshot.digest != found.present.digest)
         };
         // One that does not track keeps what it has for no fault of the content.

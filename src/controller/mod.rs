@@ -14,10 +14,12 @@ mod memory;
 mod namespaces;
 mod objects;
 mod plan;
+mod records;
 mod run;
 mod standing;
 mod state;
 mod subjects;
+mod texts;
 mod watch;
 
 use std::{fmt, sync::Arc};
@@ -31,8 +33,9 @@ pub use leader::{Leadership, lead};
 pub use lean::Lean;
 pub use objects::SourceMeta;
 pub use plan::{Action, Outcome};
+pub use records::{Revision, RevisionKey, SnapshotRecord};
 pub use run::{Shared, run};
-pub use state::{Revision, RevisionKey, SnapshotRecord, State};
+pub use state::State;
 pub use subjects::{Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads};
 pub use watch::{take, watch_all};
 
@@ -52,13 +55,13 @@ pub struct Name {
 
 impl Name {
     /// That object of that namespace.
-    pub fn new(namespace: impl AsRef<str>, object: ObjectName) -> Self {
-        Self { namespace: Arc::from(namespace.as_ref()), object }
+    pub fn new(namespace: impl Into<Arc<str>>, object: ObjectName) -> Self {
+        Self { namespace: namespace.into(), object }
     }
 
     /// Another object of the same kind and namespace.
     #[must_use]
-    pub fn sibling(&self, name: &str) -> Self {
+    pub fn sibling(&self, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: Arc::clone(&self.namespace), object: ObjectName::new(self.object.kind, name) }
     }
 }
@@ -98,6 +101,6 @@ impl Config {
 impl SnapshotRecord {
     /// The state on which writes are conditional.
     fn version(&self) -> Version {
-        Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
+        Version { uid: (*self.uid).to_owned(), resource_version: self.resource_version.clone() }
     }
 }

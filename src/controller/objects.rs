@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use super::{
     Name,
     agenda::Task,
-    state::{ENSURE_DELAY, Found, RESTORE_DELAY, SnapshotRecord, Source, State, User},
+    records::{Found, SnapshotRecord, Source, User},
+    state::{ENSURE_DELAY, RESTORE_DELAY, State},
 };
 use crate::{
     cluster::{Owner, WorkloadKey},
@@ -41,10 +42,11 @@ impl State {
         if !self.is_watched(name) {
             return;
         }
+        let name = &self.texts.share(name.clone());
         match (meta, self.sources.get(name)) {
             (Some(meta), Some(Source::Found(found))) if found.resource_version == meta.resource_version => {}
             (None, Some(Source::Missing)) => {}
-            (None, _) => self.set_source(name, &Source::Missing, now),
+            (None, _) => self.set_source(name, Source::Missing, now),
             (Some(_), _) => {
                 // What it was must not be acted on: this replica may have led long ago, and lead again.
                 self.sources.insert(name.clone(), Source::Unknown);
@@ -55,6 +57,7 @@ impl State {
 
     /// Whether a source is labelled to be snapshotted at every change.
     pub fn set_labelled(&mut self, name: &Name, labelled: bool, now: Timestamp) {
+        let name = &self.texts.share(name.clone());
         if !labelled {
             if self.labelled.remove(name) {
                 self.release_namespace(&name.namespace);
@@ -80,7 +83,7 @@ impl State {
             let keep = observed.annotation(names::KEEP);
             let max_in_flight = observed.annotation(names::MAX_IN_FLIGHT);
             Source::Found(Found {
-                uid: observed.uid.clone(),
+                uid: observed.uid.as_str().into(),
                 resource_version: observed.resource_version.clone(),
                 present: Present {
                     digest: observed.digest(),
@@ -94,13 +97,14 @@ impl State {
                 keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
             })
         });
-        self.set_source(name, &source, now);
+        self.set_source(name, source, now);
     }
 
-    fn set_source(&mut self, name: &Name, source: &Source, now: Timestamp) {
+    fn set_source(&mut self, name: &Name, source: Source, now: Timestamp) {
         let found = matches!(source, Source::Found(_));
-        let old = self.sources.insert(name.clone(), source.clone());
-        if old.as_ref() == Some(source) {
+        let (name, source) = (&self.texts.share(name.clone()), self.texts.share(source));
+        let old = self.sources.insert(name.clone(), source);
+        if old.as_ref() == self.sources.get(name) {
             return;
         }
         let users: Vec<_> = self.workloads_using(name).map(|(key, _)| key.clone()).collect();
@@ -120,6 +124,7 @@ impl State {
 
     /// A snapshot as it is now; `None`: it is gone.
     pub fn apply_snapshot(&mut self, name: &Name, record: Option<SnapshotRecord>, now: Timestamp) {
+        let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
         let old = match &record {
             Some(record) => self.snapshots.insert(name.clone(), record.clone()),
             None => self.snapshots.remove(name),
@@ -142,7 +147,7 @@ impl State {
             }
             return;
         };
-        let source = name.sibling(&record.source);
+        let source = name.sibling(Arc::clone(&record.source));
         if !self.taken.contains_key(&source) {
             self.hold_namespace(&source.namespace);
         }
@@ -194,7 +199,7 @@ impl State {
 
     /// The names of a source's snapshots.
     pub(super) fn snapshots_of(&self, source: &Name) -> Vec<Name> {
-        self.taken.get(source).into_iter().flatten().map(|name| source.sibling(name)).collect()
+        self.taken.get(source).into_iter().flatten().map(|name| source.sibling(Arc::clone(name))).collect()
     }
 
     /// Whether a sound snapshot of this content of the source is known.
@@ -209,14 +214,19 @@ impl State {
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
         let users = self.users.get(name).into_iter().flatten();
         let mut owners: FewSet<_> = users.filter_map(|user| self.owner(user)).collect();
-        let source = name.sibling(&record.source);
+        let source = name.sibling(Arc::clone(&record.source));
         match self.sources.get(&source) {
             None | Some(Source::Unknown) => return Wanted::Unknown,
             Some(Source::Missing) => {}
             Some(Source::Found(found)) => {
                 // The copy of an object that is bound itself must not go with it: it is what that is made again from.
                 if !found.present.bound_itself && self.is_among_newest(&source, name, found) {
-                    owners.insert(Owner::new("v1", name.object.kind.as_str(), &record.source, &found.uid));
+                    owners.insert(Owner::new(
+                        "v1",
+                        name.object.kind.as_str(),
+                        Arc::clone(&record.source),
+                        Arc::clone(&found.uid),
+                    ));
                 }
             }
         }
@@ -235,10 +245,10 @@ impl State {
     /// The workload that an owner of this object is, where it lives and is watched.
     pub(super) fn workload_of(&self, name: &Name, owner: &Owner) -> Option<&Record> {
         let of_kind = |(kind, _): (usize, &WorkloadKind)| {
-            let (namespace, name) = (Arc::clone(&name.namespace), Arc::from(owner.name.as_str()));
+            let (namespace, name) = (Arc::clone(&name.namespace), Arc::clone(&owner.name));
             self.workloads.get(&WorkloadKey { kind, namespace, name })
         };
-        let kinds = self.kinds.iter().enumerate().filter(|(_, kind)| kind.kind == owner.kind);
+        let kinds = self.kinds.iter().enumerate().filter(|(_, kind)| *kind.kind == *owner.kind);
         kinds.filter_map(of_kind).find(|record| record.uid == owner.uid)
     }
 
@@ -246,7 +256,7 @@ impl State {
     fn is_among_newest(&self, source: &Name, name: &Name, found: &Found) -> bool {
         let mut ranked: Vec<_> = self.ranked(source, Some(found)).collect();
         ranked.sort();
-        ranked.iter().rev().take(found.keep).any(|(_, _, newest)| *newest == name.object.name)
+        ranked.iter().rev().take(found.keep).any(|(_, _, newest)| **newest == *name.object.name)
     }
 
     /// The name of the snapshot that most likely holds the source's present content. A guess: watches come late.
@@ -265,9 +275,9 @@ impl State {
         found: Option<&'s Found>,
     ) -> impl Iterator<Item = (bool, Timestamp, &'s str)> {
         self.taken.get(source).into_iter().flatten().filter_map(move |name| {
-            let record = self.snapshots.get(&source.sibling(name))?;
+            let record = self.snapshots.get(&source.sibling(Arc::clone(name)))?;
             let is_present = found.is_some_and(|found| record.digest == found.present.digest);
-            Some((is_present, record.created, name.as_str()))
+            Some((is_present, record.created, &**name))
         })
     }
 
@@ -309,8 +319,8 @@ impl State {
                 used.source.kind == name.object.kind && used.snapshot.as_ref() == Some(&name.object.name)
             })
         };
-        let sources = self.users.get(name)?.iter().filter_map(refers).map(|used| used.source.name.as_str());
-        sources.min_by_key(|source| *source == name.object.name)
+        let sources = self.users.get(name)?.iter().filter_map(refers).map(|used| &*used.source.name);
+        sources.min_by_key(|source| **source == *name.object.name)
     }
 
     /// Whether a live template refers to this snapshot, or object that is bound itself, and it is not there.

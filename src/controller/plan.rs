@@ -8,7 +8,8 @@ use super::{
     Name,
     agenda::Task,
     objects::Wanted,
-    state::{RESTORE_DELAY, Source, State, UNBIND_DELAY},
+    records::Source,
+    state::{RESTORE_DELAY, State, UNBIND_DELAY},
 };
 use crate::{
     cluster::{ApiError, Event, Owner, Version, WorkloadKey},
@@ -192,7 +193,7 @@ impl State {
         let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, false, now) };
         let wanted = self.wanted_owners(name, record);
         let (version, present, digest) = (record.version(), record.owners.clone(), record.digest);
-        let source = name.sibling(&record.source);
+        let source = name.sibling(Arc::clone(&record.source));
         let Wanted::Owners(wanted) = wanted else {
             self.want_source(source, now);
             return None;
@@ -253,7 +254,7 @@ impl State {
         let remembered = content.as_ref().and_then(|content| content.identity());
         let source = remembered.map_or(entered, |identity| &identity.source).to_owned();
         // What was bound itself was snapshotted when its deletion was admitted.
-        let bound_itself = source == name.object.name;
+        let bound_itself = *source == *name.object.name;
         let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
         Some(Action::Restore { snapshot: name.clone(), source, copies, content })
     }
@@ -261,7 +262,7 @@ impl State {
     /// The snapshots, of whichever source, that hold the content by which this one of `source` is named.
     fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
         let holds =
-            |digest: &Digest| DIGITS.iter().any(|n| snapshot_name(source, digest, *n) == name.object.name);
+            |digest: &Digest| DIGITS.iter().any(|n| snapshot_name(source, digest, *n) == *name.object.name);
         let known = self.snapshots.iter().filter(|(twin, _)| {
             twin.namespace == name.namespace && twin.object.kind == name.object.kind && *twin != name
         });
@@ -285,7 +286,7 @@ impl State {
         }
         let mut due = since + self.grace(!record.owners.is_empty());
         // The copy of an object that is bound itself, and is about to be made again from it.
-        if self.agenda.has(&Task::Restore(name.sibling(&record.source))) {
+        if self.agenda.has(&Task::Restore(name.sibling(Arc::clone(&record.source)))) {
             due = due.max(now + RESTORE_DELAY);
         }
         if self.is_owned_by_one_behind(name) {

@@ -1,9 +1,8 @@
 //! How things stand with what is known: the numbers that metrics tell, and which workloads are not as one might think.
 
-use super::{
-    Name,
-    state::{Source, State},
-};
+use std::sync::Arc;
+
+use super::{Name, records::Source, state::State};
 use crate::{
     resolve::{Record, Use},
     snapshot::ObjectName,
@@ -55,7 +54,8 @@ impl State {
             }
             let source = Name::new(namespace, used.source.clone());
             let Some(Source::Found(found)) = self.sources.get(&source) else { return false };
-            let held = used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(name)));
+            let held =
+                used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
             record.seen.get(&used.source) == Some(&found.present.digest)
                 && held.is_some_and(|held| held.digest != found.present.digest)
         })

@@ -15,6 +15,8 @@ use super::{
     bound::BoundRecord,
     events::Events,
     memory::Memory,
+    records::{Revision, RevisionKey, SnapshotRecord, Source, User},
+    texts::Texts,
 };
 use crate::{
     cluster::{Owner, WorkloadKey, workload_owner},
@@ -33,80 +35,6 @@ pub(super) const ENSURE_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// How long a referenced snapshot may be unknown: the watches are not in step with each other.
 pub(super) const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
 
-/// A revision object by kind (index into [`crate::kinds::REVISION_KINDS`]), namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RevisionKey {
-    /// Index into [`crate::kinds::REVISION_KINDS`].
-    pub kind: usize,
-    /// Namespace.
-    pub namespace: Arc<str>,
-    /// Name.
-    pub name: Arc<str>,
-}
-
-/// The little that is kept of a revision object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Revision {
-    /// The object's uid.
-    pub uid: String,
-    /// The snapshots that its template names.
-    pub uses: Vec<Use>,
-}
-
-/// Who refers to a name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum User {
-    /// A workload's present template.
-    Workload(WorkloadKey),
-    /// A revision's template.
-    Revision(RevisionKey),
-}
-
-/// What is known of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Not read yet.
-    Unknown,
-    /// There is none of that name.
-    Missing,
-    /// It is there.
-    Found(Found),
-}
-
-/// A source that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    /// The object's uid.
-    pub uid: String,
-    /// The resourceVersion that was read.
-    pub resource_version: String,
-    /// What decisions need to know of it.
-    pub present: Present,
-    /// Labelled to be snapshotted at every change, used or not.
-    pub always: bool,
-    /// How many of its newest snapshots live on.
-    pub keep: usize,
-    /// How many workloads a change may roll at once.
-    pub max_in_flight: Option<usize>,
-}
-
-/// The little that is kept of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotRecord {
-    /// The object's uid.
-    pub uid: String,
-    /// The object's resourceVersion.
-    pub resource_version: String,
-    /// The name of its source.
-    pub source: String,
-    /// The digest that it states.
-    pub digest: Digest,
-    /// When it was created.
-    pub created: Timestamp,
-    /// Its ownerReferences.
-    pub owners: FewSet<Owner>,
-}
-
 /// All that the controller knows.
 pub struct State {
     pub(super) config: Config,
@@ -114,12 +42,13 @@ pub struct State {
     pub(super) agenda: Agenda,
     pub(super) memory: Memory,
     pub(super) events: Events,
+    pub(super) texts: Texts,
     pub(super) workloads: HashMap<WorkloadKey, Record>,
     pub(super) revisions: HashMap<RevisionKey, Revision>,
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
-    pub(super) taken: HashMap<Name, FewSet<String>>,
+    pub(super) taken: HashMap<Name, FewSet<Arc<str>>>,
     /// Users' objects that are bound themselves.
     pub(super) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
@@ -163,6 +92,7 @@ impl State {
             agenda: Agenda::default(),
             memory: Memory::default(),
             events: Events::default(),
+            texts: Texts::default(),
             workloads: HashMap::new(),
             revisions: HashMap::new(),
             sources: HashMap::new(),
@@ -229,6 +159,7 @@ impl State {
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         // Webhooks see neither what is in a namespace that they leave out, nor what is in none.
         let record = record.filter(|_| !key.namespace.is_empty() && !self.excluded.contains(&*key.namespace));
+        let (key, record) = (&self.texts.share(key.clone()), self.texts.share(record));
         let user = User::Workload(key.clone());
         let old = match &record {
             Some(record) => self.workloads.insert(key.clone(), record.clone()),
@@ -258,6 +189,7 @@ impl State {
 
     /// A revision as it is now; `None`: it is gone.
     pub fn apply_revision(&mut self, key: &RevisionKey, revision: Option<Revision>, now: Timestamp) {
+        let (key, revision) = (&self.texts.share(key.clone()), self.texts.share(revision));
         let user = User::Revision(key.clone());
         let old = match &revision {
             Some(revision) => self.revisions.insert(key.clone(), revision.clone()),
@@ -302,22 +234,31 @@ impl State {
         }
         for used in new {
             if let Some(snapshot) = &used.snapshot {
-                let name = Name::new(namespace, ObjectName::new(used.source.kind, snapshot.clone()));
+                let name =
+                    Name::new(Arc::clone(namespace), ObjectName::new(used.source.kind, snapshot.clone()));
                 if !self.is_there(&name) {
                     self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
                 }
             }
             if is_workload {
-                self.want_source(Name::new(namespace, used.source.clone()), now);
+                self.want_source(Name::new(Arc::clone(namespace), used.source.clone()), now);
             }
         }
     }
 
     /// Enters a snapshot for a look at its owners.
     pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
-        if self.is_there(name) {
+        if self.is_there(name) && !self.awaits_its_source(name) {
             self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY);
         }
+    }
+
+    /// Whether a snapshot will be looked at anyway, as soon as its source has been read.
+    fn awaits_its_source(&self, name: &Name) -> bool {
+        self.snapshots.get(name).is_some_and(|record| {
+            let source = name.sibling(Arc::clone(&record.source));
+            self.sources.get(&source) == Some(&Source::Unknown) && self.agenda.has(&Task::Read(source))
+        })
     }
 
     /// Enters a source to be read where it is not known.
@@ -353,7 +294,10 @@ impl State {
         let Some(record) = self.workloads.get(key) else { return false };
         let left_alone = record.by_namespace
             && self.namespaces.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
-        left_alone || is_pending(record, |source| self.present(&Name::new(&key.namespace, source.clone())))
+        left_alone
+            || is_pending(record, |source| {
+                self.present(&Name::new(Arc::clone(&key.namespace), source.clone()))
+            })
     }
 
     /// Enters a workload to be rolled where it is pending, and strikes it where it is not.
@@ -392,7 +336,12 @@ impl State {
             User::Revision(key) => {
                 let revision = self.revisions.get(key)?;
                 let kind = crate::kinds::REVISION_KINDS.get(key.kind)?;
-                Some(Owner::new(kind.api_version(), kind.kind, &key.name, &revision.uid))
+                Some(Owner::new(
+                    kind.api_version(),
+                    kind.kind,
+                    Arc::clone(&key.name),
+                    Arc::clone(&revision.uid),
+                ))
             }
         }
     }

@@ -11,7 +11,7 @@ use kube::{
 };
 
 use super::{
-    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, lean::Lean, state::Source,
+    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, lean::Lean, records::Source,
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
@@ -110,7 +110,7 @@ impl Subject for Revisions {
         let template =
             serde::de::DeserializeSeed::deserialize(At::<_, Template<'_>>::new(kind.template), &object.value);
         let template = template.ok().flatten().unwrap_or_default();
-        let uid = object.meta().uid.clone().unwrap_or_default();
+        let uid = object.meta().uid.as_deref().unwrap_or_default().into();
         state.apply_revision(&self.key(object), Some(Revision { uid, uses: snapshots_used(&template) }), now);
     }
 
@@ -134,7 +134,7 @@ fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
             let source = sources.source_of(reference.kind, reference.name)?.clone();
             Some(Use {
                 source,
-                snapshot: Some(reference.name.to_owned()),
+                snapshot: Some(reference.name.into()),
                 whole: reference.keys.is_none(),
                 excluded: false,
                 optional: reference.optional,
@@ -173,9 +173,9 @@ impl Subject for Snapshots {
 fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
     let annotations = meta.annotations.as_ref()?;
     Some(SnapshotRecord {
-        uid: meta.uid.clone()?,
+        uid: meta.uid.as_deref()?.into(),
         resource_version: meta.resource_version.clone()?,
-        source: annotations.get(names::SOURCE_NAME)?.clone(),
+        source: annotations.get(names::SOURCE_NAME)?.as_str().into(),
         digest: annotations.get(names::DIGEST)?.parse().ok()?,
         created: meta.creation_timestamp.as_ref()?.0,
         owners: owners(meta),
@@ -194,7 +194,7 @@ fn owners(meta: &ObjectMeta) -> FewSet<Owner> {
     let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
         controller: owner.controller.unwrap_or(false),
         block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),
-        ..Owner::new(owner.api_version.clone(), owner.kind.clone(), &owner.name, &owner.uid)
+        ..Owner::new(&*owner.api_version, &*owner.kind, &*owner.name, &*owner.uid)
     });
     owners.collect()
 }

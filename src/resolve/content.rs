@@ -130,7 +130,7 @@ impl<'r> Resolver<'r> {
     /// A source that is gone is asked for by its name: should it come back with anything else than what stands for it,
     /// that is news, even if it was seen before an undo.
     pub(super) fn mark_held(&mut self, source: &ObjectName, held: &str) -> Result<(), Stop> {
-        if held == source.name {
+        if *held == *source.name {
             // One that is bound itself is known by no other name.
             self.keep_seen(source);
         } else if let Some(held) = self.live(&ObjectName::new(source.kind, held))? {

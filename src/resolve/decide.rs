@@ -40,7 +40,7 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
 
 /// Whether the platform or confrev's configuration keeps references to this object as written, whatever it holds.
 pub fn is_reserved(object: &ObjectName) -> bool {
-    object.kind == SourceKind::ConfigMap && ROTATED_CONFIGMAPS.contains(&object.name.as_str())
+    object.kind == SourceKind::ConfigMap && ROTATED_CONFIGMAPS.contains(&&*object.name)
 }
 
 pub(super) fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
@@ -181,7 +181,7 @@ impl<'r> Resolver<'r> {
         let present = mount::present(template, wanted);
         let is_of = |name: &str, source: &str| {
             let entered = [&self.prior, &self.stated].map(|map| map.source_of(SourceKind::ConfigMap, name));
-            entered.into_iter().flatten().any(|entered| entered.name == source)
+            entered.into_iter().flatten().any(|entered| *entered.name == *source)
         };
         references.extend(wanted.names.iter().enumerate().map(|(i, source)| {
             let present = present.as_ref().map(|names| names[i]).filter(|name| is_of(name, source));
@@ -226,7 +226,7 @@ impl<'r> Resolver<'r> {
                     ));
                 }
             }
-            Target::Source(source) => resolution.rename(reference, source.name),
+            Target::Source(source) => resolution.rename(reference, source.name.to_string()),
             Target::Snapshot { source, name } => {
                 self.check_keys(reference, &source, &name);
                 // One source may stand in a template by two snapshots, where a user pins one of its references; the
@@ -254,20 +254,20 @@ impl<'r> Resolver<'r> {
         };
         // A snapshot that the user names stays, whatever is said of its source: it must be known to be bound.
         if !self.stored.contains(&object) {
-            return self.changed_snapshot(source, object, used);
+            return self.changed_snapshot(source, &object, used);
         }
         let stays = self.stays_as_written(&source);
         if stays.is_err() && self.is_poke {
-            self.expect_newest(source.clone(), Some(object.name.clone()));
+            self.expect_newest(source.clone(), Some(object.name.to_string()));
         }
         if stays? {
             // What confrev rewrote goes back to what the user wrote; what the user wrote stays. `seen` tells them apart.
             if self.roll || self.seen.get(&source).is_some() {
                 return Ok(self.written(source));
             }
-            return Ok(Target::Snapshot { source, name: object.name });
+            return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
-        self.unchanged_snapshot(source, object, used)
+        self.unchanged_snapshot(source, &object, used)
     }
 
     /// A reference by the source's own name. An object that is bound itself stands in `sources` as its own snapshot, so
@@ -276,7 +276,7 @@ impl<'r> Resolver<'r> {
         let is_bound = self.facts.object(&source).flatten().is_some_and(Observed::is_bound_itself);
         let ours = !is_reserved(&source) && !self.policy.exclude.contains(&source);
         if is_bound && ours {
-            let name = source.name.clone();
+            let name = source.name.to_string();
             return Target::Snapshot { source, name };
         }
         Target::Source(source)
@@ -295,7 +295,7 @@ impl<'r> Resolver<'r> {
         if !self.is_out_of_reach(object)
             && let Some(observed) = self.live(object)?
         {
-            let identity = observed.identity().filter(|identity| identity.source != object.name);
+            let identity = observed.identity().filter(|identity| *identity.source != *object.name);
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
         Ok(entered(&self.stated))
@@ -311,7 +311,7 @@ impl<'r> Resolver<'r> {
             return Ok(self.written(source));
         }
         let prior =
-            self.prior.get(&source).filter(|held| **held != source.name || !self.is_live(&source)).cloned();
+            self.prior.get(&source).filter(|held| ***held != *source.name || !self.is_live(&source)).cloned();
         if self.live(&source)?.is_some() {
             let name = self.present_content(&source, prior.as_deref(), used)?;
             return Ok(Target::Snapshot { source, name });
@@ -328,25 +328,27 @@ impl<'r> Resolver<'r> {
     fn changed_snapshot(
         &mut self,
         source: ObjectName,
-        object: ObjectName,
+        object: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<Target, Stop> {
-        if self.is_out_of_reach(&object) {
-            return Ok(Target::Snapshot { source, name: object.name });
+        if self.is_out_of_reach(object) {
+            return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
-        let exists = self.live(&object)?.is_some();
+        let exists = self.live(object)?.is_some();
         let source_lives = self.live(&source)?.is_some();
         if exists {
             if !self.stays_as_written(&source)? {
                 self.mark_seen(&source)?;
             }
             self.adopt.insert(object.clone());
-            return Ok(Target::Snapshot { source, name: object.name });
+            return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
         // A template copied from another namespace or cluster brings names of snapshots that were never here.
         // What the present content is called was entered by this very decision, in a dry-run that is asked once more.
         let of_present = self.live(&source)?.is_some_and(|present| {
-            DIGITS.iter().any(|digits| snapshot_name(&source.name, &present.digest(), *digits) == object.name)
+            DIGITS
+                .iter()
+                .any(|digits| snapshot_name(&source.name, &present.digest(), *digits) == *object.name)
         });
         if source_lives && (self.request.old.is_none() || of_present) {
             let name = self.present_content(&source, None, used)?;
@@ -359,27 +361,27 @@ impl<'r> Resolver<'r> {
     fn unchanged_snapshot(
         &mut self,
         source: ObjectName,
-        object: ObjectName,
+        object: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<Target, Stop> {
         let Some(present) = self.live(&source)?.map(Observed::digest) else {
             self.warn_source_is_gone(&source, &object.name);
-            self.keep_seen_or_held(&source, &object)?;
-            return Ok(Target::Snapshot { source, name: object.name });
+            self.keep_seen_or_held(&source, object)?;
+            return Ok(Target::Snapshot { source, name: object.name.to_string() });
         };
         let pending = self.policy.track && self.seen.get(&source) != Some(&present);
-        if self.roll || pending || self.is_applied(&source, &object, used) {
+        if self.roll || pending || self.is_applied(&source, object, used) {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(Target::Snapshot { source, name });
         }
         self.mark_seen(&source)?;
-        Ok(Target::Snapshot { source, name: object.name })
+        Ok(Target::Snapshot { source, name: object.name.to_string() })
     }
 
     /// Whether the request names the source beside this snapshot of it, which alone stood for it: an apply that sends
     /// only the lists that changed. All follow the one, or a pod would read two contents of one source.
     fn is_applied(&self, source: &ObjectName, snapshot: &ObjectName, used: &UsedKeys<'_>) -> bool {
-        self.prior.get(source) == Some(&snapshot.name)
-            && used.contains_key(&(source.kind, source.name.as_str()))
+        self.prior.get(source).is_some_and(|held| **held == *snapshot.name)
+            && used.contains_key(&(source.kind, &*source.name))
     }
 }

@@ -151,8 +151,8 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
         for reference in template.references() {
             let mut maps = entered.iter().flatten();
             let source = maps.find_map(|map| map.source_of(reference.kind, reference.name));
-            if let Some(source) = source.filter(|source| source.name != reference.name) {
-                resolution.rename(&reference, source.name.clone());
+            if let Some(source) = source.filter(|source| *source.name != *reference.name) {
+                resolution.rename(&reference, source.name.to_string());
             }
         }
         let stated = resolution.stated();

@@ -1,6 +1,6 @@
 //! What the controller asks of the decision: does this workload have a source whose content it has not seen?
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The object's uid.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// The object's resourceVersion.
     pub resource_version: String,
     /// Every source and snapshot that its template names.
@@ -40,7 +40,7 @@ pub struct Use {
     /// The source.
     pub source: ObjectName,
     /// The snapshot that stands for it; `None` where the template names the source itself.
-    pub snapshot: Option<String>,
+    pub snapshot: Option<Arc<str>>,
     /// Whether the whole content is taken, not some keys.
     pub whole: bool,
     /// Whether the workload itself says that its references stay as written.
@@ -81,7 +81,7 @@ impl Record {
             .flatten()
             .map(|reference| {
                 let entered = sources.source_of(reference.kind, reference.name).cloned();
-                let snapshot = entered.is_some().then(|| reference.name.to_owned());
+                let snapshot = entered.is_some().then(|| Arc::from(reference.name));
                 let source = entered.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name));
                 let excluded = excluded(&source);
                 let optional = reference.optional || policy.missing == Missing::Allow;
@@ -92,7 +92,7 @@ impl Record {
         uses.sort();
         uses.dedup();
         Self {
-            uid: workload.uid().to_owned(),
+            uid: workload.uid().into(),
             resource_version: workload.resource_version().to_owned(),
             uses,
             seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),

@@ -27,7 +27,7 @@ pub(super) fn used_keys<'t>(references: &[Reference<'t>]) -> UsedKeys<'t> {
 /// The keys that the template reads of a source, by whichever name; `None` where some reference takes the whole.
 pub(super) fn keys_of<'k>(source: &ObjectName, held: &str, used: &UsedKeys<'k>) -> Option<BTreeSet<&'k str>> {
     let mut keys = BTreeSet::new();
-    for name in [source.name.as_str(), held] {
+    for name in [&*source.name, held] {
         match used.get(&(source.kind, name)) {
             None => {}
             Some(None) => return None,

@@ -4,7 +4,7 @@ mod digest;
 mod name;
 mod object;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 pub use digest::{Digest, DigestFormatError, Hasher, Tag};
 pub use name::{DIGITS, is_object_name, snapshot_name, source_label};
@@ -49,12 +49,12 @@ pub struct ObjectName {
     /// ConfigMap or Secret.
     pub kind: SourceKind,
     /// The object's name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl ObjectName {
     /// A name of that kind.
-    pub fn new(kind: SourceKind, name: impl Into<String>) -> Self {
+    pub fn new(kind: SourceKind, name: impl Into<Arc<str>>) -> Self {
         Self { kind, name: name.into() }
     }
 }

@@ -46,7 +46,7 @@ impl<'a, V> OfKind<'a, V> {
     fn iter(&self) -> impl Iterator<Item = (&'a str, &'a V)> {
         let kind = self.0;
         let values = self.1.iter().filter(move |(source, _)| source.kind == kind);
-        values.map(|(source, value)| (source.name.as_str(), value))
+        values.map(|(source, value)| (&*source.name, value))
     }
 
     fn is_empty(&self) -> bool {

@@ -46,7 +46,7 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
         _ => None,
     });
     let owners = owners.unwrap();
-    assert!(owners.contains(&foreign) && owners.iter().any(|owner| owner.uid == "uid-web"), "{owners:?}");
+    assert!(owners.contains(&foreign) && owners.iter().any(|owner| *owner.uid == *"uid-web"), "{owners:?}");
     // Gone while in use: it is made again from the copy that admission took, whichever is told first.
     desk.state.apply_bound(&name("demo"), None, desk.now);
     assert_eq!(restores(&mut desk), [[]; 0], "its copy is not known");
@@ -163,8 +163,14 @@ fn a_second_snapshot_of_one_source_is_made_again_as_what_it_was_whichever_name_i
     let [own, source] = [BLUE, "demo"].map(|name| ObjectName::new(SourceKind::ConfigMap, name));
     let of = |entry: &ObjectName, uid: &str| {
         let snapshot = Some(BLUE.to_owned());
-        let used = Use { source: entry.clone(), snapshot, whole: true, excluded: false, optional: false };
-        Revision { uid: uid.to_owned(), uses: vec![used] }
+        let used = Use {
+            source: entry.clone(),
+            snapshot: snapshot.map(Into::into),
+            whole: true,
+            excluded: false,
+            optional: false,
+        };
+        Revision { uid: uid.into(), uses: vec![used] }
     };
     // What the collector took was admitted of late; or another template knows it by its source.
     for remembered in [true, false] {
@@ -206,7 +212,7 @@ fn where_secrets_are_off_a_snapshot_of_one_is_not_looked_for() {
         ["keys", "keys-0123456789"].map(|name| ObjectName::new(SourceKind::Secret, name));
     let used = Use { source, snapshot: Some(snapshot.name), whole: true, excluded: false, optional: false };
     let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
-    let revision = Revision { uid: "rs".to_owned(), uses: vec![used] };
+    let revision = Revision { uid: "rs".into(), uses: vec![used] };
     desk.state.apply_revision(&replica_set, Some(revision), desk.now);
     desk.pass(60);
     assert_eq!(restores(&mut desk), [[]; 0]);

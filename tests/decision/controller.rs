@@ -53,9 +53,9 @@ pub(crate) fn digest(color: &str) -> Digest {
 
 pub(crate) fn snapshot(color: &str, version: &str, owners: &[Owner]) -> SnapshotRecord {
     SnapshotRecord {
-        uid: format!("uid-{color}"),
+        uid: format!("uid-{color}").into(),
         resource_version: version.to_owned(),
-        source: "demo".to_owned(),
+        source: "demo".into(),
         digest: digest(color),
         created: Timestamp::UNIX_EPOCH,
         owners: owners.iter().cloned().collect(),
@@ -215,13 +215,13 @@ fn a_snapshot_is_bound_to_its_users_and_the_newest_to_its_source() {
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     let replica_set = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: Arc::from("web-1") };
     let uses = record(&web, Health::Settled).uses;
-    let revision = Revision { uid: "rs".to_owned(), uses };
+    let revision = Revision { uid: "rs".into(), uses };
     desk.state.apply_revision(&replica_set, Some(revision), desk.now);
     desk.act(&json!({"color": "blue"}), &json!({}), "1");
     desk.pass(1);
     let bound = desk.act(&json!({"color": "blue"}), &json!({}), "1");
     let [Action::SetOwners { owners, version, .. }] = &bound[..] else { panic!("{bound:?}") };
-    let kinds: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.uid.as_str())).collect();
+    let kinds: Vec<_> = owners.iter().map(|owner| (&*owner.kind, &*owner.uid)).collect();
     assert_eq!(kinds, [("Deployment", "uid-web"), ("ReplicaSet", "rs"), ("ConfigMap", "u")]);
     assert_eq!(*version, Version { uid: "uid-blue".to_owned(), resource_version: "1".to_owned() });
     // Known as bound, nothing is left to do.
@@ -247,7 +247,7 @@ fn a_snapshot_that_nothing_wants_is_swept_after_its_grace_and_not_before() {
         desk.pass(2);
         let swept = desk.act(&content, &json!({}), "1");
         let [Action::Sweep { snapshot, .. }] = &swept[..] else { panic!("{swept:?}") };
-        assert_eq!(snapshot.object.name, BLUE);
+        assert_eq!(&*snapshot.object.name, BLUE);
     }
 }
 
@@ -264,8 +264,8 @@ fn a_snapshot_is_left_to_a_workload_whose_own_controller_may_still_make_a_revisi
         if owners.len() > 1 {
             let key = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: Arc::from("other-1") };
             let mut uses = record(&web, Health::Settled).uses;
-            uses[0].snapshot = Some(BLUE.to_owned());
-            desk.state.apply_revision(&key, Some(Revision { uid: "rs".to_owned(), uses }), desk.now);
+            uses[0].snapshot = Some(BLUE.into());
+            desk.state.apply_revision(&key, Some(Revision { uid: "rs".into(), uses }), desk.now);
         }
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &owners)), desk.now);
         desk.state.apply_snapshot(&name("demo-736a916696"), Some(snapshot("green", "1", &[])), desk.now);

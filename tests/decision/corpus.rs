@@ -28,7 +28,7 @@ fn world(references: &[Named]) -> World {
     let mut keys: BTreeMap<ObjectName, BTreeSet<&str>> = BTreeMap::new();
     for reference in references {
         let kind = if reference.kind == "Secret" { SourceKind::Secret } else { SourceKind::ConfigMap };
-        let keys = keys.entry(ObjectName::new(kind, &reference.name)).or_default();
+        let keys = keys.entry(ObjectName::new(kind, &*reference.name)).or_default();
         keys.extend(reference.keys.iter().map(String::as_str));
     }
     let mut world = World::default();

@@ -104,7 +104,7 @@ fn a_roll_is_told_once_on_the_workload_and_once_on_its_source() {
 
 /// A workload of that name.
 fn named(name: &str, object: &Value) -> Record {
-    Record { uid: format!("uid-{name}"), ..record(object, Health::Settled) }
+    Record { uid: format!("uid-{name}").into(), ..record(object, Health::Settled) }
 }
 
 /// Lets so many workloads take a change, with every Event taking that long to be written; answers with when each was.
@@ -236,12 +236,12 @@ fn a_lost_snapshot_is_told_with_the_revisions_that_name_it_and_one_made_again_to
         };
         let used = Use {
             source: configmap("demo"),
-            snapshot: Some(BLUE.to_owned()),
+            snapshot: Some(BLUE.into()),
             whole: true,
             excluded: false,
             optional: false,
         };
-        let revision = Revision { uid: "rs".to_owned(), uses: vec![used] };
+        let revision = Revision { uid: "rs".into(), uses: vec![used] };
         desk.state.apply_revision(&set, Some(revision), desk.now);
         desk.state.apply_workload(&key("old"), Some(record(&first, Health::Settled)), desk.now);
         desk.state.apply_snapshot(&name(BLUE), None, desk.now);

@@ -157,7 +157,7 @@ async fn what_is_likely_to_be_needed_is_read_at_once_and_a_wrong_guess_changes_n
         assert_eq!(found.decision.denial, None, "{what}");
         let mut object = new.clone();
         json_patch::patch(&mut object, &found.decision.patch).unwrap();
-        let wrong = found.facts.snapshots().filter(|(name, _)| name.name != volume(&object, 0)).count();
+        let wrong = found.facts.snapshots().filter(|(name, _)| *name.name != *volume(&object, 0)).count();
         assert_eq!(wrong, 0, "a wrong guess leaves nothing behind: {what}");
         let without_guess = world.clone().admit(new, old).object;
         assert_eq!(object, without_guess, "{what}");

@@ -133,7 +133,7 @@ impl World {
         for ensure in &decision.ensure {
             let source = self.objects[&ensure.source].to_string();
             let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
-            let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+            let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
             let json =
                 snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[]).unwrap();
             let before = self.objects.insert(name.clone(), serde_json::from_slice(&json).unwrap());

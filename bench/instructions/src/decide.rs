@@ -32,7 +32,7 @@ pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answ
     let decision = decide(&request, &mut facts, stored)?;
     let made = decision.ensure.iter().filter_map(|ensure| {
         let content = facts.object(&ensure.source)??;
-        let identity = Identity { source: ensure.source.name.clone(), digest: ensure.digest };
+        let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
         let name = ObjectName::new(SourceKind::ConfigMap, ensure.name.clone());
         let json = snapshot_json(name.kind, NAMESPACE, &name.name, &identity, content.json(), &[]).ok()?;
         Some((name, json))

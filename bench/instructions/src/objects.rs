@@ -41,7 +41,7 @@ pub(crate) fn sources(count: usize, bytes: usize) -> Stored {
 /// variables, and by what the API server notes of each.
 pub(crate) fn deployment(references: usize, bytes: usize) -> Value {
     let volumes: Vec<_> = (0..references)
-        .map(|i| json!({"name": format!("volume-{i}"), "configMap": {"name": source(i).name}}))
+        .map(|i| json!({"name": format!("volume-{i}"), "configMap": {"name": &*source(i).name}}))
         .collect();
     let mounts: Vec<_> = (0..references)
         .map(|i| json!({"name": format!("volume-{i}"), "mountPath": format!("/etc/settings/{i}")}))

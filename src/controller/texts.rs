@@ -1,0 +1,184 @@
+//! Names and uids that many records hold, each kept once: a snapshot's name stands in its own record, in that of its source,
+//! of the workload and of each revision that uses it, and beside each of them in who refers to what.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::{
+    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord,
+    records::{Found, Source},
+};
+use crate::{
+    cluster::{Owner, WorkloadKey},
+    resolve::{Record, Use},
+    snapshot::ObjectName,
+};
+
+/// So many texts are kept before any is looked at that nobody holds any more.
+const FEW: usize = 1024;
+
+/// The texts that records hold.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    known: HashSet<Arc<str>>,
+    /// At so many those that nobody holds are dropped.
+    full: usize,
+}
+
+impl Texts {
+    /// The same, holding the texts that are known already.
+    pub(super) fn share<T: Share>(&mut self, mut value: T) -> T {
+        value.share(self);
+        value
+    }
+
+    /// How many are kept.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    fn enter(&mut self, text: &mut Arc<str>) {
+        if let Some(known) = self.known.get(text) {
+            *text = Arc::clone(known);
+            return;
+        }
+        if self.known.len() >= self.full.max(FEW) {
+            self.known.retain(|text| Arc::strong_count(text) > 1);
+            self.known.shrink_to_fit();
+            self.full = self.known.len().saturating_mul(2);
+        }
+        self.known.insert(Arc::clone(text));
+    }
+}
+
+/// What holds texts that others hold, too.
+pub(super) trait Share {
+    /// Puts those that are known in the place of its own.
+    fn share(&mut self, texts: &mut Texts);
+}
+
+impl Share for Arc<str> {
+    fn share(&mut self, texts: &mut Texts) {
+        texts.enter(self);
+    }
+}
+
+impl<T: Share> Share for Option<T> {
+    fn share(&mut self, texts: &mut Texts) {
+        if let Some(value) = self {
+            value.share(texts);
+        }
+    }
+}
+
+impl Share for ObjectName {
+    fn share(&mut self, texts: &mut Texts) {
+        self.name.share(texts);
+    }
+}
+
+impl Share for Name {
+    fn share(&mut self, texts: &mut Texts) {
+        self.namespace.share(texts);
+        self.object.share(texts);
+    }
+}
+
+impl Share for WorkloadKey {
+    fn share(&mut self, texts: &mut Texts) {
+        self.namespace.share(texts);
+        self.name.share(texts);
+    }
+}
+
+impl Share for RevisionKey {
+    fn share(&mut self, texts: &mut Texts) {
+        self.namespace.share(texts);
+        self.name.share(texts);
+    }
+}
+
+impl Share for Owner {
+    fn share(&mut self, texts: &mut Texts) {
+        for text in [&mut self.api_version, &mut self.kind, &mut self.name, &mut self.uid] {
+            text.share(texts);
+        }
+    }
+}
+
+impl Share for Use {
+    fn share(&mut self, texts: &mut Texts) {
+        self.source.share(texts);
+        self.snapshot.share(texts);
+    }
+}
+
+impl Share for Record {
+    fn share(&mut self, texts: &mut Texts) {
+        self.uid.share(texts);
+        self.uses.iter_mut().for_each(|used| used.share(texts));
+        self.seen = std::mem::take(&mut self.seen)
+            .into_iter()
+            .map(|(source, digest)| (texts.share(source), digest))
+            .collect();
+    }
+}
+
+impl Share for Revision {
+    fn share(&mut self, texts: &mut Texts) {
+        self.uid.share(texts);
+        self.uses.iter_mut().for_each(|used| used.share(texts));
+    }
+}
+
+impl Share for Source {
+    fn share(&mut self, texts: &mut Texts) {
+        if let Self::Found(Found { uid, .. }) = self {
+            uid.share(texts);
+        }
+    }
+}
+
+impl Share for SnapshotRecord {
+    fn share(&mut self, texts: &mut Texts) {
+        self.uid.share(texts);
+        self.source.share(texts);
+        self.owners = std::mem::take(&mut self.owners).into_iter().map(|owner| texts.share(owner)).collect();
+    }
+}
+
+impl Share for BoundRecord {
+    fn share(&mut self, texts: &mut Texts) {
+        self.owners = std::mem::take(&mut self.owners).into_iter().map(|owner| texts.share(owner)).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Arc<str> {
+        Arc::from(text)
+    }
+
+    #[test]
+    fn equal_texts_become_one() {
+        let mut texts = Texts::default();
+        let (first, second) = (texts.share(text("a")), texts.share(text("a")));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(!Arc::ptr_eq(&first, &texts.share(text("b"))));
+    }
+
+    #[test]
+    fn texts_that_nobody_holds_any_more_are_dropped_and_those_that_are_held_are_not() {
+        let mut texts = Texts::default();
+        let held: Vec<_> = (0..FEW).map(|i| texts.share(text(&format!("held {i}")))).collect();
+        for i in 0..100 * FEW {
+            texts.share(text(&format!("passing {i}")));
+            assert!(texts.len() <= 3 * FEW);
+        }
+        for name in &held {
+            assert!(Arc::ptr_eq(name, &texts.share(text(name))));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What the controller keeps of a workload, in bytes: counted, so that it is the same on every machine.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod counter;
+
+use std::sync::Arc;
+
+use confrev::{
+    controller::{
+        Action, Config, Outcome, Revisions, Snapshots, State, Subject, UsedSources, Workloads, take,
+    },
+    kinds::{Kinds, REVISION_KINDS},
+    names,
+    resolve::Observed,
+    snapshot::SourceKind,
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::runtime::watcher::Event;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// What a workload may take: the workload, its source, its snapshot and two ReplicaSets. What else it takes of a process
+/// (room that was needed at the start, and is not given back) `make bench` measures.
+const MOST: usize = 3500;
+/// So many that what does not grow with them does not count, and that tables are neither just full nor just grown.
+const WORKLOADS: usize = 10_000;
+
+fn uid(kind: &str, number: usize) -> String {
+    format!("{kind:0>8.8}-0000-4000-8000-{number:0>12}")
+}
+
+fn source(number: usize) -> String {
+    format!("settings-of-{number}")
+}
+
+/// The content of every source, so that all digests are equal: nothing depends on them.
+fn content() -> Value {
+    json!({"color": "blue"})
+}
+
+fn observed(number: usize) -> Observed {
+    let metadata = json!({
+        "name": source(number),
+        "namespace": "production",
+        "uid": uid("source", number),
+        "resourceVersion": (1_000_000 + number).to_string(),
+    });
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": content()});
+    Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap()
+}
+
+fn snapshot_name(number: usize) -> String {
+    format!("{}-3a18d34e26", source(number))
+}
+
+fn template(number: usize) -> Value {
+    let sources = json!({"configmaps": {source(number): snapshot_name(number)}});
+    json!({
+        "metadata": {
+            "labels": {(names::REVISION): "1a2b3c4d5e"},
+            "annotations": {(names::SOURCES): sources.to_string()},
+        },
+        "spec": {"containers": [{
+            "name": "app",
+            "image": "example/app:1",
+            "envFrom": [{"configMapRef": {"name": snapshot_name(number)}}],
+        }]},
+    })
+}
+
+fn workload(number: usize) -> Value {
+    let seen = json!({"configmaps": {source(number): observed(number).digest().to_string()}});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": format!("service-{number}"),
+            "namespace": "production",
+            "uid": uid("workload", number),
+            "resourceVersion": (2_000_000 + number).to_string(),
+            "labels": {(names::ENABLED): "true"},
+            "annotations": {(names::SEEN): seen.to_string()},
+        },
+        "spec": {"template": template(number)},
+    })
+}
+
+fn replica_set(number: usize, revision: usize) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": format!("service-{number}-7d4b8c9f{revision}"),
+            "namespace": "production",
+            "uid": uid("set", 2 * number + revision),
+            "resourceVersion": (3_000_000 + number).to_string(),
+        },
+        "spec": {"template": template(number)},
+    })
+}
+
+fn snapshot(number: usize) -> Value {
+    let owner = |kind: &str, api_version: &str, name: String, uid: String| json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid});
+    let set = |revision| {
+        let set = replica_set(number, revision);
+        let text = |field: &str| set["metadata"][field].as_str().unwrap().to_owned();
+        owner("ReplicaSet", "apps/v1", text("name"), text("uid"))
+    };
+    let owners = json!([
+        owner("ConfigMap", "v1", source(number), uid("source", number)),
+        owner("Deployment", "apps/v1", format!("service-{number}"), uid("workload", number)),
+        set(0),
+        set(1),
+    ]);
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": snapshot_name(number),
+            "namespace": "production",
+            "uid": uid("snapshot", number),
+            "resourceVersion": (4_000_000 + number).to_string(),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {
+                (names::SOURCE_NAME): source(number),
+                (names::DIGEST): observed(number).digest().to_string(),
+            },
+            "ownerReferences": owners,
+        },
+    })
+}
+
+/// Lists objects into the state, as a watch does at its start.
+fn list<S: Subject>(state: &mut State, subject: &S, objects: impl Iterator<Item = Value>)
+where
+    S::Object: DeserializeOwned,
+{
+    let (mut listing, now) = (None, Timestamp::UNIX_EPOCH);
+    take(subject, state, Event::Init, &mut listing, now);
+    for object in objects {
+        let object = serde_json::from_value(object).unwrap();
+        take(subject, state, Event::InitApply(object), &mut listing, now);
+    }
+    take(subject, state, Event::InitDone, &mut listing, now);
+}
+
+/// Does what is due: every source is found as it was. Answers with what else was to do.
+fn settle(state: &mut State) -> Vec<Action> {
+    let (mut others, mut now) = (Vec::new(), Timestamp::UNIX_EPOCH);
+    for _ in 0..10 {
+        now += SignedDuration::from_secs(1);
+        while let Some((task, action)) = state.next_action(now) {
+            let outcome = if let Action::Read(name) = &action {
+                let number = name.object.name.rsplit('-').next().unwrap().parse().unwrap();
+                Outcome::Read(Some(Box::new(observed(number))))
+            } else {
+                others.push(action);
+                Outcome::Done
+            };
+            state.finish(&task, Ok(outcome), now);
+        }
+    }
+    others
+}
+
+fn kind(name: &str) -> usize {
+    Kinds::default().iter().position(|kind| kind.kind == name).unwrap()
+}
+
+#[test]
+fn a_workload_takes_no_more_memory_than_is_stated() {
+    let config = Config {
+        settle: SignedDuration::from_secs(1),
+        orphan_grace: SignedDuration::from_mins(10),
+        rolls_per_second: 100_000,
+        secrets: true,
+    };
+    let replica_sets = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
+    let before = counter::held();
+    let mut state = State::new(Arc::new(Kinds::default()), config);
+    let mut told = Vec::new();
+    let mut tell = |what: &'static str| told.push((what, (counter::held() - before) / WORKLOADS));
+    list(&mut state, &Workloads(kind("Deployment")), (0..WORKLOADS).map(workload));
+    tell("workloads");
+    let sets = (0..WORKLOADS).flat_map(|number| [replica_set(number, 0), replica_set(number, 1)]);
+    list(&mut state, &Revisions(replica_sets), sets);
+    tell("and revisions");
+    list(&mut state, &Snapshots(SourceKind::ConfigMap), (0..WORKLOADS).map(snapshot));
+    tell("and snapshots");
+    let sources =
+        (0..WORKLOADS).map(|number| serde_json::from_slice::<Value>(observed(number).json()).unwrap());
+    list(&mut state, &UsedSources(SourceKind::ConfigMap, "production".into()), sources);
+    state.set_synced();
+    tell("and what is to be looked at");
+    let others = settle(&mut state);
+    assert!(others.is_empty(), "all is as it should be: {others:?}");
+    tell("when all has been looked at");
+    println!("bytes of each workload: {told:#?}");
+    let (_, each) = told.pop().unwrap();
+    assert!(each <= MOST, "{each} bytes of each workload, where {MOST} are stated");
+    drop(state);
+}
