@@ -58,6 +58,11 @@ impl<T> FewSet<T> {
         self.0.is_empty()
     }
 
+    /// How many it holds.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// What it holds, in ascending order.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.0.iter()

@@ -13,6 +13,12 @@ const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
 /// The longest pause after a failure.
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
 
+/// For so many tasks there may be room while there are none.
+const MOST_ROOM: usize = 1024;
+
+/// The longest that what may wait does, once it is due.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(2);
+
 /// The longest pause after a write that admission did not see.
 const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 
@@ -44,6 +50,15 @@ pub enum Task {
 }
 
 impl Task {
+    /// Whether it may wait while there is something more urgent: owners, clean-up and Events keep for a moment, and a
+    /// change that is under way should not be held up by what it leaves behind.
+    fn may_wait(&self) -> bool {
+        matches!(
+            self,
+            Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Sweep(_) | Self::Report(_) | Self::Tell
+        )
+    }
+
     /// As metrics have it.
     pub fn work(&self) -> Work {
         match self {
@@ -63,7 +78,9 @@ impl Task {
 /// Tasks by time. A task stands in it at most once, and is never handed out while it is being worked on.
 #[derive(Debug, Default)]
 pub struct Agenda {
-    due: BTreeSet<(Timestamp, Task)>,
+    urgent: BTreeSet<(Timestamp, Task)>,
+    /// What may wait for what is urgent.
+    patient: BTreeSet<(Timestamp, Task)>,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
     /// How often a task failed in a row, and until when it must rest.
@@ -79,30 +96,40 @@ impl Agenda {
             if *entered <= at {
                 return;
             }
-            self.due.remove(&(*entered, task.clone()));
+            let entry = (*entered, task.clone());
+            self.queue(&task).remove(&entry);
         }
         self.at.insert(task.clone(), at);
-        self.due.insert((at, task));
+        self.queue(&task).insert((at, task));
     }
 
     /// Strikes a task.
     pub fn cancel(&mut self, task: &Task) {
         self.failures.remove(task);
         if let Some(at) = self.at.remove(task) {
-            self.due.remove(&(at, task.clone()));
+            self.queue(task).remove(&(at, task.clone()));
         }
     }
 
-    /// The next task that is due by `now` and not being worked on. The caller must call [`Agenda::done`] for it.
+    fn queue(&mut self, task: &Task) -> &mut BTreeSet<(Timestamp, Task)> {
+        if task.may_wait() { &mut self.patient } else { &mut self.urgent }
+    }
+
+    /// The next task that is due by `now` and not being worked on: what is urgent before what may wait, but for what has
+    /// waited long enough. The caller must call [`Agenda::done`] for it.
     pub fn pop(&mut self, now: Timestamp) -> Option<Task> {
-        let entry = self
-            .due
-            .iter()
-            .take_while(|(at, _)| *at <= now)
-            .find(|(_, task)| !self.working.contains(task))
-            .cloned()?;
-        self.due.remove(&entry);
+        let first = |queue: &BTreeSet<(Timestamp, Task)>, by: Timestamp| {
+            let mut due = queue.iter().take_while(|(at, _)| *at <= by);
+            due.find(|(_, task)| !self.working.contains(task)).cloned()
+        };
+        let overdue = now.checked_sub(LONGEST_WAIT).ok().and_then(|by| first(&self.patient, by));
+        let entry = overdue.or_else(|| first(&self.urgent, now)).or_else(|| first(&self.patient, now))?;
+        self.queue(&entry.1).remove(&entry);
         self.at.remove(&entry.1);
+        // After a start or a storm it has room for as much as there is of everything.
+        if self.at.is_empty() && self.at.capacity() > MOST_ROOM {
+            self.at.shrink_to_fit();
+        }
         self.working.insert(entry.1.clone());
         Some(entry.1)
     }
@@ -146,14 +173,18 @@ impl Agenda {
 
     /// When the next task that is not being worked on is due.
     pub fn next(&self) -> Option<Timestamp> {
-        self.due.iter().find(|(_, task)| !self.working.contains(task)).map(|(at, _)| *at)
+        let first = |queue: &BTreeSet<(Timestamp, Task)>| {
+            queue.iter().find(|(_, task)| !self.working.contains(task)).map(|(at, _)| *at)
+        };
+        [&self.urgent, &self.patient].into_iter().filter_map(first).min()
     }
 
     /// Strikes every task that is not to be kept, those apart that are being worked on.
     pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         self.at.retain(|task, _| keep(task));
-        let Self { at, due, failures, .. } = self;
-        due.retain(|(_, task)| at.contains_key(task));
+        let Self { at, urgent, patient, failures, .. } = self;
+        urgent.retain(|(_, task)| at.contains_key(task));
+        patient.retain(|(_, task)| at.contains_key(task));
         failures.retain(|task, _| at.contains_key(task));
     }
 
@@ -196,6 +227,20 @@ mod tests {
         assert_eq!(agenda.pop(at(2)), None);
         assert_eq!(agenda.pop(at(3)), Some(task("a")));
         assert_eq!(agenda.pop(at(9)), None);
+    }
+
+    #[test]
+    fn what_may_wait_comes_after_what_is_urgent_but_does_not_wait_for_ever() {
+        let bind = Task::Bind(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")));
+        for (second, first) in [(1, task("a")), (2, task("a")), (3, bind.clone()), (9, bind.clone())] {
+            let mut agenda = Agenda::default();
+            agenda.schedule(bind.clone(), at(1));
+            agenda.schedule(task("a"), at(1));
+            assert_eq!(agenda.next(), Some(at(1)));
+            assert_eq!(agenda.pop(at(second)), Some(first), "after {second} s");
+            assert!(agenda.pop(at(second)).is_some(), "and then the other one");
+            assert_eq!((agenda.pop(at(second)), agenda.next()), (None, None));
+        }
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub struct SourceMeta {
     pub always: bool,
 }
 
+/// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB; the
+/// content may take 1 MiB of it. The collector takes a snapshot when its last owner is gone, and others take the place of
+/// those that go: it lives as long as anything uses it.
+const MOST_OWNERS: usize = 2048;
+
 /// What was found of a snapshot's owners.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -34,6 +39,15 @@ pub(super) enum Wanted {
     Owners(FewSet<Owner>),
     /// Not known yet: its source has not been read.
     Unknown,
+}
+
+/// So many of the owners that are wanted: first those that are there already.
+fn at_most(most: usize, wanted: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
+    if wanted.len() <= most {
+        return wanted;
+    }
+    let (there, new): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|owner| present.contains(owner));
+    there.into_iter().chain(new).take(most).collect()
 }
 
 impl State {
@@ -230,7 +244,7 @@ impl State {
                 }
             }
         }
-        Wanted::Owners(owners)
+        Wanted::Owners(at_most(MOST_OWNERS, owners, &record.owners))
     }
 
     /// Whether a workload owns this snapshot, or object that is bound itself, whose own controller has not seen its present
@@ -339,5 +353,25 @@ impl State {
         self.events.leave();
         let memory = &self.memory;
         self.agenda.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_too_many_owners_are_wanted_those_that_are_there_stay() {
+        let owners = |numbers: std::ops::Range<usize>| -> FewSet<Owner> {
+            numbers
+                .map(|i| Owner::new("apps/v1", "ReplicaSet", format!("set-{i}"), format!("uid-{i}")))
+                .collect()
+        };
+        let present = owners(90..95);
+        let kept = at_most(10, owners(0..100), &present);
+        assert_eq!(kept.len(), 10);
+        assert!(present.is_subset(&kept) && kept.is_subset(&owners(0..100)));
+        assert_eq!(at_most(10, owners(0..100), &kept), kept, "and nothing is to be written again");
+        assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
     }
 }

@@ -28,6 +28,10 @@ use crate::{
 
 /// How long owners to add are collected before they are written: one write for many workloads.
 pub(super) const BIND_DELAY: SignedDuration = SignedDuration::from_millis(500);
+/// How much longer for each owner that is there: the dearer is a write, and the less depends on one owner more.
+const BIND_DELAY_EACH: SignedDuration = SignedDuration::from_millis(5);
+/// The owners for which it grows.
+const MOST_DELAYING: usize = 1000;
 /// How long an owner too many is left: a template's next owner is then surely known.
 pub(super) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
 /// How long after a change its snapshot is made up for where admission did not make it.
@@ -249,7 +253,9 @@ impl State {
     /// Enters a snapshot for a look at its owners.
     pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
         if self.is_there(name) && !self.awaits_its_source(name) {
-            self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY);
+            let owners = self.snapshots.get(name).map_or(0, |record| record.owners.len().min(MOST_DELAYING));
+            let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
+            self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY + more);
         }
     }
 
