@@ -30,7 +30,7 @@ pub use agenda::{Agenda, Task};
 pub use bound::BoundRecord;
 pub use execute::{ensure, execute};
 pub use leader::{Leadership, lead};
-pub use lean::Lean;
+pub use lean::{Lean, LeanMeta};
 pub use objects::SourceMeta;
 pub use plan::{Action, Outcome};
 pub use records::{Revision, RevisionKey, SnapshotRecord};

@@ -12,7 +12,7 @@ use std::{
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::Instant,
 };
@@ -31,6 +31,10 @@ use crate::{
 
 /// Actions under way at once.
 const CONCURRENCY: usize = 16;
+/// Lists under way at once: each holds a page in memory, as text and as objects.
+const LISTS: usize = 2;
+/// The longest that a list waits for its turn: those before it may wait for a server that does not answer.
+const LONGEST_TURN: Duration = Duration::from_secs(2);
 /// The longest the loop rests: clocks may step, and nothing may hang on a lost wake-up.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The least time between two counts of how things stand: each looks at every workload.
@@ -44,6 +48,7 @@ struct Inner {
     state: Mutex<State>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
+    lists: Arc<Semaphore>,
     sync: Arc<Sync>,
 }
 
@@ -82,6 +87,7 @@ impl Shared {
             state: Mutex::new(state),
             changed: Arc::new(Notify::new()),
             namespaces: watch::Sender::new(0),
+            lists: Arc::new(Semaphore::new(LISTS)),
             sync: Arc::new(sync),
         }))
     }
@@ -135,6 +141,12 @@ impl Shared {
         };
         self.0.namespaces.send_if_modified(|known| std::mem::replace(known, generation) != generation);
         self.0.changed.notify_one();
+    }
+
+    /// Waits until a list may begin; it may, until what this answers with is dropped.
+    pub(super) async fn turn_to_list(&self) -> Option<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.0.lists).acquire_owned();
+        tokio::time::timeout(LONGEST_TURN, turn).await.ok()?.ok()
     }
 
     /// A point that a watch must reach before the state counts as known.

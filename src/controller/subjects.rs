@@ -3,15 +3,12 @@
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Resource,
-    api::{DynamicObject, ObjectMeta},
-    core::PartialObjectMeta,
-};
+use kube::{Resource, api::ObjectMeta};
 
 use super::{
-    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, lean::Lean, records::Source,
+    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
+    lean::{Lean, LeanMeta},
+    records::Source,
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
@@ -145,7 +142,7 @@ fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
 }
 
 impl Subject for Snapshots {
-    type Object = PartialObjectMeta<DynamicObject>;
+    type Object = LeanMeta;
     type Key = Name;
 
     fn key(&self, object: &Self::Object) -> Name {
@@ -204,7 +201,7 @@ fn label<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
 }
 
 impl Subject for Labelled {
-    type Object = PartialObjectMeta<DynamicObject>;
+    type Object = LeanMeta;
     type Key = Name;
 
     fn key(&self, object: &Self::Object) -> Name {
@@ -230,7 +227,7 @@ impl Subject for Labelled {
 }
 
 impl Subject for UsedSources {
-    type Object = PartialObjectMeta<DynamicObject>;
+    type Object = LeanMeta;
     type Key = Name;
 
     fn key(&self, object: &Self::Object) -> Name {
@@ -260,7 +257,7 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
 }
 
 impl Subject for Namespaces {
-    type Object = PartialObjectMeta<Namespace>;
+    type Object = LeanMeta;
     type Key = Arc<str>;
 
     fn key(&self, object: &Self::Object) -> Arc<str> {

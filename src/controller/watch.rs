@@ -8,11 +8,9 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource,
-    api::{ApiResource, DynamicObject},
-    core::PartialObjectMeta,
+    api::ApiResource,
     runtime::{
         WatchStreamExt as _,
         watcher::{self, Event, watcher},
@@ -23,7 +21,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Shared, State,
-    lean::Lean,
+    lean::{Lean, LeanMeta},
     run::SyncPoint,
     subjects::{Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads},
 };
@@ -50,14 +48,14 @@ pub async fn watch_all(client: Client, shared: Shared) {
     }
     let source_kinds = shared.lock().config.source_kinds();
     for &kind in source_kinds {
-        let api = Api::all_with(client.clone(), &core_v1(kind));
+        let api = Api::all_with(client.clone(), &source_resource(kind));
         let config = selected(&format!("{}={},{}", names::MANAGED_BY, names::MANAGER, names::SOURCE));
         tasks.spawn(follow(api.clone(), config, Snapshots(kind), shared.clone(), shared.sync_point()));
         let config = selected(&format!("{} in (true,bind)", names::ENABLED));
         tasks.spawn(follow(api, config, Labelled(kind), shared.clone(), shared.sync_point()));
     }
     let config = selected(&format!("{}=true", names::ENABLED));
-    let api = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
+    let api = Api::all_with(client.clone(), &core_v1("Namespace", "namespaces"));
     tasks.spawn(follow(api, config, Namespaces, shared.clone(), shared.sync_point()));
     shared.sync_points_are_complete();
     for &kind in source_kinds {
@@ -83,13 +81,17 @@ fn lean(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -
 }
 
 /// The resource of a kind of source.
-fn core_v1(kind: SourceKind) -> ApiResource {
+fn source_resource(kind: SourceKind) -> ApiResource {
+    core_v1(kind.as_str(), kind.plural())
+}
+
+fn core_v1(kind: &str, plural: &str) -> ApiResource {
     ApiResource {
         group: String::new(),
         version: "v1".to_owned(),
         api_version: "v1".to_owned(),
-        kind: kind.as_str().to_owned(),
-        plural: kind.plural().to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
     }
 }
 
@@ -111,11 +113,7 @@ async fn watch_used_sources(kind: SourceKind, client: Client, shared: Shared) {
         });
         for namespace in wanted {
             running.entry(namespace).or_insert_with_key(|namespace| {
-                let api = Api::<PartialObjectMeta<DynamicObject>>::namespaced_with(
-                    client.clone(),
-                    namespace,
-                    &core_v1(kind),
-                );
+                let api = Api::<LeanMeta>::namespaced_with(client.clone(), namespace, &source_resource(kind));
                 // Snapshots never change.
                 let config = selected(&format!("!{}", names::SOURCE));
                 let subject = UsedSources(kind, Arc::clone(namespace));
@@ -139,11 +137,18 @@ async fn follow<S: Subject>(
 ) where
     S::Object: Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut listing = None;
+    let (mut listing, mut turn) = (None, None);
     loop {
         let mut stream = watcher(api.clone(), config.clone()).default_backoff().boxed();
         loop {
-            match stream.try_next().await {
+            let next = stream.try_next().await;
+            match &next {
+                // The first page is asked for after this.
+                Ok(Some(Event::Init)) => turn = shared.turn_to_list().await,
+                Ok(Some(Event::InitDone)) | Err(_) => drop(turn.take()),
+                _ => {}
+            }
+            match next {
                 Ok(Some(event)) => {
                     let done = matches!(event, Event::InitDone);
                     shared.change(|state, now| take(&subject, state, event, &mut listing, now));
