@@ -12,3 +12,4 @@ pub mod snapshot;
 pub mod telemetry;
 pub mod template;
 pub mod tls;
+pub mod uid;

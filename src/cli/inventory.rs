@@ -250,15 +250,18 @@ impl Inventory {
 
     /// The revision objects of a workload, newest first; of one that a Rollout takes its template from, the Rollout's.
     pub(super) fn revisions_of(&self, workload: &OptedIn) -> Vec<&Value> {
-        let mut uids = BTreeSet::from([&*workload.record.uid]);
+        let mut uids = BTreeSet::from([workload.record.uid.clone()]);
         let refers = |rollout: &&Value| {
             text(rollout, "/metadata/namespace") == workload.namespace()
                 && text(rollout, "/spec/workloadRef/kind") == workload.kind.kind
                 && text(rollout, "/spec/workloadRef/name") == workload.name()
         };
-        uids.extend(self.rollouts.iter().filter(refers).map(|rollout| text(rollout, "/metadata/uid")));
-        let mut found: Vec<_> =
-            self.revisions.iter().filter(|revision| is_owned(revision, |uid| uids.contains(uid))).collect();
+        uids.extend(self.rollouts.iter().filter(refers).map(|rollout| text(rollout, "/metadata/uid").into()));
+        let mut found: Vec<_> = self
+            .revisions
+            .iter()
+            .filter(|revision| is_owned(revision, |uid| uids.contains(&uid.into())))
+            .collect();
         found.sort_by_key(|revision| std::cmp::Reverse(text(revision, "/metadata/creationTimestamp")));
         found
     }
@@ -270,7 +273,7 @@ impl Inventory {
         let hash = label(revision, "controller-revision-hash").unwrap_or(name);
         let of_set = |pod: &Value| {
             let pods = label(pod, "controller-revision-hash");
-            is_owned(pod, |owner| *owner == *workload.record.uid)
+            is_owned(pod, |owner| workload.record.uid == owner.into())
                 && pods.is_some_and(|pods| pods == hash || pods == name)
         };
         self.pods.iter().filter(|pod| is_owned(pod, |owner| owner == uid) || of_set(pod)).collect()

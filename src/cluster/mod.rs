@@ -27,6 +27,7 @@ use crate::{
     kinds::WorkloadKind,
     resolve::{Ensure, NamespaceFacts, Observed, Record, TargetRef},
     snapshot::{Identity, ObjectName, SourceKind},
+    uid::Uid,
 };
 
 /// How long one call may take, its answer included. A call on the way of an admission is cut sooner, by the limit of
@@ -55,7 +56,7 @@ pub struct Owner {
     /// Name of the owner.
     pub name: Arc<str>,
     /// Uid of the owner.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// Always false: a snapshot has no controller.
     pub controller: bool,
     /// Always false: a snapshot never holds up its owner's deletion.
@@ -68,7 +69,7 @@ impl Owner {
         api_version: impl Into<Arc<str>>,
         kind: impl Into<Arc<str>>,
         name: impl Into<Arc<str>>,
-        uid: impl Into<Arc<str>>,
+        uid: impl Into<Uid>,
     ) -> Self {
         Self {
             api_version: api_version.into(),
@@ -208,7 +209,7 @@ pub trait Api: Clone + Send + Sync + 'static {
 }
 
 /// The owner that a workload is to its snapshots.
-pub fn workload_owner(kind: &WorkloadKind, name: &str, uid: &str) -> Owner {
+pub fn workload_owner(kind: &WorkloadKind, name: &str, uid: impl Into<Uid>) -> Owner {
     Owner::new(kind.api_version(), kind.kind.as_str(), name, uid)
 }
 

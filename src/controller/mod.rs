@@ -101,6 +101,6 @@ impl Config {
 impl SnapshotRecord {
     /// The state on which writes are conditional.
     fn version(&self) -> Version {
-        Version { uid: (*self.uid).to_owned(), resource_version: self.resource_version.clone() }
+        Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }
     }
 }

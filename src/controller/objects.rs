@@ -116,7 +116,7 @@ impl State {
 
     fn set_source(&mut self, name: &Name, source: Source, now: Timestamp) {
         let found = matches!(source, Source::Found(_));
-        let (name, source) = (&self.texts.share(name.clone()), self.texts.share(source));
+        let name = &self.texts.share(name.clone());
         let old = self.sources.insert(name.clone(), source);
         if old.as_ref() == self.sources.get(name) {
             return;
@@ -239,7 +239,7 @@ impl State {
                         "v1",
                         name.object.kind.as_str(),
                         Arc::clone(&record.source),
-                        Arc::clone(&found.uid),
+                        found.uid.clone(),
                     ));
                 }
             }

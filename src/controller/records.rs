@@ -1,4 +1,4 @@
-//! The little that is kept of each object. Names and uids are shared texts, see [`super::texts`].
+//! The little that is kept of each object. Names are shared texts, see [`super::texts`].
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use crate::{
     few::FewSet,
     resolve::{Present, Use},
     snapshot::Digest,
+    uid::Uid,
 };
 
 /// A revision object by kind (index into [`crate::kinds::REVISION_KINDS`]), namespace and name.
@@ -26,7 +27,7 @@ pub struct RevisionKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
     /// The object's uid.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// The snapshots that its template names.
     pub uses: Vec<Use>,
 }
@@ -55,7 +56,7 @@ pub(super) enum Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// The object's uid.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// The resourceVersion that was read.
     pub resource_version: String,
     /// What decisions need to know of it.
@@ -72,7 +73,7 @@ pub(super) struct Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotRecord {
     /// The object's uid.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// The object's resourceVersion.
     pub resource_version: String,
     /// The name of its source.

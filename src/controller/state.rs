@@ -240,7 +240,8 @@ impl State {
             if let Some(snapshot) = &used.snapshot {
                 let name =
                     Name::new(Arc::clone(namespace), ObjectName::new(used.source.kind, snapshot.clone()));
-                if !self.is_there(&name) {
+                // Before all is listed, snapshots come after what names them; then all that is gone is looked for.
+                if self.synced && !self.is_there(&name) {
                     self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
                 }
             }
@@ -337,17 +338,12 @@ impl State {
             User::Workload(key) => {
                 let record = self.workloads.get(key)?;
                 let kind = self.kinds.iter().nth(key.kind)?;
-                Some(workload_owner(kind, &key.name, &record.uid))
+                Some(workload_owner(kind, &key.name, record.uid.clone()))
             }
             User::Revision(key) => {
                 let revision = self.revisions.get(key)?;
                 let kind = crate::kinds::REVISION_KINDS.get(key.kind)?;
-                Some(Owner::new(
-                    kind.api_version(),
-                    kind.kind,
-                    Arc::clone(&key.name),
-                    Arc::clone(&revision.uid),
-                ))
+                Some(Owner::new(kind.api_version(), kind.kind, Arc::clone(&key.name), revision.uid.clone()))
             }
         }
     }

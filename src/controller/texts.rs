@@ -1,12 +1,9 @@
-//! Names and uids that many records hold, each kept once: a snapshot's name stands in its own record, in that of its source,
+//! Names that many records hold, each kept once: a snapshot's name stands in its own record, in that of its source,
 //! of the workload and of each revision that uses it, and beside each of them in who refers to what.
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{
-    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord,
-    records::{Found, Source},
-};
+use super::{BoundRecord, Name, Revision, RevisionKey, SnapshotRecord};
 use crate::{
     cluster::{Owner, WorkloadKey},
     resolve::{Record, Use},
@@ -100,7 +97,7 @@ impl Share for RevisionKey {
 
 impl Share for Owner {
     fn share(&mut self, texts: &mut Texts) {
-        for text in [&mut self.api_version, &mut self.kind, &mut self.name, &mut self.uid] {
+        for text in [&mut self.api_version, &mut self.kind, &mut self.name] {
             text.share(texts);
         }
     }
@@ -115,7 +112,6 @@ impl Share for Use {
 
 impl Share for Record {
     fn share(&mut self, texts: &mut Texts) {
-        self.uid.share(texts);
         self.uses.iter_mut().for_each(|used| used.share(texts));
         self.seen = std::mem::take(&mut self.seen)
             .into_iter()
@@ -126,22 +122,12 @@ impl Share for Record {
 
 impl Share for Revision {
     fn share(&mut self, texts: &mut Texts) {
-        self.uid.share(texts);
         self.uses.iter_mut().for_each(|used| used.share(texts));
-    }
-}
-
-impl Share for Source {
-    fn share(&mut self, texts: &mut Texts) {
-        if let Self::Found(Found { uid, .. }) = self {
-            uid.share(texts);
-        }
     }
 }
 
 impl Share for SnapshotRecord {
     fn share(&mut self, texts: &mut Texts) {
-        self.uid.share(texts);
         self.source.share(texts);
         self.owners = std::mem::take(&mut self.owners).into_iter().map(|owner| texts.share(owner)).collect();
     }

@@ -9,13 +9,14 @@ use crate::{
     few::FewMap,
     names,
     snapshot::{Digest, ObjectName, SourceKind},
+    uid::Uid,
 };
 
 /// The little that is kept of an opted-in workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The object's uid.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// The object's resourceVersion.
     pub resource_version: String,
     /// Every source and snapshot that its template names.

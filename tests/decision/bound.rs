@@ -46,7 +46,10 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
         _ => None,
     });
     let owners = owners.unwrap();
-    assert!(owners.contains(&foreign) && owners.iter().any(|owner| *owner.uid == *"uid-web"), "{owners:?}");
+    assert!(
+        owners.contains(&foreign) && owners.iter().any(|owner| owner.uid == "uid-web".into()),
+        "{owners:?}"
+    );
     // Gone while in use: it is made again from the copy that admission took, whichever is told first.
     desk.state.apply_bound(&name("demo"), None, desk.now);
     assert_eq!(restores(&mut desk), [[]; 0], "its copy is not known");

@@ -146,7 +146,7 @@ impl Api for Memory {
                 *owners = json!([]);
             }
             let owners = owners.as_array_mut().unwrap();
-            if !owners.iter().any(|present| present["uid"] == *owner.uid) {
+            if !owners.iter().any(|present| present["uid"] == owner.uid.to_string()) {
                 owners.push(owner.to_json());
             }
             self.0.commit(&key, object);

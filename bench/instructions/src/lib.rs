@@ -16,6 +16,8 @@ pub mod review;
 pub mod snapshot;
 #[path = "../../../src/template/mod.rs"]
 pub mod template;
+#[path = "../../../src/uid.rs"]
+pub mod uid;
 
 /// What the answer to a review is counted as.
 pub mod telemetry {
