@@ -126,6 +126,14 @@ impl Site {
         requests
     }
 
+    /// The processor seconds that the API server has taken, by its own count.
+    pub(crate) fn api_server_cpu(&self) -> f64 {
+        let (_, metrics) = self.cluster.api().get("/metrics");
+        let lines = metrics.as_str().unwrap_or_default().lines();
+        let mut seconds = lines.filter_map(|line| line.strip_prefix("process_cpu_seconds_total "));
+        seconds.next().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
+    }
+
     /// The version of the API server.
     pub(crate) fn kubernetes(&self) -> String {
         let (_, version) = self.cluster.api().get("/version");

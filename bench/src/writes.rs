@@ -11,6 +11,8 @@ use crate::stats::quantile;
 
 const NAMESPACES: [&str; 3] = [PLAIN, NOTHING, CONFREV];
 const REFERENCES: usize = 3;
+/// The workloads that use one ConfigMap. Each is an owner of its snapshot, and is read with it.
+const SHARED: usize = 80;
 /// How long nothing may be asked before what a write has led to counts as over.
 const REST: Duration = Duration::from_millis(300);
 
@@ -27,16 +29,14 @@ fn in_turn(turn: usize) -> impl Iterator<Item = (usize, &'static str)> {
 
 /// The rows of workloads: so many creations, and as many updates, by each number of writers.
 pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
-    let sources: Vec<_> = (0..REFERENCES).map(|i| format!("written-{i}")).collect();
-    for namespace in NAMESPACES {
-        for source in &sources {
-            site.cluster.create("configmap", namespace, &config_map(source, 1000));
-        }
-    }
     let mut rows = Vec::new();
     for (writers, each) in [(1, 1), (16, 5)] {
         let (mut creations, mut updates) = (Times::default(), Times::default());
+        let mut sources = Vec::new();
         for turn in 0..count.div_ceil(writers * each) {
+            if (turn * writers * each).is_multiple_of(SHARED) {
+                sources = new_sources(site, &format!("written-{writers}-{turn}"));
+            }
             for (i, namespace) in in_turn(turn) {
                 let written = (0..writers).map(|writer| {
                     let names = (0..each).map(move |n| format!("written-{writers}-{turn}-{writer}-{n}"));
@@ -58,6 +58,20 @@ pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
         rows.extend(compared(&format!("update of a workload, 3 references, {writers} writers"), &updates));
     }
     rows
+}
+
+/// New sources in all namespaces, and a workload that uses them: their snapshots are there, as they are for all but the first
+/// one that uses a content.
+fn new_sources(site: &Site, prefix: &str) -> Vec<String> {
+    let sources: Vec<_> = (0..REFERENCES).map(|i| format!("{prefix}-{i}")).collect();
+    for namespace in NAMESPACES {
+        for source in &sources {
+            site.cluster.create("configmap", namespace, &config_map(source, 1000));
+        }
+        site.runtime.block_on(write(site, namespace, std::iter::once(prefix.to_owned()), &sources));
+    }
+    site.wait_at_rest(REST);
+    sources
 }
 
 /// One writer's creations and updates, in milliseconds.
