@@ -2,6 +2,7 @@
 
 mod decision;
 mod limits;
+mod recent;
 mod review;
 pub mod server;
 mod sources;
@@ -21,6 +22,7 @@ use tracing::Instrument as _;
 
 pub use decision::{Decided, Decider};
 pub use limits::{Limits, Reading, Share};
+pub use recent::Recent;
 pub use review::{Answer, Review};
 
 use crate::{
@@ -56,6 +58,7 @@ struct Site<A> {
     context: Context<A>,
     budget: limits::Budget,
     reading: Reading,
+    recent: Recent,
 }
 
 impl<A> Deref for Site<A> {
@@ -78,7 +81,12 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here\n")
         })
-        .with_state(Arc::new(Site { context, budget, reading: Reading::default() }))
+        .with_state(Arc::new(Site {
+            context,
+            budget,
+            reading: Reading::default(),
+            recent: Recent::default(),
+        }))
 }
 
 async fn mutate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
