@@ -13,10 +13,10 @@ const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
 /// The longest pause after a failure.
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
 
-/// For so many tasks there may be room while there are none.
+/// For so many tasks there may be room, however few there are.
 const MOST_ROOM: usize = 1024;
 
-/// The longest that what may wait does, once it is due.
+/// How much later than what is urgent that comes which may wait.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(2);
 
 /// The longest pause after a write that admission did not see.
@@ -115,19 +115,21 @@ impl Agenda {
         if task.may_wait() { &mut self.patient } else { &mut self.urgent }
     }
 
-    /// The next task that is due by `now` and not being worked on: what is urgent before what may wait, but for what has
-    /// waited long enough. The caller must call [`Agenda::done`] for it.
+    /// The next task that is due by `now` and not being worked on: the one that has waited longest, where what may wait has
+    /// some time to its credit. The caller must call [`Agenda::done`] for it.
     pub fn pop(&mut self, now: Timestamp) -> Option<Task> {
-        let first = |queue: &BTreeSet<(Timestamp, Task)>, by: Timestamp| {
-            let mut due = queue.iter().take_while(|(at, _)| *at <= by);
+        let first = |queue: &BTreeSet<(Timestamp, Task)>| {
+            let mut due = queue.iter().take_while(|(at, _)| *at <= now);
             due.find(|(_, task)| !self.working.contains(task)).cloned()
         };
-        let overdue = now.checked_sub(LONGEST_WAIT).ok().and_then(|by| first(&self.patient, by));
-        let entry = overdue.or_else(|| first(&self.urgent, now)).or_else(|| first(&self.patient, now))?;
+        let entry = match (first(&self.urgent), first(&self.patient)) {
+            (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
+            (urgent, patient) => urgent.or(patient)?,
+        };
         self.queue(&entry.1).remove(&entry);
         self.at.remove(&entry.1);
         // After a start or a storm it has room for as much as there is of everything.
-        if self.at.is_empty() && self.at.capacity() > MOST_ROOM {
+        if self.at.capacity() > MOST_ROOM.max(4 * self.at.len()) {
             self.at.shrink_to_fit();
         }
         self.working.insert(entry.1.clone());
@@ -232,14 +234,16 @@ mod tests {
     #[test]
     fn what_may_wait_comes_after_what_is_urgent_but_does_not_wait_for_ever() {
         let bind = Task::Bind(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")));
-        for (second, first) in [(1, task("a")), (2, task("a")), (3, bind.clone()), (9, bind.clone())] {
-            let mut agenda = Agenda::default();
-            agenda.schedule(bind.clone(), at(1));
-            agenda.schedule(task("a"), at(1));
-            assert_eq!(agenda.next(), Some(at(1)));
-            assert_eq!(agenda.pop(at(second)), Some(first), "after {second} s");
-            assert!(agenda.pop(at(second)).is_some(), "and then the other one");
-            assert_eq!((agenda.pop(at(second)), agenda.next()), (None, None));
+        for (urgent, first) in [(1, task("a")), (3, task("a")), (4, bind.clone()), (9, bind.clone())] {
+            for now in [9, 100] {
+                let mut agenda = Agenda::default();
+                agenda.schedule(bind.clone(), at(1));
+                agenda.schedule(task("a"), at(urgent));
+                assert_eq!(agenda.next(), Some(at(1)));
+                assert_eq!(agenda.pop(at(now)), Some(first.clone()), "an urgent one of {urgent} s");
+                assert!(agenda.pop(at(now)).is_some(), "and then the other one");
+                assert_eq!((agenda.pop(at(now)), agenda.next()), (None, None));
+            }
         }
     }
 

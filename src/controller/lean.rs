@@ -10,15 +10,17 @@ use kube::{
 };
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+    de::{DeserializeSeed, MapAccess, Visitor},
 };
 use serde_json::{Map, Value};
+
+use crate::resolve::Managers;
 
 /// An object of any kind as JSON, with its metadata parsed for the watch's own use. Its content is never printed.
 #[derive(Clone)]
 pub struct Lean {
     metadata: ObjectMeta,
-    /// The whole object, its managedFields apart.
+    /// The whole object; its managedFields say no more than decisions ask of them.
     pub(super) value: Value,
 }
 
@@ -38,7 +40,6 @@ struct Metadata {
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
     labels: Option<std::collections::BTreeMap<String, String>>,
-    // A bookmark that ends the first list says so in an annotation.
     annotations: Option<std::collections::BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
 }
@@ -118,10 +119,10 @@ impl<'de> Visitor<'de> for Part {
         while let Some(key) = map.next_key::<String>()? {
             let value = match (self, key.as_str()) {
                 (Self::Object, "metadata") => map.next_value_seed(Self::Metadata)?,
-                (Self::Metadata, "managedFields") => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
+                (Self::Metadata, "managedFields") => match map.next_value::<Managers>()?.abridged() {
+                    Some(managers) => managers,
+                    None => continue,
+                },
                 _ => map.next_value()?,
             };
             fields.insert(key, value);
@@ -182,6 +183,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn of_managed_fields_it_is_read_who_owns_the_label() {
+        let owns = json!({"fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}});
+        let mut long = owns.clone();
+        long["manager"] = json!("kubectl");
+        long["fieldsV1"]["f:metadata"]["f:labels"]["f:app"] = json!({});
+        long["fieldsV1"]["f:spec"] = json!({"f:replicas": {}});
+        let others = json!({"fieldsV1": {"f:metadata": {"f:labels": {"f:app": {}}}}});
+        for (written, read) in [
+            (json!([others, null, long]), json!([owns])),
+            (json!([others]), Value::Null),
+            (json!([]), Value::Null),
+            (Value::Null, Value::Null),
+        ] {
+            let lean: Lean = serde_json::from_value(json!({"metadata": {"managedFields": written}})).unwrap();
+            assert_eq!(lean.value["metadata"]["managedFields"], read, "{written}");
+        }
+    }
 
     #[test]
     fn an_object_is_read_whole_but_for_its_managed_fields() {

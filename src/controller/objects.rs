@@ -41,13 +41,21 @@ pub(super) enum Wanted {
     Unknown,
 }
 
-/// So many of the owners that are wanted: first those that are there already.
-fn at_most(most: usize, wanted: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
-    if wanted.len() <= most {
-        return wanted;
+/// So many of these owners: first those that are there already.
+fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
+    if owners.len() <= most {
+        return owners;
     }
-    let (there, new): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|owner| present.contains(owner));
+    let (there, new): (Vec<_>, Vec<_>) = owners.into_iter().partition(|owner| present.contains(owner));
     there.into_iter().chain(new).take(most).collect()
+}
+
+/// The owners that are wanted, and of those that are there as many as there is room for beside them.
+pub(super) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
+    let room = MOST_OWNERS.saturating_sub(wanted.len());
+    let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();
+    let all: FewSet<_> = wanted.into_iter().chain(more).collect();
+    all.into_iter().collect()
 }
 
 impl State {
@@ -227,7 +235,9 @@ impl State {
     /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
         let users = self.users.get(name).into_iter().flatten();
-        let mut owners: FewSet<_> = users.filter_map(|user| self.owner(user)).collect();
+        let users: FewSet<_> = users.filter_map(|user| self.owner(user)).collect();
+        // There is always room for the source: it is what keeps the newest ones.
+        let mut owners = at_most(MOST_OWNERS - 1, users, &record.owners);
         let source = name.sibling(Arc::clone(&record.source));
         match self.sources.get(&source) {
             None | Some(Source::Unknown) => return Wanted::Unknown,
@@ -244,7 +254,7 @@ impl State {
                 }
             }
         }
-        Wanted::Owners(at_most(MOST_OWNERS, owners, &record.owners))
+        Wanted::Owners(owners)
     }
 
     /// Whether a workload owns this snapshot, or object that is bound itself, whose own controller has not seen its present
@@ -373,5 +383,9 @@ mod tests {
         assert!(present.is_subset(&kept) && kept.is_subset(&owners(0..100)));
         assert_eq!(at_most(10, owners(0..100), &kept), kept, "and nothing is to be written again");
         assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
+        let (wanted, stale) = (owners(0..MOST_OWNERS - 5), owners(5000..6000));
+        let all: FewSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
+        assert_eq!(all.len(), MOST_OWNERS, "what is stale fills what is left");
+        assert!(wanted.is_subset(&all) && !stale.is_disjoint(&all));
     }
 }

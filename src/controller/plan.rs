@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Name,
     agenda::Task,
-    objects::Wanted,
+    objects::{Wanted, beside},
     records::Source,
     state::{RESTORE_DELAY, State, UNBIND_DELAY},
 };
@@ -213,7 +213,7 @@ impl State {
         let hazard = !present.is_empty() && present.is_disjoint(&wanted);
         // What was never bound may be anything that bears the labels.
         let verify = present.is_empty().then_some(digest);
-        let owners = present.into_iter().chain(wanted).collect::<FewSet<_>>().into_iter().collect();
+        let owners = beside(wanted, present);
         Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify })
     }
 

@@ -234,6 +234,8 @@ impl State {
         for object in &new_names {
             let name = Name { namespace: Arc::clone(namespace), object: object.clone() };
             self.users.entry(name.clone()).or_default().insert(user.clone());
+            // From now on it is wanted, whenever its owners are looked at.
+            self.unwanted_since.remove(&name);
             self.look_at_snapshot(&name, now);
         }
         for used in new {

@@ -61,8 +61,29 @@ struct Metadata<'a> {
     #[serde(default)]
     deletion_timestamp: Option<Str<'a>>,
     #[serde(default)]
-    managed_fields: Option<Vec<Option<ManagedFields>>>,
+    managed_fields: Managers,
 }
+
+/// An object's `managedFields`, of which only one thing matters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Managers(Option<Vec<Option<ManagedFields>>>);
+
+impl Managers {
+    /// Whether some manager owns the `enabled` label.
+    fn own_label(&self) -> bool {
+        self.0.iter().flatten().flatten().any(|fields| fields.fields_v1)
+    }
+
+    /// A `managedFields` that says as much, and nothing else; `None` where it would say nothing.
+    pub fn abridged(&self) -> Option<serde_json::Value> {
+        let [metadata, labels, label] = LABEL;
+        self.own_label().then(|| serde_json::json!([{"fieldsV1": {metadata: {labels: {label: {}}}}}]))
+    }
+}
+
+/// Where a `fieldsV1` holds the `enabled` label.
+const LABEL: [&str; 3] = ["f:metadata", "f:labels", "f:confrev.dev/enabled"];
 
 /// One manager's fields, of which only one matters: the `enabled` label.
 #[derive(Debug, Default, Deserialize)]
@@ -74,8 +95,7 @@ struct ManagedFields {
 
 /// Whether a `fieldsV1` set holds the `enabled` label.
 fn owns_enabled_label<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    const PATH: [&str; 3] = ["f:metadata", "f:labels", "f:confrev.dev/enabled"];
-    Ok(At::<_, IgnoredAny>::new(&PATH).deserialize(deserializer)?.is_some())
+    Ok(At::<_, IgnoredAny>::new(&LABEL).deserialize(deserializer)?.is_some())
 }
 
 impl<'a> Workload<'a> {
@@ -153,14 +173,13 @@ impl<'a> Workload<'a> {
     /// The same, where a mark of the object as it was counts as well: an undo of a Deployment brings back annotations of a
     /// time at which it was not there.
     pub(super) fn enabled_is_owned_after(&self, old: Option<&Workload<'_>>) -> bool {
-        let mut managers = self.metadata.managed_fields.iter().flatten().flatten();
         let is_applied = || {
             self.applied_with_label().map(mark_despite).is_some_and(|mark| {
                 let marks = [Some(self), old].map(|workload| workload?.annotation(names::ENABLED_BY));
                 !marks.contains(&Some(mark.as_str()))
             })
         };
-        managers.any(|fields| fields.fields_v1) || is_applied()
+        self.metadata.managed_fields.own_label() || is_applied()
     }
 
     /// What `kubectl apply` last applied, where it states the `enabled` label.

@@ -33,6 +33,7 @@ mod rounds;
 mod rules;
 mod settings;
 mod signals;
+mod told;
 mod undo;
 mod unexpected;
 mod vectors;
