@@ -179,6 +179,12 @@ impl State {
             for snapshot in self.snapshots_of(&source) {
                 self.look_at_snapshot(&snapshot, now);
             }
+            // What was lost may be made again from this one.
+            let is_near =
+                |lost: &&Name| lost.namespace == name.namespace && lost.object.kind == name.object.kind;
+            for lost in self.lost.iter().filter(is_near) {
+                self.agenda.schedule(Task::Restore(lost.clone()), now);
+            }
         }
         // The copy of an object that was bound itself, and is gone while it is in use: it is made again from this.
         if self.users.contains_key(&source) && source != *name {

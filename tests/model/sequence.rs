@@ -8,6 +8,7 @@ use proptest::{
 };
 
 use crate::{
+    api::Fault,
     event::{Edit, Event, How, event},
     model::Model,
 };
@@ -119,7 +120,7 @@ pub(crate) fn tell(reason: &str, events: &[Event]) -> String {
 fn every_promise_holds_in_sequences_that_once_broke_one() {
     let runtime = runtime();
     let _guard = runtime.enter();
-    let sequences: [(&str, Vec<Event>); 3] = [
+    let sequences: [(&str, Vec<Event>); 4] = [
         (
             "a source that comes back as it was when it went, after an undo in between",
             vec![
@@ -154,6 +155,18 @@ fn every_promise_holds_in_sequences_that_once_broke_one() {
                 Event::Apply { workload: 3, how: How::Replace, edit: Edit::Nothing },
                 Event::DeleteSource { source: 2 },
                 Event::Collect,
+            ],
+        ),
+        (
+            "a snapshot whose source is gone, and which goes with the only other one of its content",
+            vec![
+                Event::Content { source: 0, content: 0 },
+                Event::Fail { after: 0, fault: Fault::Conflict },
+                Event::DeleteSource { source: 1 },
+                Event::DeleteSnapshot { nth: 0 },
+                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Image(1) },
+                Event::SourceEnabled { source: 0, enabled: None },
+                Event::DeleteSnapshot { nth: 2 },
             ],
         ),
     ];
