@@ -1,7 +1,7 @@
 //! A control plane on which nothing is installed, and what is done there.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;
 
 use confrev_controlplane::{ControlPlane, Output, Program, wait_for};
@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::helm::{Setting, chart, flags, helm, root};
 
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+/// How long a test may wait for all before it.
+const QUEUE: Duration = Duration::from_mins(15);
 pub(crate) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 /// The kinds of which an object, left behind, would change or refuse what users write.
 pub(crate) const IN_THE_WAY: [&str; 4] = [
@@ -19,7 +21,8 @@ pub(crate) const IN_THE_WAY: [&str; 4] = [
     "validatingadmissionpolicybindings",
 ];
 
-/// A cluster in which nothing is installed, for one test at a time: the chart's cluster-wide names are fixed.
+/// A cluster in which nothing is installed, for one test at a time: the chart's cluster-wide names are fixed. There are
+/// two, for two tests.
 pub(crate) struct Bare {
     pub(crate) cluster: &'static ControlPlane,
     _turn: MutexGuard<'static, ()>,
@@ -27,11 +30,19 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn new() -> Self {
-        static CLUSTER: OnceLock<ControlPlane> = OnceLock::new();
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        static CLUSTERS: [OnceLock<ControlPlane>; 2] = [const { OnceLock::new() }; 2];
+        static TURNS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+        let free = |turn: &'static Mutex<()>| match turn.try_lock() {
+            Ok(guard) => Some(guard),
+            // A test has failed there: what it has left is cleared.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let (cluster, turn) = wait_for("a cluster to be free", QUEUE, || {
+            CLUSTERS.iter().zip(&TURNS).find_map(|(cluster, turn)| Some((cluster, free(turn)?)))
+        });
         let cluster =
-            CLUSTER.get_or_init(|| ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}")));
+            cluster.get_or_init(|| ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}")));
         let bare = Self { cluster, _turn: turn };
         bare.clear();
         bare

@@ -40,6 +40,7 @@ mod program;
 mod recipe;
 mod resources;
 mod state;
+pub mod suites;
 pub mod supervisor;
 mod users;
 mod wait;

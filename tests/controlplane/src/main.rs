@@ -5,17 +5,20 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use confrev_controlplane::binaries::Binaries;
-use confrev_controlplane::{Result, supervisor};
+use confrev_controlplane::{Result, suites, supervisor};
 
 const USAGE: &str = "\
 Usage: controlplane build            builds the binaries and prints their folder
        controlplane run -- CMD...    runs a command against a new control plane
+       controlplane suites -- CMD... runs the tests of a `cargo test` command, some suites at a time, each on a
+                                     control plane that it does not share with another meanwhile
        controlplane serve [FLAG...]  serves one until standard input is closed; the flags are its API server's
 
 The command finds KUBECONFIG, CONFREV_CONTROL_PLANE and kubectl in its environment.
 CONFREV_CACHE        where binaries are kept (default: ${XDG_CACHE_HOME:-~/.cache})
 KUBEBUILDER_ASSETS   a folder with binaries to use; what it lacks is built
 CONFREV_KUBERNETES   the version of Kubernetes (default: the newest there is)
+CONFREV_LANES        how many suites run at a time (default: 3)
 CONFREV_KEEP=1       keeps the state folder, with the logs";
 
 fn main() -> ExitCode {
@@ -38,6 +41,9 @@ fn command(arguments: &[OsString]) -> Result<u8> {
         [verb, flags @ ..] if verb == "serve" => supervisor::serve(flags),
         [verb, dashes, program, rest @ ..] if verb == "run" && dashes == "--" => {
             supervisor::run(program, rest)
+        }
+        [verb, dashes, program, rest @ ..] if verb == "suites" && dashes == "--" => {
+            suites::run(program, rest)
         }
         [verb] if verb == "--help" || verb == "help" => {
             println!("{USAGE}");

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::binaries::Binaries;
 use crate::launch::Launch;
 use crate::process::die_with_parent;
-use crate::state::STATE_VARIABLE;
+use crate::state::{Facts, STATE_VARIABLE};
 
 /// How often it looks whether a component has ended.
 const CHECK: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
     let mut launch = start(&binaries, &[], &events)?;
-    let child = spawn(program, arguments, &launch, &binaries)?;
+    let child = spawn(program, arguments, &launch)?;
     let code = attend(child, sender, &events, &mut launch);
     launch.stop();
     code
@@ -90,13 +90,25 @@ fn forward_signals(sender: Sender<Event>) -> Result<()> {
     Ok(())
 }
 
-fn spawn(program: &OsString, arguments: &[OsString], launch: &Launch, binaries: &Binaries) -> Result<Child> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let path = env::join_paths([binaries.folder().to_owned()].into_iter().chain(env::split_paths(&path)))
-        .map_err(|e| format!("the folder of binaries cannot be in PATH: {e}"))?;
+fn spawn(program: &OsString, arguments: &[OsString], launch: &Launch) -> Result<Child> {
     let mut command = Command::new(program);
-    command.args(arguments).env("PATH", path);
-    // What `cargo run` says of this package is not the command's: build scripts that look at it would run anew each time.
+    command.args(arguments);
+    inside(&mut command, launch.facts())?;
+    die_with_parent(&mut command).spawn().map_err(|e| format!("cannot run {}: {e}", program.display()))
+}
+
+/// The environment of a command that is run against a control plane.
+pub(crate) fn inside(command: &mut Command, facts: &Facts) -> Result<()> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths([facts.binaries.clone()].into_iter().chain(env::split_paths(&path)))
+        .map_err(|e| format!("the folder of binaries cannot be in PATH: {e}"))?;
+    without_this_package(command.env("PATH", path));
+    command.env("KUBECONFIG", facts.kubeconfig()).env(STATE_VARIABLE, &facts.state);
+    Ok(())
+}
+
+/// What `cargo run` says of this package is not the command's: build scripts that look at it would run anew each time.
+pub(crate) fn without_this_package(command: &mut Command) {
     let of_this_package = |name: &OsString| {
         let name = name.to_string_lossy();
         name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
@@ -104,8 +116,6 @@ fn spawn(program: &OsString, arguments: &[OsString], launch: &Launch, binaries: 
     for (name, _) in env::vars_os().filter(|(name, _)| of_this_package(name)) {
         command.env_remove(name);
     }
-    command.env("KUBECONFIG", launch.facts().kubeconfig()).env(STATE_VARIABLE, &launch.facts().state);
-    die_with_parent(&mut command).spawn().map_err(|e| format!("cannot run {}: {e}", program.display()))
 }
 
 /// Waits for the command's end, passing SIGTERM on to it.

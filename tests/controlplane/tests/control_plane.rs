@@ -114,6 +114,37 @@ fn the_exit_code_of_the_command_is_passed_on() {
     assert_eq!(status.code(), Some(7));
 }
 
+/// A command that answers as `cargo test` does: there are three integration tests and some unit tests.
+const CARGO: &str = r#"
+target() { echo '{"profile": {"test": true}, "executable": "x", "target": {"kind": ["'$1'"], "name": "'$2'"}}'; }
+case "$*" in
+*--no-run*) target test good; target test bad; target test chart; target lib own; target bin own ;;
+*) echo "ran $*, $(kubectl get node node-0 --output=name)"; case "$*" in *bad) echo a reason; exit 101 ;; esac ;;
+esac
+"#;
+
+#[test]
+fn every_suite_is_run_once_on_a_control_plane_and_what_one_says_is_kept_together() {
+    let run = |script: &str| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_controlplane"));
+        run.args(["suites", "--", "sh", "-c", script, "cargo", "test"]).env("CONFREV_LANES", "1");
+        let output = run.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = run(CARGO);
+    assert_eq!(code, Some(1), "{text}");
+    let ran = |flags: &str| format!("ran test {flags}, node/node-0\n");
+    for flags in ["--test good", "--test chart", "--bins --lib", "--doc"] {
+        assert_eq!(text.matches(&ran(flags)).count(), 1, "{flags}: {text}");
+    }
+    assert!(text.contains(&format!(": bad\n{}a reason\n", ran("--test bad"))), "{text}");
+
+    let (code, text) = run(&CARGO.replace("exit 101", "exit 0"));
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = run(&CARGO.replace("target test good", "exit 101"));
+    assert_eq!((code, text.as_str()), (Some(1), ""));
+}
+
 /// Starts a supervisor and returns it with its state folder.
 fn serve(stdin: Stdio) -> (Child, std::path::PathBuf) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_controlplane"));
