@@ -32,7 +32,8 @@ use crate::supervisor::{inside, without_this_package};
 const LANES: usize = 3;
 const LANES_VARIABLE: &str = "CONFREV_LANES";
 /// What takes long begins first, longest first, so that no lane is left alone with it at the end.
-const LONG: [&str; 7] = ["cluster", "kinds", "appliers", "chart", "chaos", "storms", "tls"];
+const LONG: [&str; 9] =
+    ["cluster", "chart", "storms", "appliers", "kinds", "tls", "chaos", "model", "instructions"];
 
 /// What is run by one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
