@@ -37,8 +37,8 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Done)
         }
-        Action::Restore { snapshot, source, copies, content } => {
-            restore(api, &snapshot, &source, &copies, content.as_deref()).await
+        Action::Restore { snapshot, source, copies, content, owners } => {
+            restore(api, &snapshot, &source, &copies, content.as_deref(), &owners).await
         }
         Action::Free(name) => free(api, &name).await,
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
@@ -109,6 +109,7 @@ async fn restore<A: Api>(
     source: &str,
     copies: &[Name],
     content: Option<&Observed>,
+    owners: &[Owner],
 ) -> Result<Outcome, ApiError> {
     let bound_itself = *source == *snapshot.object.name;
     let mut live = None;
@@ -146,7 +147,7 @@ async fn restore<A: Api>(
     };
     let identity = Identity { source: source.to_owned(), digest: content.digest() };
     let created =
-        api.create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), &[]).await?;
+        api.create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), owners).await?;
     if created == Created::Exists {
         return Ok(Outcome::Done);
     }

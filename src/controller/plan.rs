@@ -66,6 +66,8 @@ pub enum Action {
         copies: Vec<Name>,
         /// Its content, where it is remembered.
         content: Option<Arc<Observed>>,
+        /// Its first owners.
+        owners: Vec<Owner>,
     },
     /// Delete an object that is bound itself, which nothing uses any more.
     Release {
@@ -241,11 +243,8 @@ impl State {
     }
 
     fn restore(&self, name: &Name) -> Option<Action> {
-        if self.is_there(name) {
-            return None;
-        }
         // Of a kind that is not watched nothing is known, and without the right to read it each look would fail for ever.
-        if !self.config.source_kinds().contains(&name.object.kind) {
+        if self.is_there(name) || !self.config.source_kinds().contains(&name.object.kind) {
             return None;
         }
         let entered = self.source_of_referenced(name)?;
@@ -256,7 +255,8 @@ impl State {
         // What was bound itself was snapshotted when its deletion was admitted.
         let bound_itself = *source == *name.object.name;
         let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
-        Some(Action::Restore { snapshot: name.clone(), source, copies, content })
+        let owners = if bound_itself { self.owners_by_use(name) } else { Vec::new() };
+        Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners })
     }
 
     /// The snapshots, of whichever source, that hold the content by which this one of `source` is named.

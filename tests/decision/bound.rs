@@ -61,6 +61,24 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
     assert_eq!(restores(&mut desk), [[name(BLUE)]]);
 }
 
+/// Without an owner it is the tool's: were its users gone by then, nothing would ever delete it.
+#[test]
+fn an_object_that_is_bound_itself_is_made_again_with_its_users_as_owners() {
+    let mut desk = Desk::new();
+    let source = ObjectName::new(SourceKind::ConfigMap, "demo");
+    let used =
+        Use { snapshot: Some(source.name.clone()), source, whole: true, excluded: false, optional: false };
+    let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
+    let revision = Revision { uid: "rs".into(), uses: vec![used] };
+    desk.state.apply_revision(&replica_set, Some(revision), desk.now);
+    desk.pass(60);
+    let made = desk.actions().into_iter().find_map(|(_, action)| match action {
+        Action::Restore { owners, .. } => Some(owners),
+        _ => None,
+    });
+    assert_eq!(made, Some(vec![Owner::new("apps/v1", "ReplicaSet", "web-1", "rs")]));
+}
+
 #[test]
 fn an_object_that_is_bound_itself_is_released_once_only_workloads_that_moved_on_own_it() {
     let mut world = World::default();
