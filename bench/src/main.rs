@@ -42,6 +42,7 @@ Measures the binary CONFREV, and writes its table and plot into FOLDER.";
 /// How much is measured.
 struct Extent {
     name: &'static str,
+    title: &'static str,
     command: &'static str,
     /// Of each load of reviews.
     rounds: usize,
@@ -66,6 +67,7 @@ const fn shape(workloads: usize, sources: usize, rounds: usize) -> Shape {
 
 const QUICK: Extent = Extent {
     name: "quick",
+    title: "everything, in small",
     command: "make bench-quick",
     rounds: 3,
     starts: 1,
@@ -80,6 +82,7 @@ const QUICK: Extent = Extent {
 
 const FULL: Extent = Extent {
     name: "full",
+    title: "everything",
     command: "make bench",
     rounds: 5,
     starts: 5,
@@ -95,6 +98,7 @@ const FULL: Extent = Extent {
 /// What takes long.
 const LARGE: Extent = Extent {
     name: "large",
+    title: "10,000 workloads, and ten minutes at rest",
     command: "make bench-large",
     rounds: 3,
     starts: 3,
@@ -211,11 +215,12 @@ fn growth(costs: &[Cost]) -> Vec<Row> {
 fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost], kubernetes: &str) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let mut text = format!(
-        "<!-- Written by `{0}`. -->\n\n`{0}`, on {cores} cores; confrev {1}, Kubernetes {kubernetes}; confrev ran with \
-         `{2}`.\n\n",
+        "<!-- Written by `{0}`. -->\n\n# Measured: {3}\n\n`{0}`, on {cores} cores; confrev {1}, Kubernetes {kubernetes}; \
+         confrev ran with `{2}`. [What it costs](../performance.md) tells how it is measured, and why rows are short.\n\n",
         extent.command,
         env!("CARGO_PKG_VERSION"),
-        OPTIONS.join(" ")
+        OPTIONS.join(" "),
+        extent.title,
     );
     text += &row::table(rows);
     let _ = writeln!(text, "\n![growth]({}.svg)", extent.name);
