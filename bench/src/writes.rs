@@ -90,6 +90,7 @@ async fn write(
         let mut object = deployment(&name, sources);
         // The controllers of the cluster leave it alone.
         object["spec"]["paused"] = json!(true);
+        object["metadata"]["annotations"] = json!({});
         let start = Instant::now();
         site.client.create(&deployments(namespace), &object).await;
         creations.push(start.elapsed().as_secs_f64() * 1e3);

@@ -225,7 +225,7 @@ fn validation_refuses_what_mutation_refuses_and_changes_nothing() {
 }
 
 #[test]
-fn the_api_server_asks_for_validation_where_a_workload_says_what_it_wants() {
+fn the_api_server_asks_for_validation_where_what_a_workload_says_is_to_be_looked_at() {
     let client = Client::new();
     let world = World::new("http-validated");
     let asked = || {
@@ -239,7 +239,7 @@ fn the_api_server_asks_for_validation_where_a_workload_says_what_it_wants() {
     };
     let before = asked();
     let mut workload = Workload::new(Kind::Deployment, "web", &["demo"]).manifest();
-    workload["metadata"]["annotations"] = json!({"confrev.dev/missing": "allow"});
+    workload["metadata"]["annotations"] = json!({"confrev.dev/missing": "deny"});
     world.set_config("demo", "A");
     // A confrev that was just started is asked as soon as the API server has learned where it is.
     wait_for("the API server to ask", LIMIT, || {
@@ -247,4 +247,32 @@ fn the_api_server_asks_for_validation_where_a_workload_says_what_it_wants() {
         let asked = asked();
         if asked > before { Ok(()) } else { Err(asked) }
     });
+    // One that nobody answers, by the same conditions: what it would be asked is refused.
+    let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let (_, configuration) = world.cluster.api().get(&format!("{configurations}/confrev"));
+    let mut webhook = configuration["webhooks"][0].clone();
+    webhook["name"] = json!("nobody.example.com");
+    webhook["clientConfig"] = json!({"url": "https://127.0.0.1:1/"});
+    webhook["failurePolicy"] = json!("Fail");
+    webhook["namespaceSelector"] = json!({"matchLabels": {"kubernetes.io/metadata.name": world.name()}});
+    let name = world.name();
+    world.cluster.api().post(configurations, &json!({"metadata": {"name": name}, "webhooks": [webhook]}));
+    let mut is_asked = |setting: &str, value: &str| {
+        workload["metadata"]["annotations"] = json!({setting: value});
+        world.with_file(&["apply", "--dry-run=server"], &workload).stderr.contains("nobody.example.com")
+    };
+    wait_for("the API server to know of it", LIMIT, || is_asked("confrev.dev/missing", "deny").then_some(()));
+    for (setting, value, asked) in [
+        ("confrev.dev/exclude", "other", true),
+        ("confrev.dev/mount", "demo", true),
+        ("confrev.dev/min-interval", "1m30s", true),
+        ("confrev.dev/min-interval", "90s", false),
+        ("confrev.dev/missing", "allow", false),
+        ("confrev.dev/secrets", "false", false),
+        ("confrev.dev/track", "false", false),
+        ("example.com/note", "any", false),
+    ] {
+        assert_eq!(is_asked(setting, value), asked, "{setting}: {value}");
+    }
+    world.cluster.api().delete(&format!("{configurations}/{name}"));
 }
