@@ -6,7 +6,7 @@ use confrev::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, Workload, is_reserved, resolve},
-    snapshot::{Identity, ObjectName, SourceKind, snapshot_name},
+    snapshot::{ObjectName, SourceKind, snapshot_name},
     template::revision_of,
 };
 use serde_json::{Value, json};
@@ -72,8 +72,7 @@ fn review(
     }
     for ensure in &decision.ensure {
         let source = world.observe(&ensure.source).expect("a snapshot is of something");
-        let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
-        world.snapshot(&ObjectName::new(ensure.source.kind, ensure.name.clone()), &identity, source.json());
+        world.snapshot(&ensure.snapshot(), &ensure.identity(), source.json());
     }
     let mut object = new.clone();
     json_patch::patch(&mut object, &decision.patch)

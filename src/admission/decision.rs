@@ -222,8 +222,7 @@ async fn write<A: Api>(
     let ensures = decision.ensure.iter().map(|ensure| async move {
         let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
         let created = ensure_snapshot(api, namespace, ensure, content.json(), owner).await?;
-        let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
-        Ok::<_, ApiError>((created == Created::Exists).then_some(name))
+        Ok::<_, ApiError>((created == Created::Exists).then(|| ensure.snapshot()))
     });
     let mut stale: Vec<_> = try_join_all(ensures).await?.into_iter().flatten().collect();
     if let Some(owner) = owner {

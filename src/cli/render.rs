@@ -14,7 +14,7 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
-    snapshot::{Identity, ObjectName, snapshot_json},
+    snapshot::{ObjectName, snapshot_json},
 };
 
 /// Options of `render`.
@@ -184,7 +184,7 @@ impl Given {
     fn snapshots(&self, namespace: &str, decision: &Decision) -> Vec<Value> {
         let objects = decision.ensure.iter().filter_map(|ensure| {
             let content = self.objects.get(&(namespace.to_owned(), ensure.source.clone()))?;
-            let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
+            let identity = ensure.identity();
             let (kind, json) = (ensure.source.kind, content.json());
             let snapshot = snapshot_json(kind, namespace, &ensure.name, &identity, json, &[]).ok()?;
             serde_json::from_slice(&snapshot).ok()

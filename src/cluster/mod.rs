@@ -222,8 +222,7 @@ pub async fn ensure_snapshot<A: Api>(
     of: &[u8],
     owner: Option<&Owner>,
 ) -> Result<Created, ApiError> {
-    let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
-    let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
+    let (name, identity) = (ensure.snapshot(), ensure.identity());
     api.create_snapshot(namespace, &name, &identity, of, owner.map_or(&[], std::slice::from_ref)).await
 }
 

@@ -51,19 +51,12 @@ impl State {
         self.users.contains_key(name)
     }
 
-    /// What uses the object, to own it as soon as it is made again. One without owners is the tool's, and stays for ever:
-    /// should its users be gone by then, nothing else would give it one, and with them the collector sees to it.
-    pub(super) fn owners_by_use(&self, name: &Name) -> Vec<Owner> {
-        self.users.get(name).into_iter().flatten().filter_map(|user| self.owner(user)).collect()
-    }
-
     /// Adds the owners that the object lacks; with `unbind`, also takes away those of confrev's that use it no longer. An
     /// owner that someone else entered stays, and so does the last one: an object without owners would never go. One that has
     /// only such owners left is released.
     pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
-        let users = self.users.get(name).into_iter().flatten();
-        let wanted: FewSet<_> = users.filter_map(|user| self.owner(user)).collect();
+        let wanted = self.owners_by_use(name);
         let stale = |owner: &&Owner| !wanted.contains(*owner) && self.is_known(name, owner);
         let has_stale = record.owners.iter().any(|owner| stale(&owner));
         if self.is_released(name) {

@@ -108,11 +108,7 @@ impl State {
 
     /// Whether a workload that took the content was put back to another one: a verdict on it.
     fn was_taken_back(&self, record: &Record, source: &Name, found: &Found) -> bool {
-        let other = |used: &crate::resolve::Use| {
-            let snapshot =
-                used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
-            snapshot.is_some_and(|snapshot| snapshot.digest != found.present.digest)
-        };
+        let other = |used: &crate::resolve::Use| self.holds_another(used, source, found);
         // One that does not track keeps what it has for no fault of the content.
         record.track
             && record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))

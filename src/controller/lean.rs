@@ -81,7 +81,6 @@ impl<'de> Deserialize<'de> for Lean {
             namespace: field("namespace"),
             uid: field("uid"),
             resource_version: field("resourceVersion"),
-            annotations: serde_json::from_value(value["metadata"]["annotations"].clone()).unwrap_or_default(),
             ..ObjectMeta::default()
         };
         Ok(Self { metadata, value })

@@ -240,10 +240,8 @@ impl State {
 
     /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
-        let users = self.users.get(name).into_iter().flatten();
-        let users: FewSet<_> = users.filter_map(|user| self.owner(user)).collect();
         // There is always room for the source: it is what keeps the newest ones.
-        let mut owners = at_most(MOST_OWNERS - 1, users, &record.owners);
+        let mut owners = at_most(MOST_OWNERS - 1, self.owners_by_use(name), &record.owners);
         let source = name.sibling(Arc::clone(&record.source));
         match self.sources.get(&source) {
             None | Some(Source::Unknown) => return Wanted::Unknown,

@@ -66,7 +66,7 @@ pub enum Action {
         copies: Vec<Name>,
         /// Its content, where it is remembered.
         content: Option<Arc<Observed>>,
-        /// Its first owners.
+        /// Its first owners, where it is bound itself: without one it would be the tool's, and stay when its users go.
         owners: Vec<Owner>,
     },
     /// Delete an object that is bound itself, which nothing uses any more.
@@ -255,7 +255,7 @@ impl State {
         // What was bound itself was snapshotted when its deletion was admitted.
         let bound_itself = *source == *name.object.name;
         let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
-        let owners = if bound_itself { self.owners_by_use(name) } else { Vec::new() };
+        let owners = if bound_itself { self.owners_by_use(name).into_iter().collect() } else { Vec::new() };
         Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners })
     }
 

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Name, records::Source, state::State};
+use super::{
+    Name,
+    records::{Found, Source},
+    state::State,
+};
 use crate::{
     resolve::{Record, Use},
     snapshot::ObjectName,
@@ -54,11 +58,16 @@ impl State {
             }
             let source = Name::new(namespace, used.source.clone());
             let Some(Source::Found(found)) = self.sources.get(&source) else { return false };
-            let held =
-                used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
             record.seen.get(&used.source) == Some(&found.present.digest)
-                && held.is_some_and(|held| held.digest != found.present.digest)
+                && self.holds_another(used, &source, found)
         })
+    }
+
+    /// Whether the snapshot that stands for a source is known, and holds another content than the source.
+    pub(super) fn holds_another(&self, used: &Use, source: &Name, found: &Found) -> bool {
+        let held =
+            used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
+        held.is_some_and(|held| held.digest != found.present.digest)
     }
 
     /// What a workload refers to that does not exist, so that its pods do not start.

@@ -334,6 +334,11 @@ impl State {
         rested.map_or(settled, |rested| settled.max(rested.min(latest)))
     }
 
+    /// The owners that those are who use the object.
+    pub(super) fn owners_by_use(&self, name: &Name) -> FewSet<Owner> {
+        self.users.get(name).into_iter().flatten().filter_map(|user| self.owner(user)).collect()
+    }
+
     /// The owner that a user is.
     pub(super) fn owner(&self, user: &User) -> Option<Owner> {
         match user {

@@ -6,6 +6,7 @@ use std::{collections::HashSet, sync::Arc};
 use super::{BoundRecord, Name, Revision, RevisionKey, SnapshotRecord};
 use crate::{
     cluster::{Owner, WorkloadKey},
+    few::{FewMap, FewSet},
     resolve::{Record, Use},
     snapshot::ObjectName,
 };
@@ -68,6 +69,27 @@ impl<T: Share> Share for Option<T> {
     }
 }
 
+impl<T: Share> Share for Vec<T> {
+    fn share(&mut self, texts: &mut Texts) {
+        for value in self {
+            value.share(texts);
+        }
+    }
+}
+
+/// What is shared is equal, so that the order stays; it is put together anew all the same, as nothing in a set may be changed.
+impl<T: Share + Ord> Share for FewSet<T> {
+    fn share(&mut self, texts: &mut Texts) {
+        *self = std::mem::take(self).into_iter().map(|value| texts.share(value)).collect();
+    }
+}
+
+impl<K: Share + Ord, V> Share for FewMap<K, V> {
+    fn share(&mut self, texts: &mut Texts) {
+        *self = std::mem::take(self).into_iter().map(|(key, value)| (texts.share(key), value)).collect();
+    }
+}
+
 impl Share for ObjectName {
     fn share(&mut self, texts: &mut Texts) {
         self.name.share(texts);
@@ -112,30 +134,27 @@ impl Share for Use {
 
 impl Share for Record {
     fn share(&mut self, texts: &mut Texts) {
-        self.uses.iter_mut().for_each(|used| used.share(texts));
-        self.seen = std::mem::take(&mut self.seen)
-            .into_iter()
-            .map(|(source, digest)| (texts.share(source), digest))
-            .collect();
+        self.uses.share(texts);
+        self.seen.share(texts);
     }
 }
 
 impl Share for Revision {
     fn share(&mut self, texts: &mut Texts) {
-        self.uses.iter_mut().for_each(|used| used.share(texts));
+        self.uses.share(texts);
     }
 }
 
 impl Share for SnapshotRecord {
     fn share(&mut self, texts: &mut Texts) {
         self.source.share(texts);
-        self.owners = std::mem::take(&mut self.owners).into_iter().map(|owner| texts.share(owner)).collect();
+        self.owners.share(texts);
     }
 }
 
 impl Share for BoundRecord {
     fn share(&mut self, texts: &mut Texts) {
-        self.owners = std::mem::take(&mut self.owners).into_iter().map(|owner| texts.share(owner)).collect();
+        self.owners.share(texts);
     }
 }
 

@@ -29,7 +29,7 @@ pub use policy::{
 };
 pub use workload::{Managers, TargetRef, Workload};
 
-use crate::snapshot::{Digest, ObjectName};
+use crate::snapshot::{Digest, Identity, ObjectName};
 
 /// What is to be decided: the object as it shall be, and as it was before an update.
 #[derive(Debug)]
@@ -97,4 +97,16 @@ pub struct Ensure {
     pub digest: Digest,
     /// The snapshot's name.
     pub name: String,
+}
+
+impl Ensure {
+    /// The snapshot by kind and name.
+    pub fn snapshot(&self) -> ObjectName {
+        ObjectName::new(self.source.kind, self.name.as_str())
+    }
+
+    /// What the snapshot says of itself.
+    pub fn identity(&self) -> Identity {
+        Identity { source: self.source.name.to_string(), digest: self.digest }
+    }
 }

@@ -12,7 +12,7 @@ use confrev::{
 use jiff::SignedDuration;
 use serde_json::json;
 
-use super::controller::{BLUE, Desk, digest, key, name, record, snapshot, stored};
+use super::controller::{BLUE, Desk, digest, key, name, record, snapshot, stored, web_on_blue};
 use super::world::World;
 
 /// The copies of each object that is to be made again now.
@@ -81,11 +81,7 @@ fn an_object_that_is_bound_itself_is_made_again_with_its_users_as_owners() {
 
 #[test]
 fn an_object_that_is_bound_itself_is_released_once_only_workloads_that_moved_on_own_it() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    let web = stored(&mut world, "web");
-    let mut desk = Desk::new();
-    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let (_, _, mut desk) = web_on_blue();
     let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
     let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
     let released = |desk: &mut Desk, owners: &[&Owner]| {

@@ -137,13 +137,19 @@ pub(crate) fn stored(world: &mut World, name: &str) -> Value {
     world.create(&object)
 }
 
-#[test]
-fn a_change_rolls_after_it_has_settled_and_not_when_an_apply_took_it_along() {
+/// A settled workload that took `demo` when it was blue, and a desk that knows of it.
+pub(crate) fn web_on_blue() -> (World, Value, Desk) {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
-    let first = stored(&mut world, "web");
+    let web = stored(&mut world, "web");
     let mut desk = Desk::new();
-    desk.state.apply_workload(&key("web"), Some(record(&first, Health::Settled)), desk.now);
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    (world, web, desk)
+}
+
+#[test]
+fn a_change_rolls_after_it_has_settled_and_not_when_an_apply_took_it_along() {
+    let (mut world, first, mut desk) = web_on_blue();
     desk.act(&json!({"color": "green"}), &json!({}), "2");
     assert!(desk.actions().is_empty(), "it settles first");
     desk.pass(1);
@@ -207,11 +213,7 @@ fn the_answer_to_a_roll_does_not_stand_against_what_a_watch_has_told_in_the_mean
 
 #[test]
 fn a_snapshot_is_bound_to_its_users_and_the_newest_to_its_source() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    let web = stored(&mut world, "web");
-    let mut desk = Desk::new();
-    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let (_, web, mut desk) = web_on_blue();
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     let replica_set = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: Arc::from("web-1") };
     let uses = record(&web, Health::Settled).uses;
@@ -370,11 +372,7 @@ fn a_workload_that_a_list_brings_counts_as_failed_though_its_kind_is_left_out() 
 
 #[test]
 fn a_restore_that_something_is_in_the_way_of_is_tried_more_and_more_seldom() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    let web = stored(&mut world, "web");
-    let mut desk = Desk::new();
-    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let (_, _, mut desk) = web_on_blue();
     let mut tried = 0;
     for _ in 0..600 {
         desk.now += SignedDuration::from_millis(500);

@@ -78,6 +78,14 @@ fn snapshot_of(color: &str) -> String {
     format!("demo-{}", digest(color).hex(10))
 }
 
+/// The same workload, taking one key only, which no content here has.
+fn reading_one_key(workload: &Value) -> Value {
+    let mut one_key = workload.clone();
+    one_key["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
+        json!([{"key": "none", "path": "none"}]);
+    one_key
+}
+
 /// What came of an admission.
 struct Admission {
     rounds: usize,
@@ -184,9 +192,7 @@ async fn a_snapshot_that_was_read_just_now_is_not_read_again_while_its_source_ow
     let written = deployment(&["demo"]);
     world.create(&written);
     // What it lacks is told, whichever of both is looked at.
-    let mut one_key = written.clone();
-    one_key["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
-        json!([{"key": "none", "path": "none"}]);
+    let one_key = reading_one_key(&written);
     let snapshot = snapshot_of("blue");
     let owned_by = |uid: &str| {
         let mut world = world.clone();
@@ -235,9 +241,7 @@ async fn a_guess_neither_brings_a_decision_past_its_limit_nor_within_it() {
     let written = deployment(&["demo"]);
     world.create(&written);
     // It reads one key only, which the snapshot that it has and the present content have alike.
-    let mut one_key = written.clone();
-    one_key["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
-        json!([{"key": "none", "path": "none"}]);
+    let one_key = reading_one_key(&written);
     let stored = world.create(&one_key);
     world.set("demo", json!({"color": "green"}));
     world.create(&written);

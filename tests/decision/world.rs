@@ -6,7 +6,7 @@ use confrev::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
-    snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
+    snapshot::{ObjectName, SourceKind, snapshot_json},
 };
 use serde_json::{Value, json};
 
@@ -132,8 +132,7 @@ impl World {
     fn take(&mut self, decision: &Decision) {
         for ensure in &decision.ensure {
             let source = self.objects[&ensure.source].to_string();
-            let name = ObjectName::new(ensure.source.kind, ensure.name.clone());
-            let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
+            let (name, identity) = (ensure.snapshot(), ensure.identity());
             let json =
                 snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[]).unwrap();
             let before = self.objects.insert(name.clone(), serde_json::from_slice(&json).unwrap());

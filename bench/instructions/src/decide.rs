@@ -4,7 +4,7 @@ use confrev_instructions::{
     kinds::Kinds,
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
     review::{Answer, Review},
-    snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
+    snapshot::snapshot_json,
 };
 
 use crate::objects::{NAMESPACE, Stored};
@@ -32,8 +32,7 @@ pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answ
     let decision = decide(&request, &mut facts, stored)?;
     let made = decision.ensure.iter().filter_map(|ensure| {
         let content = facts.object(&ensure.source)??;
-        let identity = Identity { source: ensure.source.name.to_string(), digest: ensure.digest };
-        let name = ObjectName::new(SourceKind::ConfigMap, ensure.name.clone());
+        let (name, identity) = (ensure.snapshot(), ensure.identity());
         let json = snapshot_json(name.kind, NAMESPACE, &name.name, &identity, content.json(), &[]).ok()?;
         Some((name, json))
     });
