@@ -93,7 +93,7 @@ impl Budget {
         let by = Instant::now() + DECISION_LIMIT;
         // A length that is stated is known before a byte has come.
         if body.size_hint().lower() > self.body as u64 {
-            return Err(self.too_large(body).await);
+            return Err(self.too_large(body, 0).await);
         }
         let (mut body, mut bytes) = (body, Vec::new());
         let mut places = self.wait(&self.places, BESIDE, by, Limit::Bodies).await?;
@@ -108,8 +108,9 @@ impl Budget {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
             };
             if bytes.len() + data.len() > self.body {
+                let read = bytes.len() + data.len();
                 drop((bytes, places));
-                return Err(self.too_large(body).await);
+                return Err(self.too_large(body, read).await);
             }
             if bytes.len() + data.len() > room {
                 // As the vector grows.
@@ -145,12 +146,12 @@ impl Budget {
         Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response())
     }
 
-    /// As much again as may be read is thrown away first: to a client that writes to the end before it reads, the answer
-    /// would else be a broken connection.
-    async fn too_large(&self, mut body: Body) -> Response {
+    /// A body of up to twice what may be read is taken to its end and thrown away, with what was `read` of it: to a client
+    /// that writes to the end before it reads, the answer would else be a broken connection.
+    async fn too_large(&self, mut body: Body, read: usize) -> Response {
         self.metrics.limit_reached(Limit::Body, 1);
         let by = Instant::now() + PATIENCE;
-        let mut left = self.body;
+        let mut left = (2 * self.body).saturating_sub(read);
         while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(by, body.frame()).await {
             let length = frame.into_data().map_or(0, |data| data.len());
             let Some(rest) = left.checked_sub(length) else { break };
@@ -203,7 +204,13 @@ impl Drop for Share<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        pin::Pin,
+        task::{Context, Poll},
+    };
+
     use futures::{StreamExt as _, stream};
+    use hyper::body::{Frame, SizeHint};
 
     use super::*;
 
@@ -235,6 +242,45 @@ mod tests {
         let text = metrics.encode();
         assert!(text.contains("{limit=\"max-body\"} 2\n"), "{text}");
         assert!(text.contains("{limit=\"max-bodies\"} 1\n"), "{text}");
+    }
+
+    /// A body of so many KiB, with the length stated or not. It tells how much of it is left.
+    struct Counted {
+        left: Arc<AtomicUsize>,
+        stated: bool,
+    }
+
+    impl axum::body::HttpBody for Counted {
+        type Data = axum::body::Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+            let left = self.left.load(Ordering::Relaxed);
+            let Some(left) = left.checked_sub(1) else { return Poll::Ready(None) };
+            self.left.store(left, Ordering::Relaxed);
+            Poll::Ready(Some(Ok(Frame::data(vec![b'x'; KIB].into()))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            let left = (self.left.load(Ordering::Relaxed) * KIB) as u64;
+            if self.stated { SizeHint::with_exact(left) } else { SizeHint::default() }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_taken_to_its_end_unless_it_is_out_of_all_measure() {
+        let budget = Budget::new(&Limits { body: 64 * KIB, ..Limits::default() }, Metrics::new());
+        for stated in [true, false] {
+            for (kib, rest) in [(65, 0), (96, 0), (128, 0), (1000, 1000 - 129)] {
+                let left = Arc::new(AtomicUsize::new(kib));
+                let body = Body::new(Counted { left: Arc::clone(&left), stated });
+                assert_eq!(status(budget.admit(body).await), StatusCode::PAYLOAD_TOO_LARGE);
+                assert_eq!(left.load(Ordering::Relaxed), rest, "of {kib} KiB; length stated: {stated}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
