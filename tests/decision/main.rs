@@ -27,6 +27,7 @@ mod kinds;
 mod krew;
 mod leader;
 mod metrics;
+mod owners;
 mod properties;
 mod reference;
 mod rounds;
