@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
-use tokio::time::Instant;
 
-use super::{Limits, Recent, Share};
+use super::{Limits, Share};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, ensure_snapshot},
     controller::{Name, Shared},
@@ -38,8 +37,6 @@ pub struct Decider<'a, A> {
     pub metrics: &'a Metrics,
     /// What is known of snapshots, to guess which one is needed. Nothing of it is believed.
     pub shared: &'a Shared,
-    /// What was read for other decisions just now.
-    pub recent: &'a Recent,
 }
 
 impl<A: Api> Decider<'_, A> {
@@ -54,7 +51,6 @@ impl<A: Api> Decider<'_, A> {
     ) -> Result<Decided, ApiError> {
         // What was guessed rightly, until it is asked for: a decision, its limits too, is as it were without a guess.
         let mut guessed = BTreeMap::new();
-        let began = Instant::now();
         for _ in 0..MOST_ROUNDS {
             let decision = match resolve(request, facts) {
                 Outcome::Needs(needs) => {
@@ -63,8 +59,7 @@ impl<A: Api> Decider<'_, A> {
                         return Ok(Decided { denial: Some(denial), ..Decided::default() });
                     }
                     let needs = take_up(needs, &mut guessed, facts);
-                    let mut guesses = self.guesses(request.namespace, &needs, facts);
-                    guesses.retain(|guess, _| !self.was_read_just_now(request.namespace, guess, facts));
+                    let guesses = self.guesses(request.namespace, &needs, facts);
                     self.read(request.namespace, needs, &guesses, facts).await?;
                     for (guess, source) in guesses {
                         if let Some(right) = facts.take_guess(&source, &guess) {
@@ -75,7 +70,6 @@ impl<A: Api> Decider<'_, A> {
                 }
                 Outcome::Decided(decision) => decision,
             };
-            self.recent.note(request.namespace, facts, began);
             if self.dry_run || decision.denial.is_some() {
                 return Ok(decision);
             }
@@ -132,12 +126,6 @@ impl<A: Api> Decider<'_, A> {
         let guesses: BTreeMap<_, _> = needs.iter().filter_map(guess).collect();
         let all = facts.size().0 + needs.len() + guesses.len();
         if all > self.limits.reads { BTreeMap::new() } else { guesses }
-    }
-
-    /// Whether a snapshot was read just now, for another decision, which then is a fact of this one, too.
-    fn was_read_just_now(&self, namespace: &str, snapshot: &ObjectName, facts: &mut Facts) -> bool {
-        let reading = self.recent.reading(&Name::new(namespace, snapshot.clone()));
-        reading.map(|reading| facts.vouch(snapshot.clone(), reading)).is_some()
     }
 
     /// Reads facts, side by side, but not all at once: what is too much is noticed in between.

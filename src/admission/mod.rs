@@ -2,7 +2,6 @@
 
 mod decision;
 mod limits;
-mod recent;
 mod review;
 pub mod server;
 mod sources;
@@ -22,7 +21,6 @@ use tracing::Instrument as _;
 
 pub use decision::{Decided, Decider};
 pub use limits::{Limits, Reading, Share};
-pub use recent::Recent;
 pub use review::{Answer, Review};
 
 use crate::{
@@ -58,7 +56,6 @@ struct Site<A> {
     context: Context<A>,
     budget: limits::Budget,
     reading: Reading,
-    recent: Recent,
 }
 
 impl<A> Deref for Site<A> {
@@ -81,12 +78,7 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here\n")
         })
-        .with_state(Arc::new(Site {
-            context,
-            budget,
-            reading: Reading::default(),
-            recent: Recent::default(),
-        }))
+        .with_state(Arc::new(Site { context, budget, reading: Reading::default() }))
 }
 
 async fn mutate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {

@@ -60,8 +60,7 @@ async fn decided<A: Api>(
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
     let (share, metrics) = (context.reading.share(), &context.metrics);
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
-    let recent = &context.recent;
-    let decider = Decider { api, limits, dry_run, share, metrics, shared, recent };
+    let decider = Decider { api, limits, dry_run, share, metrics, shared };
     let decision = decider.decide(request, owner.as_ref(), facts);
     let name = request.new.display();
     match tokio::time::timeout(DECISION_LIMIT, decision).await {

@@ -121,7 +121,7 @@ impl Shared {
     pub fn remember_snapshots(&self, namespace: &str, facts: &Facts) {
         let now = Timestamp::now();
         let mut state = self.lock();
-        for (name, observed) in facts.snapshots().chain(facts.vouched()) {
+        for (name, observed) in facts.snapshots() {
             let content = Arc::new(observed.clone());
             state.memory.remember(Name::new(namespace, name.clone()), content, now);
         }

@@ -35,9 +35,6 @@ impl<'r> Resolver<'r> {
         for digits in DIGITS {
             let name = snapshot_name(&source.name, &digest, digits);
             let candidate = ObjectName::new(source.kind, name.clone());
-            if facts.is_vouched(&candidate, present) {
-                return Ok(name);
-            }
             match self.live(&candidate)? {
                 Some(taken) if taken.is_snapshot_of(&source.name, &digest) => {
                     // Its owners may all be on their way out, and it with them before the controller binds it.
@@ -164,10 +161,7 @@ impl<'r> Resolver<'r> {
     pub(super) fn check_keys(&mut self, reference: &Reference<'_>, source: &ObjectName, name: &str) {
         let Some(keys) = reference.keys.as_ref().filter(|_| !reference.optional) else { return };
         let snapshot = ObjectName::new(source.kind, name);
-        let present = self.facts.object(source).flatten();
-        let is_present = self.ensure.contains_key(&snapshot)
-            || present.is_some_and(|present| self.facts.is_vouched(&snapshot, present));
-        let content = if is_present { source } else { &snapshot };
+        let content = if self.ensure.contains_key(&snapshot) { source } else { &snapshot };
         // Where the content was not read, the reference did not change, and was checked when it did.
         let Some(Some(content)) = self.facts.object(content) else { return };
         for key in keys.iter().filter(|key| !content.has_key(key)) {

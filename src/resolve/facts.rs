@@ -11,23 +11,10 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Facts {
     objects: BTreeMap<ObjectName, Option<Observed>>,
-    /// Snapshots that need not be read.
-    vouched: BTreeMap<ObjectName, Vouched>,
     /// The bytes of their texts.
     bytes: usize,
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
-}
-
-/// A snapshot that was owned by its source when it was read: while that source is there, it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vouched {
-    /// Its source.
-    pub source: ObjectName,
-    /// The source's uid.
-    pub source_uid: String,
-    /// The digest of its content.
-    pub digest: Digest,
 }
 
 /// What a namespace says for its workloads.
@@ -57,37 +44,6 @@ impl Facts {
         let guessed = self.objects.remove(guess)??;
         self.bytes -= guessed.json.len();
         guessed.is_snapshot_of(&source.name, &present?).then_some(guessed)
-    }
-
-    /// Records that a snapshot need not be read where it is the one of its source's present content.
-    pub fn vouch(&mut self, snapshot: ObjectName, vouched: Vouched) {
-        self.vouched.insert(snapshot, vouched);
-    }
-
-    /// Whether it is known without a reading that this snapshot holds what that source, which was read, holds now.
-    pub fn is_vouched(&self, snapshot: &ObjectName, present: &Observed) -> bool {
-        let of_present =
-            |vouched: &Vouched| vouched.source_uid == present.uid && vouched.digest == present.digest();
-        // What was read after all counts for more.
-        self.object(snapshot).is_none() && self.vouched.get(snapshot).is_some_and(of_present)
-    }
-
-    /// The sound snapshots among what was read that are owned by their sources, which were read with them.
-    pub fn owned_by_their_sources(&self) -> impl Iterator<Item = (ObjectName, Vouched)> {
-        self.snapshots().filter_map(|(name, snapshot)| {
-            let source = ObjectName::new(name.kind, snapshot.identity()?.source.as_str());
-            let source_uid = self.object(&source)??.uid.clone();
-            let vouched = Vouched { source, digest: snapshot.digest(), source_uid };
-            snapshot.owners.contains(&vouched.source_uid).then(|| (name.clone(), vouched))
-        })
-    }
-
-    /// The snapshots that were not read, with what they hold: their sources, which were read.
-    pub fn vouched(&self) -> impl Iterator<Item = (&ObjectName, &Observed)> {
-        self.vouched.iter().filter_map(|(name, vouched)| {
-            let present = self.object(&vouched.source)??;
-            self.is_vouched(name, present).then_some((name, present))
-        })
     }
 
     /// Records what the namespace says.

@@ -19,7 +19,7 @@ mod workload;
 use std::collections::BTreeSet;
 
 pub use decide::{is_reserved, resolve};
-pub use facts::{Facts, NamespaceFacts, Observed, SourceError, Vouched};
+pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
 pub use health::Health;
 pub use malformed::malformed;
 pub use pending::{Present, Record, Use, is_pending};

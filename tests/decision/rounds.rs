@@ -10,7 +10,7 @@ use std::{
 };
 
 use confrev::{
-    admission::{Decider, Limits, Reading, Recent},
+    admission::{Decider, Limits, Reading},
     cluster::KubeApi,
     controller::{Name, Shared, SnapshotRecord},
     kinds::Kinds,
@@ -102,18 +102,6 @@ async fn admission(
     new: &Value,
     old: Option<&Value>,
 ) -> Admission {
-    admission_after(&Recent::default(), world, told_of, most, new, old).await
-}
-
-/// The same after others.
-async fn admission_after(
-    recent: &Recent,
-    world: &World,
-    told_of: &[(&str, i64)],
-    most: usize,
-    new: &Value,
-    old: Option<&Value>,
-) -> Admission {
     let mut desk = Desk::new();
     for (color, created) in told_of {
         let (name, record) = told(color, *created);
@@ -135,8 +123,7 @@ async fn admission_after(
         old: old_text.as_ref().map(|text| Workload::parse(&kind, text).unwrap()),
     };
     let (limits, share) = (Limits { reads: most, ..Limits::default() }, reading.share());
-    let (metrics, shared) = (&metrics, &shared);
-    let decider = Decider { api: &api, limits, dry_run: false, share, metrics, shared, recent };
+    let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
     let mut facts = Facts::default();
     let decision = decider.decide(&request, None, &mut facts).await.unwrap();
     let (rounds, reads) = (&server.rounds, &server.reads);
@@ -182,55 +169,6 @@ async fn what_is_likely_to_be_needed_is_read_at_once_and_a_wrong_guess_changes_n
         assert_eq!(wrong, 0, "a wrong guess leaves nothing behind: {what}");
         let without_guess = world.clone().admit(new, old).object;
         assert_eq!(object, without_guess, "{what}");
-    }
-}
-
-#[tokio::test]
-async fn a_snapshot_that_was_read_just_now_is_not_read_again_while_its_source_owns_it() {
-    let mut world = World::default();
-    world.set("demo", json!({"color": "blue"}));
-    let written = deployment(&["demo"]);
-    world.create(&written);
-    // What it lacks is told, whichever of both is looked at.
-    let one_key = reading_one_key(&written);
-    let snapshot = snapshot_of("blue");
-    let owned_by = |uid: &str| {
-        let mut world = world.clone();
-        let object = world.objects.get_mut(&configmap(&snapshot)).unwrap();
-        object["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "demo", "uid": uid}]);
-        world
-    };
-    let owned = owned_by("uid-demo");
-    let with = |change: fn(&mut World)| {
-        let mut world = owned_by("uid-demo");
-        change(&mut world);
-        world
-    };
-    let gone = with(|world| world.remove(&snapshot_of("blue")));
-    let anew = with(|world| {
-        let metadata = json!({"name": "demo", "uid": "another"});
-        world.set_object("demo", json!({"metadata": metadata, "data": {"color": "blue"}}));
-    });
-    let changed = with(|world| world.set("demo", json!({"color": "green"})));
-    for (what, before, now, new, reads) in [
-        ("owned by its source", &owned, &owned, &written, 1),
-        ("keys are looked for in the source", &owned, &owned, &one_key, 1),
-        ("it is not even looked for", &owned, &gone, &written, 1),
-        ("owned by another object", &owned_by("another"), &owned, &written, 2),
-        ("without owners", &world, &owned, &written, 2),
-        ("the source is another object now", &owned, &anew, &written, 2),
-        ("the source has another content now", &owned, &changed, &written, 2),
-    ] {
-        let (recent, told): (_, &[(&str, i64)]) = (Recent::default(), &[("blue", 1)]);
-        let first = admission_after(&recent, before, told, 1000, &written, None).await;
-        let second = admission_after(&recent, now, told, 1000, new, None).await;
-        assert_eq!((first.reads, second.reads), (2, reads), "{what}");
-        let alone = admission(if reads == 1 { before } else { now }, told, 1000, new, None).await;
-        assert_eq!(second.decision.patch, alone.decision.patch, "{what}");
-        assert_eq!(second.decision.warnings, alone.decision.warnings, "{what}");
-        let vouched: Vec<_> = second.facts.vouched().map(|(name, _)| &*name.name).collect();
-        assert_eq!(vouched, if reads == 1 { vec![snapshot.as_str()] } else { vec![] }, "{what}");
     }
 }
 
