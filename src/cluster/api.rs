@@ -259,7 +259,7 @@ impl Api for KubeApi {
     async fn is_named_by_a_revision(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
         for kind in &REVISION_KINDS {
             let collection = format!("/apis/{}/namespaces/{namespace}/{}", kind.api_version(), kind.plural);
-            if self.is_named_in(&collection, names::REVISION, object).await? {
+            if self.is_named_in(&collection, names::REVISION, kind.template, object).await? {
                 return Ok(true);
             }
         }
@@ -269,7 +269,8 @@ impl Api for KubeApi {
     async fn is_named_by_a_workload(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
         let selector = format!("{}%3Dtrue", names::ENABLED);
         for kind in self.kinds.iter() {
-            match self.is_named_in(&workload_path(kind, namespace, ""), &selector, object).await {
+            let collection = workload_path(kind, namespace, "");
+            match self.is_named_in(&collection, &selector, &kind.template, object).await {
                 // It is not installed.
                 Err(error) if error.is_not_found() => {}
                 Ok(false) => {}

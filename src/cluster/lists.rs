@@ -2,14 +2,15 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use serde_json::json;
+use serde::{Deserialize, de::DeserializeSeed as _};
+use serde_json::value::RawValue;
 
 use super::{
     ApiError, KubeApi, Precondition, WorkloadKey,
     api::{parse, workload_path},
     page::Page,
 };
-use crate::{kinds::WorkloadKind, names, snapshot::ObjectName};
+use crate::{json::At, kinds::WorkloadKind, names, snapshot::ObjectName, template::Template};
 
 /// Objects in one page of a list.
 const PAGE: usize = 200;
@@ -59,25 +60,78 @@ impl KubeApi {
         }
     }
 
-    /// Whether an object of a collection names this one.
-    pub(super) async fn is_named_in(
+    /// Whether the template at that path of an object of a collection refers to this one.
+    pub(super) async fn is_named_in<P: AsRef<str> + Sync>(
         &self,
         collection: &str,
         selector: &str,
+        template: &[P],
         object: &ObjectName,
     ) -> Result<bool, ApiError> {
-        // The name in quotes, anywhere: a chance hit only keeps what might have gone.
-        let needle = json!(object.name).to_string();
-        let escaped = json!(needle).to_string();
-        let needles = [needle.as_str(), escaped.trim_matches('"')];
         let selector = selector.replace('/', "%2F");
         let mut is_named = false;
         let all = self.pages(collection, &selector, |bytes, _| {
-            let text = String::from_utf8_lossy(bytes);
-            is_named = needles.iter().any(|needle| text.contains(needle));
+            is_named = refers(bytes, template, object);
             if is_named { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         all.await?;
         Ok(is_named)
+    }
+}
+
+/// Whether a template in a page refers to this object. Nearly no page has as much as its name; one that has it elsewhere, as
+/// in what is left of an annotation, must not keep it for as long as that stands there.
+fn refers<P: AsRef<str>>(page: &[u8], path: &[P], object: &ObjectName) -> bool {
+    #[derive(Deserialize)]
+    struct Items<'p> {
+        #[serde(borrow, default)]
+        items: Vec<&'p RawValue>,
+    }
+    if !String::from_utf8_lossy(page).contains(&*object.name) {
+        return false;
+    }
+    let refers = |item: &&RawValue| {
+        let mut item = serde_json::Deserializer::from_str(item.get());
+        match At::<_, Template<'_>>::new(path).deserialize(&mut item) {
+            Ok(template) => template.is_some_and(|template| {
+                let mut all = template.references().into_iter();
+                all.any(|reference| reference.kind == object.kind && *reference.name == *object.name)
+            }),
+            // What cannot be read may refer to anything.
+            Err(_) => true,
+        }
+    };
+    serde_json::from_slice::<Items<'_>>(page).is_ok_and(|page| page.items.iter().any(refers))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::snapshot::SourceKind;
+
+    #[test]
+    fn a_page_refers_to_what_a_template_in_it_refers_to_and_not_to_what_it_merely_mentions() {
+        let volume = |name: &str| json!({"spec": {"volumes": [{"configMap": {"name": name}}]}});
+        let mentioned =
+            json!({"metadata": {"annotations": {"confrev.dev/sources": "{\"demo\":\"s-1\"}", "s-1": "s-1"}}});
+        let of = |template: Value| json!({"spec": {"template": template}});
+        let deep = |template: Value| json!({"data": {"spec": {"template": template}}});
+        let [short, long] = [&["spec", "template"][..], &["data", "spec", "template"]];
+        for (items, path, is_named) in [
+            (json!([]), short, false),
+            (json!([of(volume("s-1"))]), short, true),
+            (json!([of(volume("s-12")), of(mentioned.clone()), of(json!(null)), {}]), short, false),
+            (json!([of(volume("s-2")), of(mentioned), of(volume("s-1"))]), short, true),
+            (json!([of(json!({"spec": {"volumes": [{"secret": {"secretName": "s-1"}}]}}))]), short, false),
+            (json!([deep(volume("s-1"))]), long, true),
+            (json!([deep(volume("s-1"))]), short, false),
+            (json!([of(json!({"spec": {"volumes": "s-1"}}))]), short, true),
+        ] {
+            let page = json!({"kind": "List", "metadata": {}, "items": items}).to_string();
+            let object = ObjectName::new(SourceKind::ConfigMap, "s-1");
+            assert_eq!(refers(page.as_bytes(), path, &object), is_named, "{page}");
+        }
     }
 }

@@ -75,12 +75,17 @@ impl Task {
     }
 }
 
+type Queue = BTreeSet<(Timestamp, Task)>;
+
 /// Tasks by time. A task stands in it at most once, and is never handed out while it is being worked on.
 #[derive(Debug, Default)]
 pub struct Agenda {
-    urgent: BTreeSet<(Timestamp, Task)>,
+    urgent: Queue,
+    /// Rolls, which are handed out one by one where there is a rate: the others wait where they stand, so that who has
+    /// waited longest comes first.
+    rolls: Queue,
     /// What may wait for what is urgent.
-    patient: BTreeSet<(Timestamp, Task)>,
+    patient: Queue,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
     /// How often a task failed in a row, and until when it must rest.
@@ -111,21 +116,30 @@ impl Agenda {
         }
     }
 
-    fn queue(&mut self, task: &Task) -> &mut BTreeSet<(Timestamp, Task)> {
-        if task.may_wait() { &mut self.patient } else { &mut self.urgent }
+    fn queue(&mut self, task: &Task) -> &mut Queue {
+        match task {
+            Task::Roll(_) => &mut self.rolls,
+            task if task.may_wait() => &mut self.patient,
+            _ => &mut self.urgent,
+        }
+    }
+
+    /// The first task of a queue that is not being worked on.
+    fn first<'q>(&self, queue: &'q Queue) -> Option<&'q (Timestamp, Task)> {
+        queue.iter().find(|(_, task)| !self.working.contains(task))
     }
 
     /// The next task that is due by `now` and not being worked on: the one that has waited longest, where what may wait has
-    /// some time to its credit. The caller must call [`Agenda::done`] for it.
-    pub fn pop(&mut self, now: Timestamp) -> Option<Task> {
-        let first = |queue: &BTreeSet<(Timestamp, Task)>| {
-            let mut due = queue.iter().take_while(|(at, _)| *at <= now);
-            due.find(|(_, task)| !self.working.contains(task)).cloned()
-        };
-        let entry = match (first(&self.urgent), first(&self.patient)) {
+    /// some time to its credit. There is no roll before `rolls_from`. The caller must call [`Agenda::done`] for it.
+    pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
+        let due = |queue| self.first(queue).filter(|(at, _)| *at <= now);
+        let roll = due(&self.rolls).filter(|_| rolls_from <= now);
+        let urgent = due(&self.urgent).into_iter().chain(roll).min();
+        let entry = match (urgent, due(&self.patient)) {
             (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
             (urgent, patient) => urgent.or(patient)?,
         };
+        let entry = entry.clone();
         self.queue(&entry.1).remove(&entry);
         self.at.remove(&entry.1);
         // After a start or a storm it has room for as much as there is of everything.
@@ -173,20 +187,20 @@ impl Agenda {
         pause
     }
 
-    /// When the next task that is not being worked on is due.
-    pub fn next(&self) -> Option<Timestamp> {
-        let first = |queue: &BTreeSet<(Timestamp, Task)>| {
-            queue.iter().find(|(_, task)| !self.working.contains(task)).map(|(at, _)| *at)
-        };
-        [&self.urgent, &self.patient].into_iter().filter_map(first).min()
+    /// When the next task that is not being worked on is due, where there is no roll before `rolls_from`.
+    pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
+        let at = |queue| self.first(queue).map(|(at, _)| *at);
+        let roll = at(&self.rolls).map(|at| at.max(rolls_from));
+        [at(&self.urgent), roll, at(&self.patient)].into_iter().flatten().min()
     }
 
     /// Strikes every task that is not to be kept, those apart that are being worked on.
     pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         self.at.retain(|task, _| keep(task));
-        let Self { at, urgent, patient, failures, .. } = self;
-        urgent.retain(|(_, task)| at.contains_key(task));
-        patient.retain(|(_, task)| at.contains_key(task));
+        let Self { at, urgent, rolls, patient, failures, .. } = self;
+        for queue in [urgent, rolls, patient] {
+            queue.retain(|(_, task)| at.contains_key(task));
+        }
         failures.retain(|task, _| at.contains_key(task));
     }
 
@@ -225,10 +239,10 @@ mod tests {
         agenda.schedule(task("a"), at(5));
         agenda.schedule(task("a"), at(3));
         agenda.schedule(task("a"), at(9));
-        assert_eq!(agenda.next(), Some(at(3)));
-        assert_eq!(agenda.pop(at(2)), None);
-        assert_eq!(agenda.pop(at(3)), Some(task("a")));
-        assert_eq!(agenda.pop(at(9)), None);
+        assert_eq!(agenda.next(at(0)), Some(at(3)));
+        assert_eq!(agenda.pop(at(2), at(0)), None);
+        assert_eq!(agenda.pop(at(3), at(0)), Some(task("a")));
+        assert_eq!(agenda.pop(at(9), at(0)), None);
     }
 
     #[test]
@@ -239,24 +253,45 @@ mod tests {
                 let mut agenda = Agenda::default();
                 agenda.schedule(bind.clone(), at(1));
                 agenda.schedule(task("a"), at(urgent));
-                assert_eq!(agenda.next(), Some(at(1)));
-                assert_eq!(agenda.pop(at(now)), Some(first.clone()), "an urgent one of {urgent} s");
-                assert!(agenda.pop(at(now)).is_some(), "and then the other one");
-                assert_eq!((agenda.pop(at(now)), agenda.next()), (None, None));
+                assert_eq!(agenda.next(at(0)), Some(at(1)));
+                assert_eq!(agenda.pop(at(now), at(0)), Some(first.clone()), "an urgent one of {urgent} s");
+                assert!(agenda.pop(at(now), at(0)).is_some(), "and then the other one");
+                assert_eq!((agenda.pop(at(now), at(0)), agenda.next(at(0))), (None, None));
             }
         }
+    }
+
+    #[test]
+    fn rolls_wait_for_their_rate_where_they_stand_and_hold_nothing_else_up() {
+        let roll = |name: &str| {
+            let [namespace, name] = ["ns", name].map(std::sync::Arc::from);
+            Task::Roll(WorkloadKey { kind: 0, namespace, name })
+        };
+        let mut agenda = Agenda::default();
+        agenda.schedule(roll("b"), at(1));
+        agenda.schedule(roll("a"), at(2));
+        agenda.schedule(task("c"), at(3));
+        assert_eq!(agenda.next(at(5)), Some(at(3)));
+        assert_eq!(agenda.pop(at(4), at(5)), Some(task("c")));
+        assert_eq!((agenda.pop(at(4), at(5)), agenda.next(at(5))), (None, Some(at(5))));
+        agenda.schedule(task("c"), at(0));
+        agenda.done(&task("c"));
+        assert_eq!(agenda.pop(at(5), at(5)), Some(task("c")), "who has waited longer");
+        assert_eq!(agenda.pop(at(5), at(5)), Some(roll("b")), "the first that was due");
+        assert_eq!((agenda.pop(at(5), at(6)), agenda.next(at(6))), (None, Some(at(6))));
+        assert_eq!((agenda.pop(at(6), at(6)), agenda.next(at(6))), (Some(roll("a")), None));
     }
 
     #[test]
     fn a_task_in_work_is_not_handed_out_again_until_it_is_done() {
         let mut agenda = Agenda::default();
         agenda.schedule(task("a"), at(1));
-        assert!(agenda.pop(at(1)).is_some());
+        assert!(agenda.pop(at(1), at(0)).is_some());
         agenda.schedule(task("a"), at(1));
-        assert_eq!(agenda.pop(at(1)), None);
-        assert_eq!(agenda.next(), None);
+        assert_eq!(agenda.pop(at(1), at(0)), None);
+        assert_eq!(agenda.next(at(0)), None);
         agenda.done(&task("a"));
-        assert_eq!(agenda.pop(at(1)), Some(task("a")));
+        assert_eq!(agenda.pop(at(1), at(0)), Some(task("a")));
     }
 
     #[test]
@@ -265,16 +300,16 @@ mod tests {
         let mut pauses = Vec::new();
         for second in 0..10 {
             agenda.schedule(task("a"), at(0));
-            assert_eq!(agenda.pop(at(second - 1)), None, "it rests, whatever is entered");
-            let popped = agenda.pop(at(10_000 + second)).unwrap();
+            assert_eq!(agenda.pop(at(second - 1), at(0)), None, "it rests, whatever is entered");
+            let popped = agenda.pop(at(10_000 + second), at(0)).unwrap();
             pauses.push(agenda.failed(popped, at(second)).as_millis());
         }
         assert_eq!(pauses[..4], [500, 1000, 2000, 4000]);
         assert_eq!(pauses[9], LONGEST_BACKOFF.as_millis());
-        let popped = agenda.pop(at(10_000)).unwrap();
+        let popped = agenda.pop(at(10_000), at(0)).unwrap();
         agenda.done(&popped);
         agenda.schedule(task("a"), at(0));
-        let popped = agenda.pop(at(0)).unwrap();
+        let popped = agenda.pop(at(0), at(0)).unwrap();
         assert_eq!(agenda.failed(popped, at(0)), FIRST_BACKOFF);
     }
 }

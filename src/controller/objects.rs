@@ -70,6 +70,7 @@ impl State {
             (None, Some(Source::Missing)) => {}
             (None, _) => self.set_source(name, Source::Missing, now),
             (Some(_), _) => {
+                self.spare_what_it_held(name);
                 // What it was must not be acted on: this replica may have led long ago, and lead again.
                 self.sources.insert(name.clone(), Source::Unknown);
                 self.agenda.schedule(Task::Read(name.clone()), now);

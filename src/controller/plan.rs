@@ -117,7 +117,7 @@ pub enum Outcome {
 impl State {
     /// The next action that is due. The caller must give its outcome to [`State::finish`], with the same task.
     pub fn next_action(&mut self, now: Timestamp) -> Option<(Task, Action)> {
-        while let Some(task) = self.agenda.pop(now) {
+        while let Some(task) = self.agenda.pop(now, self.rolls_from()) {
             if let Some(action) = self.action(&task, now) {
                 return Some((task, action));
             }
@@ -160,6 +160,11 @@ impl State {
         action
     }
 
+    /// From when on the global rate allows a roll: a second's worth may go at once.
+    pub(super) fn rolls_from(&self) -> Timestamp {
+        self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MIN)
+    }
+
     fn roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Action> {
         let task = Task::Roll(key.clone());
         let Some(record) = self.workloads.get(key).filter(|_| self.is_pending(key)) else {
@@ -167,15 +172,13 @@ impl State {
             return None;
         };
         let record = record.clone();
-        // A second's worth may go at once; beyond it the rate holds.
-        let free = now.max(self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(now));
-        let due = self.roll_due(key, now).max(self.held_until(key, now).unwrap_or(now));
-        self.rate_waits += u64::from(due <= now && free > now);
-        let due = due.max(free);
-        if due > now {
-            self.agenda.postpone(task, due);
+        let due = self.roll_due(key, now);
+        let free = due.max(self.held_until(key, now).unwrap_or(now));
+        if free > now {
+            self.agenda.postpone(task, free);
             return None;
         }
+        self.rate_waits += u64::from(due < self.rolls_from());
         self.next_roll = self.next_roll.max(now) + self.config.roll_pause();
         let since = self.pending_since.get(key).copied().unwrap_or(now);
         let resource_version = record.resource_version.clone();
@@ -232,14 +235,9 @@ impl State {
         if wanted.is_empty() || record.owners.is_subset(&wanted) {
             return None;
         }
-        let owners = wanted.into_iter().collect();
-        Some(Action::SetOwners {
-            snapshot: name.clone(),
-            version: record.version(),
-            owners,
-            hazard: false,
-            verify: None,
-        })
+        let hazard = record.owners.is_disjoint(&wanted);
+        let (snapshot, version, owners) = (name.clone(), record.version(), wanted.into_iter().collect());
+        Some(Action::SetOwners { snapshot, version, owners, hazard, verify: None })
     }
 
     fn restore(&self, name: &Name) -> Option<Action> {
@@ -315,7 +313,7 @@ impl State {
                 self.source_was_read(name, observed.as_deref(), now);
             }
             (Task::Bind(name), Outcome::Impostor) => self.apply_snapshot(name, None, now),
-            (Task::Bind(name), Outcome::OwnersSet(observed))
+            (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed))
             | (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);
             }
@@ -363,8 +361,8 @@ impl State {
 
     fn failed(&mut self, task: &Task, error: &ApiError, now: Timestamp) {
         match error {
-            // Each look is at lists, and what is in its way may last as long as a watch is silent.
-            ApiError::Conflict { .. } if matches!(task, Task::Restore(_)) => {
+            // Each look is at lists, and what is in its way may last: as long as a watch is silent, or a revision lives.
+            ApiError::Conflict { .. } if matches!(task, Task::Restore(_) | Task::Sweep(_)) => {
                 self.agenda.failed(task.clone(), now);
             }
             // The watches tell what is there instead; a look at that decides anew.

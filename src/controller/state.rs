@@ -138,7 +138,7 @@ impl State {
 
     /// When the next task is due.
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.agenda.next()
+        self.agenda.next(self.rolls_from())
     }
 
     /// The opted-in workloads whose templates use this source.
@@ -259,6 +259,17 @@ impl State {
             let owners = self.snapshots.get(name).map_or(0, |record| record.owners.len().min(MOST_DELAYING));
             let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
             self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY + more);
+        }
+    }
+
+    /// The snapshot of what a source held until now is left its whole time from now on, whatever was to be taken off it sooner.
+    pub(super) fn spare_what_it_held(&mut self, source: &Name) {
+        let Some(Source::Found(found)) = self.sources.get(source) else { return };
+        let held = found.present.digest;
+        for snapshot in self.snapshots_of(source) {
+            if self.snapshots.get(&snapshot).is_some_and(|record| record.digest == held) {
+                self.agenda.cancel(&Task::Unbind(snapshot));
+            }
         }
     }
 

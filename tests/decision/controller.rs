@@ -40,7 +40,7 @@ pub(crate) fn record(stored: &Value, health: Health) -> Record {
     Record::of(&Workload::read(&kind, stored).unwrap(), health)
 }
 
-fn observed(data: Value, annotations: Value, version: &str) -> Observed {
+pub(crate) fn observed(data: Value, annotations: Value, version: &str) -> Observed {
     let metadata =
         json!({"name": "demo", "uid": "u", "resourceVersion": version, "annotations": annotations});
     let object = json!({"metadata": metadata, "data": data});

@@ -29,6 +29,7 @@ mod leader;
 mod metrics;
 mod owners;
 mod properties;
+mod rate;
 mod reference;
 mod rounds;
 mod rules;

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::Owner,
-    controller::{Action, Revision, RevisionKey},
+    cluster::{ApiError, Owner},
+    controller::{Action, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta},
+    names,
     resolve::{Health, Use},
 };
 use jiff::SignedDuration;
 use serde_json::json;
 
-use super::controller::{BLUE, Desk, name, record, snapshot, web_on_blue};
+use super::controller::{BLUE, Desk, key, name, observed, record, snapshot, web_on_blue};
+
+/// The snapshot of `demo` when it is green.
+const GREEN: &str = "demo-736a916696";
 
 /// What a snapshot may have at most.
 const MOST: usize = 2048;
@@ -84,7 +88,7 @@ fn a_snapshot_that_was_used_in_between_is_left_for_its_whole_grace_from_then_on(
         let mut desk = Desk::new();
         // Those that own it are gone, and many: its owners are looked at seldom.
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &sets(0..1000))), desk.now);
-        desk.state.apply_snapshot(&name("demo-736a916696"), Some(snapshot("green", "1", &[])), desk.now);
+        desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[])), desk.now);
         let swept = |desk: &mut Desk| {
             let acts = desk.act(&json!({"color": "green"}), &json!({}), "1");
             acts.iter().any(|action| matches!(action, Action::Sweep { .. }))
@@ -107,4 +111,92 @@ fn a_snapshot_that_was_used_in_between_is_left_for_its_whole_grace_from_then_on(
         assert_eq!(wait(&mut desk, 3), !used, "used in between: {used}");
         assert_eq!(wait(&mut desk, 6) || wait(&mut desk, 15), used, "used in between: {used}");
     }
+}
+
+#[test]
+fn a_sweep_that_something_is_in_the_way_of_is_tried_more_and_more_seldom() {
+    let mut desk = Desk::new();
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[source()])), desk.now);
+    desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[])), desk.now);
+    let mut tried = 0;
+    for _ in 0..1200 {
+        desk.now += SignedDuration::from_millis(500);
+        for (task, action) in desk.actions() {
+            let outcome = match &action {
+                Action::Sweep { snapshot, .. } if *snapshot == name(BLUE) => {
+                    tried += 1;
+                    Err(ApiError::Conflict { what: "sweep".to_owned() })
+                }
+                Action::Read(_) => {
+                    Ok(Outcome::Read(Some(Box::new(observed(json!({"color": "green"}), json!({}), "1")))))
+                }
+                _ => Ok(Outcome::Done),
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
+    }
+    assert!((8..30).contains(&tried), "{tried} times in ten minutes");
+}
+
+/// When the source is taken off the snapshot of what it held, after a change of it that is admitted beside another look.
+#[test]
+fn a_source_is_taken_off_what_it_held_no_sooner_than_three_seconds_after_its_change() {
+    let (blue, green) = (json!({"color": "blue"}), json!({"color": "green"}));
+    for (data, annotations) in [(&green, json!({})), (&blue, json!({names::KEEP: "0"}))] {
+        let (_, _, mut desk) = web_on_blue();
+        let web = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+        let stale = Owner::new("apps/v1", "ReplicaSet", "old", "old");
+        desk.state.apply_snapshot(
+            &name(BLUE),
+            Some(snapshot("blue", "1", &[source(), web, stale])),
+            desk.now,
+        );
+        desk.act(&blue, &json!({}), "1");
+        // One owner is found to be too many, and is to be taken off in 3 s.
+        desk.pass(1);
+        assert!(desk.act(&blue, &json!({}), "1").is_empty());
+        desk.now += SignedDuration::from_millis(2800);
+        let (changed, meta) = (desk.now, SourceMeta { resource_version: "2".into(), always: false });
+        let newest = SnapshotRecord { created: desk.now, ..snapshot("green", "1", &[]) };
+        desk.state.apply_snapshot(&name(GREEN), Some(newest), desk.now);
+        desk.state.apply_source(&name("demo"), Some(&meta), desk.now);
+        let taken_off = (0..200).find_map(|_| {
+            desk.now += SignedDuration::from_millis(100);
+            let acts = desk.act(data, &annotations, "2");
+            let taken_off = acts.iter().any(|action| {
+                matches!(action, Action::SetOwners { snapshot, owners, .. }
+                    if *snapshot == name(BLUE) && !owners.contains(&source()))
+            });
+            taken_off.then(|| desk.now.duration_since(changed).as_millis())
+        });
+        assert!(taken_off.is_some_and(|after| (3000..10_000).contains(&after)), "after {taken_off:?} ms");
+    }
+}
+
+#[test]
+fn where_all_owners_change_at_once_the_collector_may_be_at_work_whoever_sets_them() {
+    let (_, web, mut desk) = web_on_blue();
+    let (green, uses) = (json!({"color": "green"}), record(&web, Health::Settled).uses);
+    // So many owners, all of them gone but one, that the next to be added waits for longer than what is to be taken off.
+    let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+    let known: Vec<_> = sets(5000..6000).into_iter().chain([workload]).collect();
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &known)), desk.now);
+    desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[source()])), desk.now);
+    desk.act(&green, &json!({}), "2");
+    desk.pass(6);
+    desk.act(&green, &json!({}), "2");
+    desk.pass(1);
+    let mut moved = record(&web, Health::Settled);
+    moved.uses.clear();
+    use_by(&mut desk, &uses, 0..1);
+    desk.state.apply_workload(&key("web"), Some(moved), desk.now);
+    desk.pass(2);
+    let acts = desk.act(&green, &json!({}), "2");
+    let set = acts.iter().find_map(|action| match action {
+        Action::SetOwners { snapshot, owners, hazard, .. } if *snapshot == name(BLUE) => {
+            Some((owners, hazard))
+        }
+        _ => None,
+    });
+    assert_eq!(set, Some((&sets(0..1), &true)), "{acts:?}");
 }

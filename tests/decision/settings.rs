@@ -1,7 +1,7 @@
 //! What a workload's annotations ask for, and what is answered where they are malformed.
 
 use confrev::names;
-use confrev::resolve::{parse_keep, parse_max_in_flight};
+use confrev::resolve::{Request, Workload, malformed, parse_keep, parse_max_in_flight};
 use serde_json::json;
 
 use super::{
@@ -127,4 +127,33 @@ fn a_mount_of_what_does_not_exist_goes_when_the_workload_opts_out() {
     out["metadata"]["labels"][names::ENABLED] = json!("false");
     let left = world.update(&out, &stored)["spec"].to_string();
     assert!(!left.contains("confrev-mount"), "{left}");
+}
+
+/// What the chart does not send to validation.
+#[test]
+fn what_is_plainly_well_formed_is_well_formed() {
+    let chart = include_str!("../../charts/confrev/templates/webhooks.yaml");
+    let intervals = (0..1000).flat_map(|count| {
+        ["ms", "s", "m", "h"].into_iter().flat_map(move |unit| {
+            [format!("{count}{unit}"), format!("{count:02}{unit}"), format!("{count:03}{unit}")]
+        })
+    });
+    let values = |all: &[&str]| all.iter().map(|&value| value.to_owned()).collect::<Vec<_>>();
+    let kind = kind("Deployment");
+    for (key, pattern, values) in [
+        (names::SECRETS, "^(true|false)$", values(&["true", "false"])),
+        (names::TRACK, "^(true|false)$", values(&["true", "false"])),
+        (names::MISSING, "^(warn|allow)$", values(&["warn", "allow"])),
+        (names::MIN_INTERVAL, "^(0|[0-9]{1,3}(ms|s|m|h))$", intervals.chain(["0".to_owned()]).collect()),
+    ] {
+        assert!(chart.contains(&format!("[\"{key}\", \"{pattern}\"]")), "{key}");
+        for value in values {
+            let mut object = deployment(&["demo"]);
+            annotate(&mut object, key, &value);
+            let text = object.to_string();
+            let new = Workload::parse(&kind, &text).unwrap();
+            let request = Request { namespace: "ns", secrets: true, new, old: None };
+            assert_eq!(malformed(&request), None, "{key}: {value}");
+        }
+    }
 }

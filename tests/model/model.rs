@@ -287,13 +287,17 @@ impl Model {
         self.ghost().broken.get_or_insert(what);
     }
 
-    /// Whether a workload or ReplicaSet with this label names a snapshot.
+    /// Whether the template of a workload or ReplicaSet with this label refers to a snapshot.
     pub(crate) fn is_named(&self, namespace: &str, snapshot: &str, with: &str) -> bool {
         let store = self.store();
         let mut all = store.iter().filter(|(key, object)| {
             key.kind != Kind::ConfigMap && key.namespace == namespace && label(object, with).is_some()
         });
-        all.any(|(_, object)| object.to_string().contains(snapshot))
+        let refers = |object: &Value| {
+            let references = crate::manifest::references(&object["spec"]["template"]);
+            references.iter().any(|reference| reference.name == snapshot)
+        };
+        all.any(|(_, object)| refers(object))
     }
 
     /// The replica that the next review goes to: they take turns.

@@ -120,7 +120,7 @@ pub(crate) fn tell(reason: &str, events: &[Event]) -> String {
 fn every_promise_holds_in_sequences_that_once_broke_one() {
     let runtime = runtime();
     let _guard = runtime.enter();
-    let sequences: [(&str, Vec<Event>); 4] = [
+    let sequences: [(&str, Vec<Event>); 5] = [
         (
             "a source that comes back as it was when it went, after an undo in between",
             vec![
@@ -132,6 +132,21 @@ fn every_promise_holds_in_sequences_that_once_broke_one() {
                 Event::Undo { workload: 0, nth: 0 },
                 Event::Settle,
                 Event::Content { source: 0, content: 3 },
+            ],
+        ),
+        (
+            "a template that was opted out, undone and written anew, whose annotation still names a snapshot",
+            vec![
+                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Form(0) },
+                Event::Content { source: 0, content: 1 },
+                Event::Settle,
+                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Enabled(Some(false)) },
+                Event::Content { source: 0, content: 0 },
+                Event::Settle,
+                Event::DeleteWorkload { workload: 0 },
+                Event::Undo { workload: 1, nth: 1 },
+                Event::Content { source: 0, content: 1 },
+                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Nothing },
             ],
         ),
         (
