@@ -114,14 +114,16 @@ async fn of_workload(target: &Target, options: &Options) -> Result<(), Failure> 
     let inventory = Inventory::read(target, &Scope::Namespace(target.namespace.clone())).await?;
     let workload = inventory.find(target, &options.object)?;
     let mut out = String::new();
-    for used in &workload.record.uses {
-        let Some(snapshot) = &used.snapshot else { continue };
-        let history = History::read(target, used.source.clone()).await?;
+    // One source may be referred to as a whole, and by keys.
+    let uses = workload.record.uses.iter();
+    let held: BTreeSet<_> = uses.filter_map(|used| Some((&used.source, used.snapshot.as_ref()?))).collect();
+    for (source, snapshot) in held {
+        let history = History::read(target, source.clone()).await?;
         if history.present.is_none() {
             continue;
         }
         let (old, new) = sides(&history, &[snapshot.to_string()])?;
-        out += &compare(used.source.kind, &old, &new, options.show_values);
+        out += &compare(source.kind, &old, &new, options.show_values);
     }
     output::print(&out)
 }

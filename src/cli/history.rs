@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::{
     Failure,
-    inventory::{self, Inventory, Scope, Snapshot, label, revision_template, source_name, sources_of, text},
+    inventory::{
+        self, Inventory, Key, Scope, Snapshot, label, revision_template, source_name, sources_of, text,
+    },
     output::{self, OutputFlag, Row},
     target::{Flags, Target},
 };
@@ -70,6 +72,8 @@ impl Row for Line {
 
 /// A source with its snapshots.
 pub(super) struct History {
+    /// The source's namespace.
+    pub(super) namespace: String,
     /// The source's name.
     pub(super) source: ObjectName,
     /// As it is now; `None` where there is none.
@@ -108,7 +112,7 @@ impl History {
                 target.namespace
             )));
         }
-        Ok(Self { source, present, snapshots })
+        Ok(Self { namespace: target.namespace.clone(), source, present, snapshots })
     }
 
     /// Whether a snapshot holds what the source holds now.
@@ -159,6 +163,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
 fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapshot) -> Line {
     let present = history.is_present(snapshot);
     let source = history.present.as_ref().filter(|_| present);
+    let key = (history.namespace.clone(), ObjectName::new(history.source.kind, name));
     Line {
         kind: history.source.kind.as_str(),
         snapshot: name.to_owned(),
@@ -167,20 +172,21 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
         digest: snapshot.digest.map(|digest| digest.to_string()).unwrap_or_default(),
         size: size(&snapshot.value),
         changed_by: source.and_then(last_manager),
-        used_by: used_by(inventory, &ObjectName::new(history.source.kind, name)),
+        used_by: used_by(inventory, &key),
     }
 }
 
-/// Who names this object: workloads by their present template, revisions by theirs.
-pub(super) fn used_by(inventory: &Inventory, object: &ObjectName) -> Vec<String> {
-    let names_it =
-        |template: Option<&Value>| sources_of(template).source_of(object.kind, &object.name).is_some();
-    let workloads = inventory
-        .workloads
-        .iter()
-        .filter(|workload| names_it(workload.value.pointer(&workload.kind.template_pointer())));
+/// Who names this object in its namespace: workloads by their present template, revisions by theirs.
+pub(super) fn used_by(inventory: &Inventory, (namespace, object): &Key) -> Vec<String> {
+    let names_it = |user: &Value, template: Option<&Value>| {
+        text(user, "/metadata/namespace") == namespace
+            && sources_of(template).source_of(object.kind, &object.name).is_some()
+    };
+    let workloads = inventory.workloads.iter().filter(|workload| {
+        names_it(&workload.value, workload.value.pointer(&workload.kind.template_pointer()))
+    });
     let revisions = inventory.revisions.iter().filter(|revision| {
-        label(revision, names::REVISION).is_some() && names_it(revision_template(revision))
+        label(revision, names::REVISION).is_some() && names_it(revision, revision_template(revision))
     });
     let revisions =
         revisions.map(|revision| format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name")));

@@ -97,7 +97,7 @@ impl Scope {
 
 impl OptedIn {
     /// Reads a workload; `None` where it is not of the form of its kind.
-    fn read(kind: &WorkloadKind, value: Value) -> Option<Self> {
+    pub(super) fn read(kind: &WorkloadKind, value: Value) -> Option<Self> {
         let workload = Workload::read(kind, &value).ok()?;
         let record = Record::of(&workload, Health::of(&kind.kind, &value));
         Some(Self { kind: kind.clone(), value, record })
@@ -146,12 +146,20 @@ impl OptedIn {
     }
 }
 
+/// Whether a Rollout takes its template from this workload (`workloadRef`).
+fn takes_template_from(rollout: &Value, workload: &OptedIn) -> bool {
+    text(rollout, "/metadata/namespace") == workload.namespace()
+        && text(rollout, "/spec/workloadRef/kind") == workload.kind.kind
+        && text(rollout, "/spec/workloadRef/name") == workload.name()
+}
+
 impl Inventory {
     /// Reads everything in the scope.
     pub(super) async fn read(target: &Target, scope: &Scope) -> Result<Self, Failure> {
         let mut inventory = Self { workloads: workloads(target, scope).await?, ..Self::default() };
         inventory.rollouts =
             target.list(&scope.collection("argoproj.io/v1alpha1", "rollouts"), "Rollout", "").await?;
+        inventory.let_rollouts_say_how_their_templates_fare();
         for kind in &REVISION_KINDS {
             let collection = scope.collection(&kind.api_version(), kind.plural);
             inventory.revisions.extend(target.list(&collection, kind.kind, names::REVISION).await?);
@@ -160,6 +168,23 @@ impl Inventory {
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         inventory.read_sources(target).await?;
         Ok(inventory)
+    }
+
+    /// A workload that a Rollout takes its template from has no pods of its own.
+    pub(super) fn let_rollouts_say_how_their_templates_fare(&mut self) {
+        for workload in &mut self.workloads {
+            let rollouts = self.rollouts.iter().filter(|rollout| takes_template_from(rollout, workload));
+            // That generation of it which the Rollout has seen.
+            let seen = |rollout: &Value| text(rollout, "/status/workloadObservedGeneration").parse().ok();
+            let generation = workload.value["metadata"]["generation"].as_i64();
+            let fares = rollouts.map(|rollout| match seen(rollout) {
+                Some(seen) if generation != Some(seen) => Health::Unobserved,
+                _ => Health::of("Rollout", rollout),
+            });
+            if let Some(worst) = fares.max_by_key(|health| *health != Health::Settled) {
+                workload.record.health = worst;
+            }
+        }
     }
 
     /// Reads the snapshots of ConfigMaps, and those of Secrets where a workload has any.
@@ -251,11 +276,7 @@ impl Inventory {
     /// The revision objects of a workload, newest first; of one that a Rollout takes its template from, the Rollout's.
     pub(super) fn revisions_of(&self, workload: &OptedIn) -> Vec<&Value> {
         let mut uids = BTreeSet::from([workload.record.uid.clone()]);
-        let refers = |rollout: &&Value| {
-            text(rollout, "/metadata/namespace") == workload.namespace()
-                && text(rollout, "/spec/workloadRef/kind") == workload.kind.kind
-                && text(rollout, "/spec/workloadRef/name") == workload.name()
-        };
+        let refers = |rollout: &&Value| takes_template_from(rollout, workload);
         uids.extend(self.rollouts.iter().filter(refers).map(|rollout| text(rollout, "/metadata/uid").into()));
         let mut found: Vec<_> = self
             .revisions

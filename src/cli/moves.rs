@@ -17,7 +17,12 @@ use super::{
     output,
     target::{Flags, Target},
 };
-use crate::{names, resolve::Workload, snapshot::ObjectName, template::Template};
+use crate::{
+    names,
+    resolve::{Observed, Workload},
+    snapshot::ObjectName,
+    template::Template,
+};
 
 /// What the commands share.
 #[derive(Debug, Args)]
@@ -144,6 +149,13 @@ impl Found {
         format!("{}: {} goes{from} to {to}", self.workload.reference(), source.name)
     }
 
+    /// Whether it is about to take a change of the source.
+    fn is_pending(&self, source: &ObjectName, history: &History) -> bool {
+        let record = &self.workload.record;
+        let is_news = |present: &Observed| record.seen.get(source) != Some(&present.digest());
+        record.track && history.present.as_ref().is_some_and(is_news)
+    }
+
     fn must_use(&self, source: &ObjectName) -> Result<(), Failure> {
         if self.workload.sources().contains(source) {
             return Ok(());
@@ -213,7 +225,15 @@ impl Pin {
         found.must_use(&source)?;
         let history = History::read(&found.target, source.clone()).await?;
         let (name, _) = history.find(&self.revision)?;
-        let said = found.says(&source, found.held().get(&source), name);
+        let held = found.held();
+        if held.get(&source) == Some(name) && found.is_pending(&source, &history) {
+            let workload = found.workload.reference();
+            return Err(Failure::Refused(format!(
+                "{workload} has {name} already, and is about to take a change of {source}: `kubectl confrev pause {workload}` \
+                 lets it stay"
+            )));
+        }
+        let said = found.says(&source, held.get(&source), name);
         found.point(&BTreeMap::from([(source, name.clone())]), self.common.dry_run).await?;
         self.common.done(&[said])
     }

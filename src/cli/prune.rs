@@ -91,7 +91,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
 }
 
 fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option<&Value>) -> Verdict {
-    let users = used_by(inventory, &key.1);
+    let users = used_by(inventory, key);
     let owners = snapshot.value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
     let newest = source.and_then(|source| newest_rank(inventory, key, snapshot, source));
     let (goes, why) = if !users.is_empty() {
@@ -140,5 +140,42 @@ async fn delete(target: &Target, key: &Key, snapshot: &Snapshot) -> Result<(), F
     match target.api.delete_snapshot(&key.0, &key.1, &version).await {
         Err(error) if error.is_not_found() => Ok(()),
         other => other.map_err(|error| target.failure(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::SourceKind;
+
+    /// Equal content of sources of one name has snapshots of one name, in whatever namespaces.
+    #[test]
+    fn what_uses_a_snapshot_of_that_name_in_another_namespace_does_not_use_this_one() {
+        let entered = json!({"configmaps": {"demo": "demo-1"}}).to_string();
+        let revision = json!({
+            "kind": "ReplicaSet",
+            "metadata": {"namespace": "a", "name": "web-1", "labels": {names::REVISION: "x"}},
+            "spec": {"template": {"metadata": {"annotations": {names::SOURCES: entered}}}},
+        });
+        let mut inventory = Inventory { revisions: vec![revision], ..Inventory::default() };
+        let name = ObjectName::new(SourceKind::ConfigMap, "demo-1");
+        for namespace in ["a", "b"] {
+            let snapshot = Snapshot {
+                source: ObjectName::new(SourceKind::ConfigMap, "demo"),
+                digest: None,
+                created: Timestamp::UNIX_EPOCH,
+                value: json!({}),
+            };
+            inventory.snapshots.insert((namespace.to_owned(), name.clone()), snapshot);
+        }
+        let goes = ["a", "b"].map(|namespace| {
+            let key = (namespace.to_owned(), name.clone());
+            let verdict = verdict(&inventory, &key, &inventory.snapshots[&key], None);
+            (verdict.goes, verdict.why)
+        });
+        assert_eq!(goes[0], (false, "used by ReplicaSet/web-1".to_owned()));
+        assert_eq!(goes[1], (true, "nothing uses it, and its source is gone".to_owned()));
     }
 }

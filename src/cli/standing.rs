@@ -208,3 +208,47 @@ pub(super) fn rollout(workload: &OptedIn) -> &'static str {
         Health::Failed => "failed",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{cli::inventory::Inventory, kinds::Kinds};
+
+    #[test]
+    fn of_a_deployment_that_holds_a_rollouts_template_the_rollout_says_how_it_fares() {
+        let kinds = Kinds::default();
+        let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
+        let told = |namespace: &str, of: &str, generation: &str, phase: &str| {
+            let deployment = json!({
+                "metadata": {"name": "web", "namespace": "shop", "uid": "d", "generation": 2},
+                "spec": {"replicas": 0, "template": {}},
+                "status": {"observedGeneration": 2},
+            });
+            let rollout = json!({
+                "metadata": {"name": "web", "namespace": namespace, "uid": "r", "generation": 1},
+                "spec": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": of}},
+                "status": {"observedGeneration": "1", "phase": phase, "workloadObservedGeneration": generation},
+            });
+            let mut inventory = Inventory {
+                workloads: vec![OptedIn::read(deployments, deployment).unwrap()],
+                rollouts: vec![rollout],
+                ..Inventory::default()
+            };
+            inventory.let_rollouts_say_how_their_templates_fare();
+            super::rollout(&inventory.workloads[0])
+        };
+        for (namespace, of, generation, phase, word) in [
+            ("shop", "web", "2", "Healthy", "settled"),
+            ("shop", "web", "2", "Paused", "progressing"),
+            ("shop", "web", "2", "Degraded", "failed"),
+            ("shop", "web", "1", "Healthy", "progressing"),
+            ("shop", "web", "", "Healthy", "settled"),
+            ("shop", "other", "1", "Degraded", "settled"),
+            ("elsewhere", "web", "1", "Degraded", "settled"),
+        ] {
+            assert_eq!(told(namespace, of, generation, phase), word, "{namespace} {of} {generation} {phase}");
+        }
+    }
+}

@@ -183,6 +183,10 @@ impl Agenda {
         let pause = FIRST_BACKOFF.checked_mul(1 << (*failures).min(20)).unwrap_or(longest).min(longest);
         *failures += 1;
         *rest = now + pause;
+        // What was entered while it was worked on rests as well.
+        if let Some(at) = self.at.remove(&task) {
+            self.queue(&task).remove(&(at, task.clone()));
+        }
         self.schedule(task, now);
         pause
     }
@@ -292,6 +296,17 @@ mod tests {
         assert_eq!(agenda.next(at(0)), None);
         agenda.done(&task("a"));
         assert_eq!(agenda.pop(at(1), at(0)), Some(task("a")));
+    }
+
+    #[test]
+    fn a_task_that_fails_rests_also_where_it_was_entered_while_it_was_worked_on() {
+        let mut agenda = Agenda::default();
+        agenda.schedule(task("a"), at(1));
+        let popped = agenda.pop(at(1), at(0)).unwrap();
+        agenda.schedule(task("a"), at(1));
+        let pause = agenda.failed(popped, at(1));
+        assert_eq!(agenda.next(at(0)), Some(at(1) + pause));
+        assert_eq!(agenda.pop(at(1), at(0)), None);
     }
 
     #[test]

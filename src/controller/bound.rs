@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Action, Name,
     agenda::Task,
+    most::{MOST_OWNERS, at_most},
     state::{RESTORE_DELAY, State, UNBIND_DELAY},
 };
 use crate::{
@@ -56,16 +57,18 @@ impl State {
     /// only such owners left is released.
     pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
-        let wanted = self.owners_by_use(name);
-        let stale = |owner: &&Owner| !wanted.contains(*owner) && self.is_known(name, owner);
+        let all = self.owners_by_use(name);
+        let stale = |owner: &&Owner| !all.contains(*owner) && self.is_known(name, owner);
         let has_stale = record.owners.iter().any(|owner| stale(&owner));
         if self.is_released(name) {
             let since = *self.unwanted_since.entry(name.clone()).or_insert(now);
             self.agenda.schedule(Task::Sweep(name.clone()), since + self.grace(true));
             return None;
         }
-        let kept = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned();
-        let owners: FewSet<_> = kept.chain(wanted.iter().cloned()).collect();
+        let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
+        let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
+        let wanted = at_most(MOST_OWNERS.saturating_sub(others), all.clone(), &record.owners);
+        let owners: FewSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
         if has_stale && !unbind && !wanted.is_empty() {
             self.agenda.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);

@@ -20,11 +20,11 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             let record = api.poke(&workload, &condition, now).await?;
             Ok(Outcome::Poked(Box::new(record)))
         }
-        Action::SetOwners { snapshot, verify: Some(digest), .. }
+        Action::SetOwners { snapshot, version, verify: Some(digest), .. }
             if !is_sound(api, &snapshot, &digest).await? =>
         {
             tracing::warn!(%snapshot, "bears the labels of a snapshot and is none: left alone");
-            Ok(Outcome::Impostor)
+            Ok(Outcome::Impostor(version))
         }
         Action::SetOwners { snapshot, version, owners, hazard, .. } => {
             set_owners(api, &snapshot, &version, &owners, hazard).await
@@ -118,8 +118,8 @@ async fn restore<A: Api>(
     }
     if bound_itself {
         if live.is_some() {
-            // It is there, and is not gone.
-            return Ok(Outcome::Done);
+            // It is there, and is not gone; but it may have ceased to be bound while nobody looked.
+            return free(api, snapshot).await;
         }
         live = if content.is_none() { last_copy(api, copies).await? } else { None };
     }
@@ -238,7 +238,10 @@ async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Ou
     if api.is_named_by_a_revision(&object.namespace, &object.object).await? {
         return Err(ApiError::Conflict { what: format!("release {object}") });
     }
-    if !observed.is_bound_itself() {
+    // Without an owner of confrev's, or with one of others', it is theirs to delete.
+    if !observed.is_bound_itself()
+        || owners_of_others(observed.json()).is_none_or(|others| !others.is_empty())
+    {
         return Ok(Outcome::Done);
     }
     api.delete_snapshot(&object.namespace, &object.object, version).await?;

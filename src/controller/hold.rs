@@ -61,11 +61,16 @@ impl State {
             let untaken = record.seen.get(&used.source) != Some(&found.present.digest);
             let limit = found.max_in_flight.filter(|_| untaken)?;
             let of = (found.present.digest, limit);
-            let fresh = |verdict: &&Verdict| verdict.of == of && verdict.is_fresh(now);
+            let unwell = record.health == Health::Failed;
+            let fresh = |verdict: &&Verdict| {
+                verdict.of == of && verdict.is_fresh(now) && !(unwell && verdict.hold != Hold::Full)
+            };
             if let Some(verdict) = self.verdicts.get(&name).filter(fresh) {
                 return Some((verdict.hold.clone(), name, None));
             }
-            Some((self.hold(&name, found, limit, key)?, name, Some(of)))
+            // What one that is unwell itself waits for says nothing of the others.
+            let of = (!unwell).then_some(of);
+            Some((self.hold(&name, found, limit, (key, unwell))?, name, of))
         });
         let holds: Vec<_> = limited.collect();
         if holds.is_empty() {
@@ -90,11 +95,20 @@ impl State {
         self.held.len()
     }
 
-    fn hold(&self, source: &Name, found: &Found, limit: usize, waiting: &WorkloadKey) -> Option<Hold> {
+    /// What holds one that waits. One that is unwell itself is not kept from what may be the cure by another that failed,
+    /// which may have been unwell before.
+    fn hold(
+        &self,
+        source: &Name,
+        found: &Found,
+        limit: usize,
+        (waiting, unwell): (&WorkloadKey, bool),
+    ) -> Option<Hold> {
         let mut in_flight = 0;
         for (key, record) in self.workloads_using(source).filter(|(key, _)| *key != waiting) {
             let taken = record.seen.get(&source.object) == Some(&found.present.digest);
-            if taken && (record.health == Health::Failed || self.was_taken_back(record, source, found)) {
+            let counts = taken && !unwell;
+            if counts && (record.health == Health::Failed || self.was_taken_back(record, source, found)) {
                 return Some(Hold::Failed(key.clone()));
             }
             if (taken && matches!(record.health, Health::Unobserved | Health::Progressing))
@@ -136,5 +150,75 @@ impl State {
         );
         let event = self.event_on_source(source, Reason::RollHeld, note, now)?;
         Some(Event { same: format!("{digest:?} {}", self.display_short(failed)), ..event })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::{
+        super::{Action, Config, Outcome},
+        *,
+    };
+    use crate::{
+        kinds::Kinds,
+        resolve::{Observed, Use},
+        snapshot::{ObjectName, SourceKind},
+    };
+
+    #[test]
+    fn of_a_hold_in_a_namespace_that_is_gone_nothing_is_kept() {
+        let config = Config {
+            settle: SignedDuration::ZERO,
+            orphan_grace: SignedDuration::from_mins(10),
+            rolls_per_second: 1000,
+            secrets: false,
+        };
+        let mut state = State::new(Arc::new(Kinds::default()), config);
+        state.set_synced();
+        let mut now = Timestamp::from_second(1_000_000).unwrap();
+        let source = ObjectName::new(SourceKind::ConfigMap, "demo");
+        let json = r#"{"metadata":{"name":"demo","uid":"u","resourceVersion":"1",
+            "annotations":{"confrev.dev/max-in-flight":"1"}},"data":{"k":"v"}}"#;
+        let read = Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap();
+        let record = |health, seen: bool| Record {
+            uid: "u".into(),
+            resource_version: "1".to_owned(),
+            uses: vec![Use {
+                source: source.clone(),
+                snapshot: Some("demo-0123456789".into()),
+                whole: true,
+                excluded: false,
+                optional: false,
+            }],
+            seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
+            track: true,
+            min_interval: std::time::Duration::ZERO,
+            last_roll: None,
+            health,
+            by_namespace: false,
+        };
+        for number in 0..50 {
+            let namespace: Arc<str> = format!("ns-{number}").into();
+            let key =
+                |name: &str| WorkloadKey { kind: 1, namespace: Arc::clone(&namespace), name: name.into() };
+            state.apply_workload(&key("a"), Some(record(Health::Failed, true)), now);
+            state.apply_workload(&key("b"), Some(record(Health::Settled, false)), now);
+            for _ in 0..3 {
+                now += SignedDuration::from_secs(1);
+                while let Some((task, action)) = state.next_action(now) {
+                    let outcome = match action {
+                        Action::Read(_) => Outcome::Read(Some(Box::new(read.clone()))),
+                        _ => Outcome::Done,
+                    };
+                    state.finish(&task, Ok(outcome), now);
+                }
+            }
+            state.apply_workload(&key("a"), None, now);
+            state.apply_workload(&key("b"), None, now);
+        }
+        assert!(state.sources.is_empty() && state.users.is_empty() && state.pending_since.is_empty());
+        assert_eq!((state.told.len(), state.held.len(), state.lost.len()), (0, 0, 0));
     }
 }

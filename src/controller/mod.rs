@@ -5,12 +5,14 @@
 
 mod agenda;
 mod bound;
+mod clock;
 mod events;
 mod execute;
 mod hold;
 mod leader;
 mod lean;
 mod memory;
+mod most;
 mod namespaces;
 mod objects;
 mod plan;

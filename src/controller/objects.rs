@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     Name,
     agenda::Task,
+    most::{MOST_OWNERS, at_most},
     records::{Found, SnapshotRecord, Source, User},
     state::{ENSURE_DELAY, RESTORE_DELAY, State},
 };
@@ -27,11 +28,6 @@ pub struct SourceMeta {
     pub always: bool,
 }
 
-/// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB; the
-/// content may take 1 MiB of it. The collector takes a snapshot when its last owner is gone, and others take the place of
-/// those that go: it lives as long as anything uses it.
-const MOST_OWNERS: usize = 2048;
-
 /// What was found of a snapshot's owners.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -39,23 +35,6 @@ pub(super) enum Wanted {
     Owners(FewSet<Owner>),
     /// Not known yet: its source has not been read.
     Unknown,
-}
-
-/// So many of these owners: first those that are there already.
-fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
-    if owners.len() <= most {
-        return owners;
-    }
-    let (there, new): (Vec<_>, Vec<_>) = owners.into_iter().partition(|owner| present.contains(owner));
-    there.into_iter().chain(new).take(most).collect()
-}
-
-/// The owners that are wanted, and of those that are there as many as there is room for beside them.
-pub(super) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
-    let room = MOST_OWNERS.saturating_sub(wanted.len());
-    let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();
-    let all: FewSet<_> = wanted.into_iter().chain(more).collect();
-    all.into_iter().collect()
 }
 
 impl State {
@@ -68,7 +47,13 @@ impl State {
         match (meta, self.sources.get(name)) {
             (Some(meta), Some(Source::Found(found))) if found.resource_version == meta.resource_version => {}
             (None, Some(Source::Missing)) => {}
-            (None, _) => self.set_source(name, Source::Missing, now),
+            (None, _) => {
+                self.set_source(name, Source::Missing, now);
+                // A read that is under way may have found it before it went.
+                if self.agenda.is_working(&Task::Read(name.clone())) {
+                    self.agenda.schedule(Task::Read(name.clone()), now);
+                }
+            }
             (Some(_), _) => {
                 self.spare_what_it_held(name);
                 // What it was must not be acted on: this replica may have led long ago, and lead again.
@@ -142,6 +127,16 @@ impl State {
         }
         if found {
             self.agenda.schedule(Task::Ensure(name.clone()), now + ENSURE_DELAY);
+            self.look_for_lost(name, now);
+        }
+    }
+
+    /// What was lost may be made again from an object that has come beside it.
+    fn look_for_lost(&mut self, beside: &Name, now: Timestamp) {
+        let is_near =
+            |lost: &&Name| lost.namespace == beside.namespace && lost.object.kind == beside.object.kind;
+        for lost in self.lost.iter().filter(is_near) {
+            self.agenda.schedule(Task::Restore(lost.clone()), now);
         }
     }
 
@@ -180,12 +175,7 @@ impl State {
             for snapshot in self.snapshots_of(&source) {
                 self.look_at_snapshot(&snapshot, now);
             }
-            // What was lost may be made again from this one.
-            let is_near =
-                |lost: &&Name| lost.namespace == name.namespace && lost.object.kind == name.object.kind;
-            for lost in self.lost.iter().filter(is_near) {
-                self.agenda.schedule(Task::Restore(lost.clone()), now);
-            }
+            self.look_for_lost(name, now);
         }
         // The copy of an object that was bound itself, and is gone while it is in use: it is made again from this.
         if self.users.contains_key(&source) && source != *name {
@@ -368,29 +358,5 @@ impl State {
         self.events.leave();
         let memory = &self.memory;
         self.agenda.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_too_many_owners_are_wanted_those_that_are_there_stay() {
-        let owners = |numbers: std::ops::Range<usize>| -> FewSet<Owner> {
-            numbers
-                .map(|i| Owner::new("apps/v1", "ReplicaSet", format!("set-{i}"), format!("uid-{i}")))
-                .collect()
-        };
-        let present = owners(90..95);
-        let kept = at_most(10, owners(0..100), &present);
-        assert_eq!(kept.len(), 10);
-        assert!(present.is_subset(&kept) && kept.is_subset(&owners(0..100)));
-        assert_eq!(at_most(10, owners(0..100), &kept), kept, "and nothing is to be written again");
-        assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
-        let (wanted, stale) = (owners(0..MOST_OWNERS - 5), owners(5000..6000));
-        let all: FewSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
-        assert_eq!(all.len(), MOST_OWNERS, "what is stale fills what is left");
-        assert!(wanted.is_subset(&all) && !stale.is_disjoint(&all));
     }
 }

@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Name,
     agenda::Task,
-    objects::{Wanted, beside},
+    most::beside,
+    objects::Wanted,
     records::Source,
     state::{RESTORE_DELAY, State, UNBIND_DELAY},
 };
@@ -25,9 +26,6 @@ const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
 /// How long a snapshot that was bound is left after nothing wants it any more. Far beyond any watch's lag; and should it
 /// be wanted again all the same, its content is the source's, and it is made again.
 const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
-
-/// How often a write that admission does not see is tried, with pauses that double from half a second.
-const MOST_IN_VAIN: u32 = 7;
 
 /// Something to do at the API server.
 #[derive(Clone, Debug)]
@@ -104,8 +102,8 @@ pub enum Outcome {
     OwnersSet(Box<Observed>),
     /// An object that is bound itself was deleted; the object as it last was.
     Released(Box<Observed>),
-    /// It bears the labels of a snapshot and is none.
-    Impostor,
+    /// It bears the labels of a snapshot and is none, as it was then.
+    Impostor(Version),
     /// A snapshot was made again.
     Restored,
     /// A snapshot is referenced and gone, and its content is not known any more.
@@ -216,8 +214,8 @@ impl State {
             return None;
         }
         let hazard = !present.is_empty() && present.is_disjoint(&wanted);
-        // What was never bound may be anything that bears the labels.
-        let verify = present.is_empty().then_some(digest);
+        // What none of those owns may be anything that bears the labels.
+        let verify = present.is_disjoint(&wanted).then_some(digest);
         let owners = beside(wanted, present);
         Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify })
     }
@@ -312,7 +310,12 @@ impl State {
             (Task::Read(name), Outcome::Read(observed)) => {
                 self.source_was_read(name, observed.as_deref(), now);
             }
-            (Task::Bind(name), Outcome::Impostor) => self.apply_snapshot(name, None, now),
+            // Another one may be there since.
+            (Task::Bind(name), Outcome::Impostor(version))
+                if self.snapshots.get(name).is_some_and(|record| record.version() == version) =>
+            {
+                self.apply_snapshot(name, None, now);
+            }
             (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed))
             | (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);
@@ -337,12 +340,12 @@ impl State {
         let Some((_, before)) = rolling.filter(|_| self.workloads.contains_key(key)) else {
             return self.agenda.done(task);
         };
-        self.pending_since.remove(key);
         let in_vain = (&before.seen, &before.uses) == (&record.seen, &record.uses);
         // What a watch has told since is newer than the answer: the poke was on condition of what stood here before.
         let is_told =
             self.workloads.get(key).is_some_and(|known| known.resource_version != before.resource_version);
         if !is_told {
+            self.pending_since.remove(key);
             self.apply_workload(key, Some(record.clone()), now);
         }
         self.tell_roll(key, &before, record, now);
@@ -371,10 +374,10 @@ impl State {
                 self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
             }
             ApiError::NotFound { .. } | ApiError::Terminating { .. } => self.agenda.done(task),
-            // Each try is a write. A namespace that webhooks leave out would be tried for ever.
-            ApiError::InVain { .. } if self.agenda.failures(task) >= MOST_IN_VAIN => {
-                tracing::warn!(?task, %error, "given up until the next change");
-                self.agenda.done(task);
+            // Each try is a write, and webhooks may leave the namespace out, or not be in force yet.
+            ApiError::InVain { .. } => {
+                let pause = self.agenda.failed_in_vain(task.clone(), now);
+                tracing::warn!(?task, %error, ?pause, "had no effect, to be tried again");
             }
             _ => {
                 let pause = self.agenda.failed(task.clone(), now);

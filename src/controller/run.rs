@@ -18,7 +18,7 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-use super::{Leadership, Name, Outcome, State, Task, execute};
+use super::{Leadership, Name, Outcome, State, Task, clock::Clock, execute};
 use crate::{
     cluster::{Api, ApiError},
     resolve::{Facts, Observed},
@@ -46,6 +46,7 @@ pub struct Shared(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
+    clock: Mutex<Clock>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
     lists: Arc<Semaphore>,
@@ -85,6 +86,7 @@ impl Shared {
         };
         Self(Arc::new(Inner {
             state: Mutex::new(state),
+            clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
             namespaces: watch::Sender::new(0),
             lists: Arc::new(Semaphore::new(LISTS)),
@@ -95,6 +97,15 @@ impl Shared {
     /// The state, for a moment.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time by which the state waits.
+    fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.0.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the loop.
@@ -119,7 +130,7 @@ impl Shared {
 
     /// Remembers the snapshots among what a decision read, for the case that the collector takes one before it is bound.
     pub fn remember_snapshots(&self, namespace: &str, facts: &Facts) {
-        let now = Timestamp::now();
+        let now = self.now();
         let mut state = self.lock();
         for (name, observed) in facts.snapshots() {
             let content = Arc::new(observed.clone());
@@ -129,14 +140,14 @@ impl Shared {
 
     /// Remembers an object that is bound itself and about to be deleted, for the case that its copy does not last.
     pub fn remember(&self, name: &Name, content: &Observed) {
-        self.lock().memory.remember(name.clone(), Arc::new(content.clone()), Timestamp::now());
+        self.lock().memory.remember(name.clone(), Arc::new(content.clone()), self.now());
     }
 
     /// Changes the state, and wakes whoever may have something to do.
     pub(super) fn change(&self, change: impl FnOnce(&mut State, Timestamp)) {
         let generation = {
             let mut state = self.lock();
-            change(&mut state, Timestamp::now());
+            change(&mut state, self.now());
             state.watched_namespace_generation()
         };
         self.0.namespaces.send_if_modified(|known| std::mem::replace(known, generation) != generation);
@@ -235,7 +246,7 @@ pub async fn run<A: Api>(
 
 fn start_due<A: Api>(api: &A, shared: &Shared, under_way: &mut JoinSet<(Task, Result<Outcome, ApiError>)>) {
     while under_way.len() < CONCURRENCY {
-        let now = Timestamp::now();
+        let now = shared.now();
         let Some((task, action)) = shared.lock().next_action(now) else { return };
         let api = api.clone();
         let span = traces::task(&task.work(), &task);
@@ -283,9 +294,7 @@ fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outco
 /// How long the loop may rest before the next task is due.
 fn rest(shared: &Shared) -> Duration {
     let mut state = shared.lock();
-    state.memory.forget_old(Timestamp::now());
-    let due = state.next_due().map_or(LONGEST_REST, |due| {
-        Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO)
-    });
+    state.memory.forget_old(shared.now());
+    let due = state.next_due().map_or(LONGEST_REST, |due| shared.clock().until(due));
     due.min(LONGEST_REST)
 }

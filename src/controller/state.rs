@@ -298,6 +298,8 @@ impl State {
     pub(super) fn forget_source(&mut self, name: &Name) {
         if !self.is_watched(name) {
             self.sources.remove(name);
+            self.told.remove(name);
+            self.verdicts.remove(name);
         }
     }
 
@@ -326,11 +328,21 @@ impl State {
             self.pending_since.entry(key.clone()).or_insert(now);
             let due = self.roll_due(key, now);
             self.agenda.schedule(Task::Roll(key.clone()), due);
-        } else {
+        } else if !self.awaits_a_source(key) {
             self.pending_since.remove(key);
             self.held.remove(key);
             self.agenda.cancel(&Task::Roll(key.clone()));
         }
+    }
+
+    /// Whether a source that it uses is being read anew: what is pending is decided then.
+    fn awaits_a_source(&self, key: &WorkloadKey) -> bool {
+        self.workloads.get(key).is_some_and(|record| {
+            record.uses.iter().any(|used| {
+                let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
+                self.sources.get(&name) == Some(&Source::Unknown)
+            })
+        })
     }
 
     /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.

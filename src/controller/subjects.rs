@@ -243,7 +243,7 @@ impl Subject for UsedSources {
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        let found = state.sources.iter().filter(|(_, source)| matches!(source, Source::Found(_)));
+        let found = state.sources.iter().filter(|(_, source)| !matches!(source, Source::Missing));
         let names = found.map(|(name, _)| name);
         names.filter(|name| name.object.kind == self.0 && name.namespace == self.1).cloned().collect()
     }

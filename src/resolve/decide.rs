@@ -287,8 +287,11 @@ impl<'r> Resolver<'r> {
         let entered = |map: &SourceMap<String>| {
             map.source_of(object.kind, &object.name).filter(|source| *source != object).cloned()
         };
-        // What stands in the stored template was entered by an earlier decision.
-        if let Some(source) = entered(&self.prior) {
+        // What the stored template says of what it refers to was entered by an earlier decision. What else it says may be
+        // anything: a template that was written before its workload opted in was seen by no webhook.
+        if let Some(source) = entered(&self.prior)
+            && (self.stored.contains(object) || self.is_none_or_a_snapshot(object)?)
+        {
             return Ok(Some(source));
         }
         // An object of the wanted name is believed before an annotation that a user may have written.
@@ -299,6 +302,13 @@ impl<'r> Resolver<'r> {
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
         Ok(entered(&self.stated))
+    }
+
+    fn is_none_or_a_snapshot(&mut self, object: &ObjectName) -> Result<bool, Stop> {
+        if self.is_out_of_reach(object) {
+            return Ok(true);
+        }
+        Ok(self.live(object)?.is_none_or(|observed| observed.identity().is_some()))
     }
 
     fn by_source_name(
@@ -334,13 +344,15 @@ impl<'r> Resolver<'r> {
         if self.is_out_of_reach(object) {
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
-        let exists = self.live(object)?.is_some();
+        let known = self.live(object)?.map(Observed::is_sound);
         let source_lives = self.live(&source)?.is_some();
-        if exists {
+        if let Some(is_sound) = known {
             if !self.stays_as_written(&source)? {
                 self.mark_seen(&source)?;
             }
-            self.adopt.insert(object.clone());
+            if is_sound {
+                self.adopt.insert(object.clone());
+            }
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
         // A template copied from another namespace or cluster brings names of snapshots that were never here.
@@ -374,7 +386,8 @@ impl<'r> Resolver<'r> {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(Target::Snapshot { source, name });
         }
-        self.mark_seen(&source)?;
+        // What a workload that does not track misses is news when it tracks again.
+        self.keep_seen(&source);
         Ok(Target::Snapshot { source, name: object.name.to_string() })
     }
 

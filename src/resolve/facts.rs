@@ -177,6 +177,11 @@ impl Observed {
             && self.identity.as_ref().is_some_and(|identity| identity.source == source)
     }
 
+    /// Whether it is a snapshot, and holds what it says.
+    pub fn is_sound(&self) -> bool {
+        self.sound
+    }
+
     /// Whether the garbage collector may take it while the object of that uid lives: it has owners, and that is none.
     pub fn may_go_without(&self, uid: &str) -> bool {
         !self.owners.is_empty() && !self.owners.iter().any(|owner| owner == uid)

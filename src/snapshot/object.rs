@@ -5,7 +5,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{
+    Engine as _,
+    alphabet::STANDARD,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -194,6 +198,10 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Bits that are left over do not count, as in Go's decoder: the API server takes `QR==` for `QQ==`.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
 /// The bytes that a value stands for. Line breaks inside base64 do not count, as in Go's decoder.
 fn decode<'t>(tag: Tag, key: &str, text: &'t str) -> Result<Cow<'t, [u8]>, ContentError> {
     if tag == Tag::Text {
@@ -204,9 +212,8 @@ fn decode<'t>(tag: Tag, key: &str, text: &'t str) -> Result<Cow<'t, [u8]>, Conte
     } else {
         Cow::Borrowed(text)
     };
-    let bytes = BASE64_STANDARD
-        .decode(folded.as_bytes())
-        .map_err(|_| ContentError::NotBase64 { key: key.to_owned() })?;
+    let bytes =
+        BASE64.decode(folded.as_bytes()).map_err(|_| ContentError::NotBase64 { key: key.to_owned() })?;
     Ok(Cow::Owned(bytes))
 }
 

@@ -8,6 +8,7 @@
 )]
 
 mod accounted;
+mod again;
 #[expect(dead_code, reason = "some of it serves tests on a control plane")]
 mod blocks;
 mod bound;
@@ -27,6 +28,7 @@ mod kinds;
 mod krew;
 mod leader;
 mod metrics;
+mod orders;
 mod owners;
 mod properties;
 mod rate;
@@ -35,6 +37,7 @@ mod rounds;
 mod rules;
 mod settings;
 mod signals;
+mod theirs;
 mod told;
 mod undo;
 mod unexpected;

@@ -219,3 +219,58 @@ fn opting_out_restores_the_names_and_takes_back_all_that_was_written() {
         assert_eq!(world.update(&new, &stored), expected);
     }
 }
+
+/// `kubectl confrev pause` and `resume` write these annotations and nothing else. docs/commands.md: resume "lets it follow
+/// changes again, beginning with the one that it missed".
+#[test]
+fn a_workload_that_follows_changes_again_begins_with_the_one_that_it_missed() {
+    let resumed = |object: &Value| {
+        let mut new = object.clone();
+        new["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+        new
+    };
+    let paused = |object: &Value| {
+        let mut new = object.clone();
+        annotate(&mut new, names::TRACK, "false");
+        new
+    };
+    // What it missed came while it was paused, and nothing else did.
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    let held = world.update(&paused(&first), &first);
+    world.set("demo", json!({"color": "green"}));
+    assert_eq!(volume(&world.update(&resumed(&held), &held), 0), GREEN);
+
+    // The same, and its image changed meanwhile.
+    let mut new = held.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    let edited = world.update(&new, &held);
+    assert_eq!(volume(&edited, 0), BLUE);
+    let image = volume(&world.update(&resumed(&edited), &edited), 0).to_owned();
+
+    // The change was waiting (`min-interval`, `max-in-flight`, `--settle`) when it was paused.
+    let held = world.update(&paused(&first), &first);
+    assert_eq!(volume(&held, 0), BLUE);
+    let pending = volume(&world.update(&resumed(&held), &held), 0).to_owned();
+    assert_eq!((image.as_str(), pending.as_str()), (GREEN, GREEN), "(after an image, while pending)");
+}
+
+/// What the stored template says of its snapshots may be a user's words: it was written before the workload opted in, and no
+/// webhook saw it. The owner that admission enters would have the collector delete that object with the workload.
+#[test]
+fn an_object_that_is_no_snapshot_is_never_adopted_whatever_the_stored_template_says_of_it() {
+    let mut world = World::default();
+    world.set("precious", json!({"text": "A"}));
+    let mut old = deployment(&[]);
+    old["metadata"]["labels"] = json!({});
+    old["metadata"]["uid"] = json!("uid-web");
+    old["spec"]["template"]["metadata"]["annotations"] =
+        json!({names::SOURCES: json!({"configmaps": {"x": "precious"}}).to_string()});
+    let mut new = deployment(&["precious"]);
+    new["metadata"]["uid"] = json!("uid-web");
+    new["spec"]["template"]["metadata"]["annotations"] =
+        old["spec"]["template"]["metadata"]["annotations"].clone();
+    let admitted = world.admit(&new, Some(&old));
+    assert_eq!(admitted.decision.adopt, [], "a user's own object would be bound to the workload");
+    assert_ne!(volume(&admitted.object, 0), "precious", "it is a source like any other");
+}

@@ -42,6 +42,20 @@ fn a_cron_job_takes_a_change_up_without_starting_or_ending_a_job_and_stays_suspe
     cron.resolves_to(&world, "demo", "B").unwrap();
 }
 
+#[test]
+fn labels_that_a_schedule_gives_its_jobs_later_do_not_take_their_revision() {
+    let _confrev = running();
+    let world = World::new("cron-labels");
+    let cron = Load::new("cronjobs", "nightly", &["demo"]);
+    world.set_config("demo", "A");
+    cron.apply(&world).ok();
+    cron.patch(&world, &json!({"spec": {"jobTemplate": {"metadata": {"labels": {"team": "shop"}}}}}));
+    let labels = cron.live(&world)["spec"]["jobTemplate"]["metadata"]["labels"].clone();
+    assert!(labels["team"] == "shop" && labels["confrev.dev/revision"].is_string(), "{labels}");
+    world.kubectl(&["create", "job", "first", "--from=cronjob/nightly"]).ok();
+    assert_eq!(wait_owner(&world, "demo", "A", "Job"), "first");
+}
+
 /// Lets a CronJob's own controller find that it has missed its one time of the year, so that it starts a Job now. Each
 /// day of January makes a Job of another name.
 fn let_it_start(world: &World, cron: &Load, day: u8) {

@@ -140,6 +140,10 @@ pub(crate) enum Event {
     },
     /// Everything goes its way for a while.
     Settle,
+    /// From now on so many actions are begun, and told of by watches, before the answer to the first is taken in.
+    SideBySide {
+        actions: usize,
+    },
     /// confrev's clocks are set.
     Step {
         seconds: i32,
@@ -229,6 +233,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         6 => prop_oneof![0..2000_u32, Just(3_000), Just(11_000), Just(700_000)]
             .prop_map(|millis| Event::Pass { millis }),
         1 => prop_oneof![Just(-3600), Just(-20), Just(20), Just(3600)].prop_map(|seconds| Event::Step { seconds }),
+        2 => (0..3_usize).prop_map(|actions| Event::SideBySide { actions }),
         1 => (0..2_usize).prop_map(|replica| Event::Restart { replica }),
         1 => (0..2_usize).prop_map(|replica| Event::Leader { replica }),
         1 => any::<bool>().prop_map(|works| Event::Webhook { works }),

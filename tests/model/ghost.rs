@@ -24,13 +24,13 @@ pub(crate) struct SourceState {
     pub exempt: bool,
 }
 
-/// A reference that a person, or the word `track: "false"`, holds at a snapshot.
+/// A reference that a person holds at a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Pin {
     /// Whether it is certain which content of the source the admission took into account.
     pub sure: bool,
     /// The source was gone then, and which of its contents was seen last is not known here.
-    missing: bool,
+    pub missing: bool,
     /// How often the source had changed by then.
     changes: usize,
     /// What it held then, or may have.
@@ -207,6 +207,11 @@ impl Ghost {
         }
         let present = self.state(source).and_then(|state| state.content);
         present.is_none_or(|present| pin.contents.contains(&present)).then_some(false)
+    }
+
+    /// What holds the reference.
+    pub(crate) fn pin_of(&self, workload: &Key, snapshot: &str) -> Option<Pin> {
+        self.pins.get(&(workload.clone(), snapshot.to_owned())).cloned()
     }
 
     /// Whether a person turned the workload to this snapshot.

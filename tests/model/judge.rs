@@ -130,6 +130,8 @@ impl Case<'_> {
         let sure = states.windows(2).all(|pair| pair[0].content == pair[1].content);
         let mut pin = ghost.pin(source);
         pin.sure &= sure;
+        // It may have been decided on while the source was gone, though it came back before that was done.
+        pin.missing |= states.iter().any(|state| state.content.is_none());
         pin.contents.extend(states.into_iter().filter_map(|state| state.content));
         pin
     }
@@ -229,7 +231,9 @@ impl Case<'_> {
             return self.judge_fresh(after, &source.name, states).map(|()| None);
         }
         if !self.track {
-            return stays();
+            // What it misses is not taken into account: it is held as far as it was before.
+            let pin = self.model.ghost().pin_of(self.key, &before.name);
+            return stays().map(|_| pin);
         }
         let held = self.model.ghost().held(self.key, &before.name, source);
         match held {

@@ -69,6 +69,8 @@ pub(crate) struct Settings {
     pub meanwhile: Option<(u8, Box<Event>)>,
     /// Something went wrong or came between since this was last taken.
     pub disturbed: bool,
+    /// So many actions are begun, and told by watches, before the first one's answer is taken in.
+    pub side_by_side: usize,
 }
 
 /// One world.
@@ -102,6 +104,7 @@ impl Model {
             fault: None,
             meanwhile: None,
             disturbed: false,
+            side_by_side: 0,
         };
         Arc::new(Self {
             store: Mutex::default(),
@@ -267,6 +270,19 @@ impl Model {
         let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
         if let (Task::Restore(name), Ok(Outcome::Lost)) = (&task, &outcome) {
             self.check_lost(&name.namespace, &name.object.name);
+        }
+        // A watch may tell of what was done before the answer is taken in.
+        let depth = self.settings().side_by_side;
+        if depth > 0 {
+            let now = self.now(replica);
+            self.replicas()[replica].deliver_all(&self.store(), now);
+            self.settings().side_by_side = depth - 1;
+            for _ in 0..2 {
+                self.work_once(replica);
+                let now = self.now(replica);
+                self.replicas()[replica].deliver_all(&self.store(), now);
+            }
+            self.settings().side_by_side = depth;
         }
         shared.lock().finish(&task, outcome, self.now(replica));
         true

@@ -115,12 +115,9 @@ pub(crate) fn tell(reason: &str, events: &[Event]) -> String {
     text
 }
 
-/// Sequences that are too rare to be left to chance.
-#[test]
-fn every_promise_holds_in_sequences_that_once_broke_one() {
-    let runtime = runtime();
-    let _guard = runtime.enter();
-    let sequences: [(&str, Vec<Event>); 5] = [
+/// Sequences in which a source goes, each of which once broke a promise: too rare to be left to chance.
+fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
+    vec![
         (
             "a source that comes back as it was when it went, after an undo in between",
             vec![
@@ -132,21 +129,6 @@ fn every_promise_holds_in_sequences_that_once_broke_one() {
                 Event::Undo { workload: 0, nth: 0 },
                 Event::Settle,
                 Event::Content { source: 0, content: 3 },
-            ],
-        ),
-        (
-            "a template that was opted out, undone and written anew, whose annotation still names a snapshot",
-            vec![
-                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Form(0) },
-                Event::Content { source: 0, content: 1 },
-                Event::Settle,
-                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Enabled(Some(false)) },
-                Event::Content { source: 0, content: 0 },
-                Event::Settle,
-                Event::DeleteWorkload { workload: 0 },
-                Event::Undo { workload: 1, nth: 1 },
-                Event::Content { source: 0, content: 1 },
-                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Nothing },
             ],
         ),
         (
@@ -173,6 +155,57 @@ fn every_promise_holds_in_sequences_that_once_broke_one() {
             ],
         ),
         (
+            "a source whose deletion is told of before the answer of a read that found it",
+            vec![
+                Event::SideBySide { actions: 2 },
+                Event::Meanwhile { after: 2, event: Box::new(Event::DeleteSource { source: 0 }) },
+                Event::Fail { after: 0, fault: Fault::Conflict },
+                Event::Track { workload: 0, track: Some(true) },
+                Event::Settle,
+            ],
+        ),
+        (
+            "an undo while its source is gone, which comes back in the midst of that, and then as it was",
+            vec![
+                Event::Namespace { namespace: 0, enabled: false },
+                Event::Content { source: 0, content: 2 },
+                Event::Settle,
+                Event::Meanwhile { after: 3, event: Box::new(Event::Content { source: 0, content: 0 }) },
+                Event::DeleteSource { source: 0 },
+                Event::Undo { workload: 1, nth: 0 },
+                Event::Content { source: 0, content: 2 },
+            ],
+        ),
+    ]
+}
+
+/// Further ones.
+fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
+    vec![
+        (
+            "a snapshot that is deleted by hand and made again while the one before is looked at",
+            vec![
+                Event::SideBySide { actions: 3 },
+                Event::Meanwhile { after: 3, event: Box::new(Event::DeleteSnapshot { nth: 0 }) },
+                Event::Settle,
+            ],
+        ),
+        (
+            "a template that was opted out, undone and written anew, whose annotation still names a snapshot",
+            vec![
+                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Form(0) },
+                Event::Content { source: 0, content: 1 },
+                Event::Settle,
+                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Enabled(Some(false)) },
+                Event::Content { source: 0, content: 0 },
+                Event::Settle,
+                Event::DeleteWorkload { workload: 0 },
+                Event::Undo { workload: 1, nth: 1 },
+                Event::Content { source: 0, content: 1 },
+                Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Nothing },
+            ],
+        ),
+        (
             "a snapshot whose source is gone, and which goes with the only other one of its content",
             vec![
                 Event::Content { source: 0, content: 0 },
@@ -184,8 +217,14 @@ fn every_promise_holds_in_sequences_that_once_broke_one() {
                 Event::DeleteSnapshot { nth: 2 },
             ],
         ),
-    ];
-    for (what, events) in sequences {
+    ]
+}
+
+#[test]
+fn every_promise_holds_in_sequences_that_once_broke_one() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    for (what, events) in of_sources_that_go().into_iter().chain(of_what_stays()) {
         if let Err(reason) = run(&events) {
             panic!("{what}: {}", tell(&reason, &events));
         }

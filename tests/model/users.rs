@@ -80,6 +80,7 @@ impl Model {
             Event::Step { seconds } => {
                 self.settings().skew += SignedDuration::from_secs(seconds.into());
             }
+            Event::SideBySide { actions } => self.settings().side_by_side = actions,
             Event::Restart { replica } => self.restart(replica),
             Event::Leader { replica } => self.lead(replica),
             Event::Webhook { works } => self.settings().webhook = works,

@@ -1,0 +1,65 @@
+//! The time by which the controller waits.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// A clock that never goes back: when the system's is set back, it goes on from where it was, or all that waits would wait for
+/// as long as it was set back. When the system's is set ahead, it follows.
+#[derive(Debug)]
+pub(super) struct Clock {
+    /// The time that it was at that instant.
+    time: Timestamp,
+    at: Instant,
+}
+
+impl Clock {
+    /// The system's time, from now on.
+    pub(super) fn new() -> Self {
+        Self { time: Timestamp::now(), at: Instant::now() }
+    }
+
+    /// The time.
+    pub(super) fn now(&mut self) -> Timestamp {
+        self.read(Timestamp::now())
+    }
+
+    /// The time, where the system's is `wall`.
+    fn read(&mut self, wall: Timestamp) -> Timestamp {
+        let passed = SignedDuration::try_from(self.at.elapsed()).unwrap_or(SignedDuration::ZERO);
+        let time = self.time.saturating_add(passed).unwrap_or(wall);
+        if wall > time {
+            *self = Self { time: wall, at: Instant::now() };
+        }
+        time.max(wall)
+    }
+
+    /// How long it is until then.
+    pub(super) fn until(&mut self, then: Timestamp) -> Duration {
+        Duration::try_from(then.duration_since(self.now())).unwrap_or(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_goes_on_and_one_that_is_set_ahead_is_followed() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let mut clock = Clock { time: at(1000), at: Instant::now() };
+        for (pass, wall, time) in [
+            (0, 1000, 1000),
+            (5, 1005, 1005),
+            (5, 10, 1010),
+            (5, 15, 1015),
+            (0, 5000, 5000),
+            (7, 5001, 5007),
+            (0, 5009, 5009),
+        ] {
+            tokio::time::advance(Duration::from_secs(pass)).await;
+            assert_eq!(clock.read(at(wall)), at(time), "the system's says {wall}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! How many owners an object gets.
+
+use crate::{cluster::Owner, few::FewSet};
+
+/// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB; the
+/// content may take 1 MiB of it. The collector takes a snapshot when its last owner is gone, and others take the place of
+/// those that go: it lives as long as anything uses it.
+pub(super) const MOST_OWNERS: usize = 2048;
+
+/// So many of these owners: first those that are there already.
+pub(super) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
+    if owners.len() <= most {
+        return owners;
+    }
+    let (there, new): (Vec<_>, Vec<_>) = owners.into_iter().partition(|owner| present.contains(owner));
+    there.into_iter().chain(new).take(most).collect()
+}
+
+/// The owners that are wanted, and of those that are there as many as there is room for beside them.
+pub(super) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
+    let room = MOST_OWNERS.saturating_sub(wanted.len());
+    let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();
+    let all: FewSet<_> = wanted.into_iter().chain(more).collect();
+    all.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_too_many_owners_are_wanted_those_that_are_there_stay() {
+        let owners = |numbers: std::ops::Range<usize>| -> FewSet<Owner> {
+            numbers
+                .map(|i| Owner::new("apps/v1", "ReplicaSet", format!("set-{i}"), format!("uid-{i}")))
+                .collect()
+        };
+        let present = owners(90..95);
+        let kept = at_most(10, owners(0..100), &present);
+        assert_eq!(kept.len(), 10);
+        assert!(present.is_subset(&kept) && kept.is_subset(&owners(0..100)));
+        assert_eq!(at_most(10, owners(0..100), &kept), kept, "and nothing is to be written again");
+        assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
+        let (wanted, stale) = (owners(0..MOST_OWNERS - 5), owners(5000..6000));
+        let all: FewSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
+        assert_eq!(all.len(), MOST_OWNERS, "what is stale fills what is left");
+        assert!(wanted.is_subset(&all) && !stale.is_disjoint(&all));
+    }
+}

@@ -1,0 +1,118 @@
+//! Users' objects that are bound themselves, and what is theirs of them.
+
+use std::sync::{Arc, Mutex};
+
+use confrev::{
+    cluster::{KubeApi, Owner, Version},
+    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, execute},
+    kinds::Kinds,
+    names,
+    resolve::Use,
+    snapshot::{ObjectName, SourceKind},
+    telemetry::Metrics,
+};
+use jiff::Timestamp;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::controller::{Desk, name, web_on_blue};
+
+/// An API server with one ConfigMap, and no revision that names it; answers with the methods of all writes.
+fn server(object: Value) -> (KubeApi, Arc<Mutex<Vec<String>>>) {
+    let writes = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&writes);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let body = if request.uri().path().contains("/configmaps/") {
+            object.to_string()
+        } else {
+            json!({"kind": "List", "metadata": {}, "items": []}).to_string()
+        };
+        if request.method() != http::Method::GET {
+            seen.lock().unwrap().push(request.method().to_string());
+        }
+        std::future::ready(Ok::<_, std::io::Error>(http::Response::new(Body::from(body.into_bytes()))))
+    });
+    let client = kube::Client::new(service, "default");
+    (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), writes)
+}
+
+#[tokio::test]
+async fn an_object_whose_tool_entered_the_workload_as_its_owner_is_not_deleted_before_it_is_used() {
+    let (_, _, mut desk) = web_on_blue();
+    // An operator makes the next ConfigMap of a workload with an ownerReference, as operators do, and turns the workload
+    // to it half a minute later.
+    let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+    let object = json!({
+        "metadata": {
+            "name": "next", "namespace": "ns", "uid": "n", "resourceVersion": "1",
+            "labels": {names::ENABLED: "bind"},
+            "ownerReferences": [workload.to_json()],
+            "managedFields": [{"manager": "operator", "operation": "Update", "fieldsV1": {"f:metadata": {
+                "f:ownerReferences": {".": {}, "k:{\"uid\":\"uid-web\"}": {}}}}}],
+        },
+        "data": {"color": "next"},
+    });
+    let version = Version { uid: "n".to_owned(), resource_version: "1".to_owned() };
+    let bound = BoundRecord { version, owners: [workload].into_iter().collect() };
+    desk.state.apply_bound(&name("next"), Some(bound), desk.now);
+    let (api, writes) = server(object);
+    for _ in 0..30 {
+        desk.pass(1);
+        for (task, action) in desk.actions() {
+            let outcome = match action {
+                Action::Release { .. } => execute(&api, action, desk.now).await,
+                _ => Ok(Outcome::Done),
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
+    }
+    assert_eq!(*writes.lock().unwrap(), [""; 0], "it is the operator's, and its owner lives");
+}
+
+#[test]
+fn of_an_object_that_is_bound_itself_there_are_never_too_many_owners() {
+    let source = ObjectName::new(SourceKind::ConfigMap, "next");
+    let snapshot = Some(source.name.clone());
+    let used = Use { snapshot, source, whole: true, excluded: false, optional: false };
+    let mut desk = Desk::new();
+    for number in 0..20_000 {
+        let set = RevisionKey { kind: 0, namespace: "ns".into(), name: format!("set-{number}").into() };
+        let revision = Revision { uid: format!("uid-{number}").into(), uses: vec![used.clone()] };
+        desk.state.apply_revision(&set, Some(revision), desk.now);
+    }
+    let version = Version { uid: "n".to_owned(), resource_version: "1".to_owned() };
+    let bound = BoundRecord { version, owners: std::iter::empty().collect() };
+    desk.state.apply_bound(&name("next"), Some(bound), desk.now);
+    desk.pass(60);
+    let set = desk.actions().into_iter().find_map(|(_, action)| match action {
+        Action::SetOwners { owners, .. } => Some(owners.len()),
+        _ => None,
+    });
+    assert!(set.is_some_and(|owners| owners <= 2048), "{set:?} owners, of about 170 bytes each in 1.5 MiB");
+}
+
+#[tokio::test]
+async fn an_object_that_ceased_to_be_bound_while_nobody_looked_is_freed_when_its_revision_is_looked_at() {
+    let owner = Owner::new("apps/v1", "ReplicaSet", "web-1", "rs");
+    for (label, writes) in [("true", 1), ("bind", 0)] {
+        let (api, written) = server(json!({
+            "metadata": {
+                "name": "old", "namespace": "ns", "uid": "o", "resourceVersion": "1",
+                "labels": {names::ENABLED: label},
+                "ownerReferences": [owner.to_json()],
+                "managedFields": [{"manager": names::MANAGER, "operation": "Update", "fieldsV1": {"f:metadata": {
+                    "f:ownerReferences": {".": {}, "k:{\"uid\":\"rs\"}": {}}}}}],
+            },
+            "data": {"color": "old"},
+        }));
+        let restore = Action::Restore {
+            snapshot: name("old"),
+            source: "old".to_owned(),
+            copies: Vec::new(),
+            content: None,
+            owners: vec![owner.clone()],
+        };
+        execute(&api, restore, Timestamp::UNIX_EPOCH).await.unwrap();
+        assert_eq!(written.lock().unwrap().len(), writes, "labelled {label}");
+    }
+}
