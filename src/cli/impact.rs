@@ -38,6 +38,9 @@ pub(super) struct Options {
 /// What would happen to one workload.
 #[derive(Debug, Serialize)]
 struct Effect {
+    #[serde(skip)]
+    show_namespace: bool,
+    namespace: String,
     source: String,
     workload: String,
     rolls: bool,
@@ -47,7 +50,8 @@ struct Effect {
 }
 
 impl Row for Effect {
-    const COLUMNS: (&'static [&'static str], usize) = (&["SOURCE", "WORKLOAD", "ROLLS", "WHY"], 4);
+    const COLUMNS: (&'static [&'static str], usize) =
+        (&["NAMESPACE", "SOURCE", "WORKLOAD", "ROLLS", "WHY"], 5);
 
     fn cells(&self) -> Vec<String> {
         let rolls = match (self.rolls, self.refused) {
@@ -55,7 +59,8 @@ impl Row for Effect {
             (false, true) => "refused",
             (false, false) => "no",
         };
-        vec![self.source.clone(), self.workload.clone(), rolls.to_owned(), self.why.clone()]
+        let namespace = if self.show_namespace { self.namespace.clone() } else { String::new() };
+        vec![namespace, self.source.clone(), self.workload.clone(), rolls.to_owned(), self.why.clone()]
     }
 
     fn name(&self) -> String {
@@ -83,6 +88,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     let mut effects = Vec::new();
+    let show_namespace = changes.windows(2).any(|pair| pair[0].1 != pair[1].1);
     // What each namespace would hold then.
     let mut given: BTreeMap<&str, BTreeMap<&ObjectName, &Observed>> = BTreeMap::new();
     for (source, namespace, content) in &changes {
@@ -104,7 +110,15 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
                 (rolls, why) = (false, refusal);
             }
             let name = format!("{}/{}", source.kind.as_str(), source.name);
-            effects.push(Effect { source: name, workload: workload.reference(), rolls, refused, why });
+            effects.push(Effect {
+                show_namespace,
+                namespace: namespace.clone(),
+                source: name,
+                workload: workload.reference(),
+                rolls,
+                refused,
+                why,
+            });
         }
     }
     output::list(options.output.output, &effects, "no opted-in workload uses any of it")

@@ -57,7 +57,7 @@ fn every_command_does_and_says_what_its_page_has() {
     page.reader.open("docs/commands.md", "diff");
     page.reader.says("kubectl confrev diff demo");
     page.types_each(&[
-        "kubectl confrev diff demo ~1",
+        "kubectl confrev diff demo '~1'",
         "kubectl confrev diff demo ",
         "kubectl confrev diff rollout/web",
     ]);
@@ -76,7 +76,7 @@ fn every_command_does_and_says_what_its_page_has() {
     page.reads("web", &["blue", "blue", "blue", "green"]);
     page.types("kubectl confrev unpin rollout/web --source demo");
     page.reader.open("docs/commands.md", "pin");
-    page.types("kubectl confrev pin rollout/web demo ~1");
+    page.types("kubectl confrev pin rollout/web demo '~1'");
     page.reads("web", &["blue"; 4]);
     page.types("kubectl confrev pin rollout/web demo ");
 
@@ -85,7 +85,7 @@ fn every_command_does_and_says_what_its_page_has() {
     page.reader.open("docs/commands.md", "resume");
     page.types("kubectl confrev resume");
     page.reader.open("docs/commands.md", "restore");
-    page.types_each(&["kubectl confrev restore demo ~1 --dry-run", "kubectl confrev restore demo ~1 --yes"]);
+    page.types_each(&["kubectl confrev restore demo '~1' --dry-run", "kubectl confrev restore demo '~1' --yes"]);
     let live = page.world.cluster.get("configmap", page.world.name(), "demo").expect("it is there");
     assert_eq!(live["data"]["color"], "blue", "restored");
 }
