@@ -85,7 +85,10 @@ fn every_command_does_and_says_what_its_page_has() {
     page.reader.open("docs/commands.md", "resume");
     page.types("kubectl confrev resume");
     page.reader.open("docs/commands.md", "restore");
-    page.types_each(&["kubectl confrev restore demo '~1' --dry-run", "kubectl confrev restore demo '~1' --yes"]);
+    page.types_each(&[
+        "kubectl confrev restore demo '~1' --dry-run",
+        "kubectl confrev restore demo '~1' --yes",
+    ]);
     let live = page.world.cluster.get("configmap", page.world.name(), "demo").expect("it is there");
     assert_eq!(live["data"]["color"], "blue", "restored");
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     rules::{BLUE, GREEN, poke, undo, world},
-    world::{World, annotate, annotation, deployment, template, volume},
+    world::{World, annotate, annotation, configmap, deployment, template, volume},
 };
 
 /// A workload at blue, and as it is after its source became green.
@@ -273,4 +273,17 @@ fn an_object_that_is_no_snapshot_is_never_adopted_whatever_the_stored_template_s
     let admitted = world.admit(&new, Some(&old));
     assert_eq!(admitted.decision.adopt, [], "a user's own object would be bound to the workload");
     assert_ne!(volume(&admitted.object, 0), "precious", "it is a source like any other");
+}
+
+#[test]
+fn what_bears_the_marks_of_a_snapshot_and_holds_something_else_is_not_adopted() {
+    for (tampered, adopted) in [(false, 1), (true, 0)] {
+        let (mut world, first, second) = rolled();
+        if tampered {
+            world.objects.get_mut(&configmap(BLUE)).unwrap()["data"]["color"] = json!("another");
+        }
+        let admitted = world.admit(&undo(&second, &first), Some(&second));
+        assert_eq!(admitted.decision.adopt.len(), adopted, "tampered with: {tampered}");
+        assert_eq!(volume(&admitted.object, 0), BLUE);
+    }
 }
