@@ -37,7 +37,8 @@ pub struct Limits {
     /// Bytes of one body. An AdmissionReview carries the object twice, and etcd takes 1.5 MiB of each. The same as
     /// controller-runtime's limit.
     pub body: usize,
-    /// Bytes of all bodies that are read, or decided on, at once. Further reviews wait for their turn.
+    /// Bytes of all bodies that are read, or decided on, at once, but for one, so that those which are half read do not wait
+    /// for each other. Further reviews wait for their turn.
     pub bodies: usize,
     /// Reviews that are decided on at once. Further ones wait for their turn.
     pub decisions: usize,
@@ -66,6 +67,8 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     places: Arc<Semaphore>,
+    /// For the one that may take more than there is.
+    beyond: Arc<Semaphore>,
     turns: Arc<Semaphore>,
     body: usize,
     metrics: Metrics,
@@ -76,6 +79,7 @@ pub(super) struct Budget {
 pub(super) struct Admitted {
     pub(super) bytes: Vec<u8>,
     _places: OwnedSemaphorePermit,
+    _beyond: Option<OwnedSemaphorePermit>,
     _turn: OwnedSemaphorePermit,
 }
 
@@ -83,8 +87,8 @@ impl Budget {
     pub(super) fn new(limits: &Limits, metrics: Metrics) -> Self {
         // One body always finds its place.
         let places = limits.bodies.max(limits.body + BESIDE).div_ceil(KIB);
-        let [places, turns] = [places, limits.decisions].map(Semaphore::new).map(Arc::new);
-        Self { places, turns, body: limits.body, metrics }
+        let [places, beyond, turns] = [places, 1, limits.decisions].map(Semaphore::new).map(Arc::new);
+        Self { places, beyond, turns, body: limits.body, metrics }
     }
 
     /// Reads a body as it comes, and waits for a turn. Only what has come takes memory, and it must have come in the time
@@ -97,7 +101,7 @@ impl Budget {
         }
         let (mut body, mut bytes) = (body, Vec::new());
         let mut places = self.wait(&self.places, BESIDE, by, Limit::Bodies).await?;
-        let mut room = 0;
+        let (mut room, mut beyond) = (0, None);
         loop {
             let data = match tokio::time::timeout_at(by, body.frame()).await {
                 Err(_) => return Err(self.too_slow()),
@@ -109,20 +113,27 @@ impl Budget {
             };
             if bytes.len() + data.len() > self.body {
                 let read = bytes.len() + data.len();
-                drop((bytes, places));
+                drop((bytes, places, beyond));
                 return Err(self.too_large(body, read).await);
             }
             if bytes.len() + data.len() > room {
                 // As the vector grows.
                 let more = (bytes.len() + data.len() - room).max(room).min(self.body - room);
-                places.merge(self.wait(&self.places, more, by, Limit::Bodies).await?);
+                if beyond.is_none() {
+                    tokio::select! {
+                        biased;
+                        taken = self.wait(&self.places, more, by, Limit::Bodies) => places.merge(taken?),
+                        // The semaphore is never closed.
+                        Ok(one) = Arc::clone(&self.beyond).acquire_owned() => beyond = Some(one),
+                    }
+                }
                 room += more;
                 bytes.reserve_exact(room - bytes.len());
             }
             bytes.extend_from_slice(&data);
         }
         let turn = self.wait(&self.turns, 1, by, Limit::Decisions).await?;
-        Ok(Admitted { bytes, _places: places, _turn: turn })
+        Ok(Admitted { bytes, _places: places, _beyond: beyond, _turn: turn })
     }
 
     /// So many bytes of memory, or a turn.
@@ -230,7 +241,9 @@ mod tests {
         let limits = Limits { body: 1 << 20, bodies: 3 << 20, ..Limits::default() };
         let budget = Budget::new(&limits, metrics.clone());
         let body = |length| Body::from(vec![b'x'; length]);
-        let large = [budget.admit(body(1 << 20)).await.unwrap(), budget.admit(body(1 << 20)).await.unwrap()];
+        // The third one goes beyond.
+        let large = async || budget.admit(body(1 << 20)).await.unwrap();
+        let large = [large().await, large().await, large().await];
         let small = budget.admit(body(1000)).await.unwrap();
         assert_eq!(small.bytes.len(), 1000);
         assert_eq!(status(budget.admit(body(1 << 20)).await), StatusCode::SERVICE_UNAVAILABLE);
@@ -308,6 +321,24 @@ mod tests {
         assert_eq!(status(budget.admit(Body::from("2")).await), StatusCode::SERVICE_UNAVAILABLE);
         drop(first);
         assert_eq!(status(budget.admit(Body::from("3")).await), StatusCode::OK, "the turn is given back");
+    }
+
+    /// Eight bodies of 2 MiB, each in two halves, where there is memory for four.
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_come_at_once_do_not_wait_for_what_each_other_has() {
+        let limits = Limits { body: 2 << 20, bodies: 8 << 20, ..Limits::default() };
+        let budget = Budget::new(&limits, Metrics::new());
+        let each = || {
+            let halves = stream::iter([(1 << 20) - BESIDE / 2, 1 << 20]).then(async |half| {
+                tokio::task::yield_now().await;
+                Ok::<_, std::io::Error>(vec![b'x'; half])
+            });
+            let (body, budget) = (Body::from_stream(Box::pin(halves)), budget.clone());
+            tokio::spawn(async move { status(budget.admit(body).await) })
+        };
+        for each in [(); 8].map(|()| each()) {
+            assert_eq!(each.await.unwrap(), StatusCode::OK);
+        }
     }
 
     #[test]
