@@ -21,7 +21,7 @@ pub use error::ApiError;
 pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
 pub use lease::{Lease, LeaseRecord};
-pub use owners::owners_of_others;
+pub use owners::{owners_but_our_own, owners_of_others};
 
 use crate::{
     kinds::WorkloadKind,

@@ -7,31 +7,50 @@ use serde_json::Value;
 use super::Owner;
 use crate::names;
 
-/// The owners that others entered; `None` where confrev entered none.
-///
-/// Source: Kubernetes, "Server-Side Apply": a merge key stands in `fieldsV1` as `k:{"uid":"…"}`.
+/// The owners that others entered; `None` where confrev entered none, or nobody knows.
 pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {
     let object: Value = serde_json::from_slice(object).ok()?;
-    let managers = object["metadata"]["managedFields"].as_array()?;
-    let ours: BTreeSet<String> = managers
-        .iter()
+    let ours = entered_by_confrev(&object);
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let (own, others): (Vec<_>, Vec<_>) = owners.iter().partition(|owner| is_among(owner, &ours));
+    (!own.is_empty()).then(|| others.into_iter().map(read).collect())
+}
+
+/// The owners that confrev did not enter, as far as is known.
+pub fn owners_but_our_own(object: &[u8]) -> Vec<Owner> {
+    let object: Value = serde_json::from_slice(object).unwrap_or_default();
+    let ours = entered_by_confrev(&object);
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().filter(|owner| !is_among(owner, &ours)).map(read).collect()
+}
+
+/// The uids of owners that confrev entered.
+///
+/// Source: Kubernetes, "Server-Side Apply": a merge key stands in `fieldsV1` as `k:{"uid":"…"}`.
+fn entered_by_confrev(object: &Value) -> BTreeSet<String> {
+    let managers = object["metadata"]["managedFields"].as_array();
+    managers
+        .into_iter()
+        .flatten()
         .filter(|entry| entry["manager"] == names::MANAGER)
         .filter_map(|entry| entry["fieldsV1"]["f:metadata"]["f:ownerReferences"].as_object())
         .flat_map(|fields| fields.keys())
         .filter_map(|key| serde_json::from_str::<Value>(key.strip_prefix("k:")?).ok())
         .filter_map(|key| key["uid"].as_str().map(str::to_owned))
-        .collect();
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    let is_ours = |owner: &&Value| owner["uid"].as_str().is_some_and(|uid| ours.contains(uid));
-    let others = owners.iter().filter(|owner| !is_ours(owner)).map(|owner| {
-        let text = |field: &str| owner[field].as_str().unwrap_or_default();
-        Owner {
-            controller: owner["controller"] == true,
-            block_owner_deletion: owner["blockOwnerDeletion"] == true,
-            ..Owner::new(text("apiVersion"), text("kind"), text("name"), text("uid"))
-        }
-    });
-    owners.iter().any(|owner| is_ours(&owner)).then(|| others.collect())
+        .collect()
+}
+
+fn is_among(owner: &Value, uids: &BTreeSet<String>) -> bool {
+    owner["uid"].as_str().is_some_and(|uid| uids.contains(uid))
+}
+
+fn read(owner: &Value) -> Owner {
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    Owner {
+        controller: owner["controller"] == true,
+        block_owner_deletion: owner["blockOwnerDeletion"] == true,
+        ..Owner::new(text("apiVersion"), text("kind"), text("name"), text("uid"))
+    }
 }
 
 #[cfg(test)]

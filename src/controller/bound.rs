@@ -80,6 +80,7 @@ impl State {
             owners,
             hazard: false,
             verify: None,
+            own: unbind,
         })
     }
 

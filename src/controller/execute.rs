@@ -5,7 +5,10 @@ use jiff::Timestamp;
 
 use super::{Action, Name, Outcome};
 use crate::{
-    cluster::{Api, ApiError, Created, Owner, Precondition, Version, ensure_snapshot, owners_of_others},
+    cluster::{
+        Api, ApiError, Created, Owner, Precondition, Version, ensure_snapshot, owners_but_our_own,
+        owners_of_others,
+    },
     names,
     resolve::{Ensure, Observed},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
@@ -26,7 +29,10 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             tracing::warn!(%snapshot, "bears the labels of a snapshot and is none: left alone");
             Ok(Outcome::Impostor(version))
         }
-        Action::SetOwners { snapshot, version, owners, hazard, .. } => {
+        Action::SetOwners { snapshot, version, mut owners, hazard, own, .. } => {
+            if own {
+                owners = beside_others(api, &snapshot, owners).await?;
+            }
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
         Action::Ensure(source) => {
@@ -60,6 +66,15 @@ async fn is_sound<A: Api>(api: &A, snapshot: &Name, digest: &Digest) -> Result<b
     Ok(observed.is_some_and(|observed| {
         observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest))
     }))
+}
+
+/// These owners, and those that others than confrev entered: who did is known by the object's managedFields.
+async fn beside_others<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Result<Vec<Owner>, ApiError> {
+    let Some(observed) = api.read(&object.namespace, &object.object).await? else { return Ok(owners) };
+    let others = owners_but_our_own(observed.json());
+    let more: Vec<_> =
+        others.into_iter().filter(|other| owners.iter().all(|owner| owner.uid != other.uid)).collect();
+    Ok(owners.into_iter().chain(more).collect())
 }
 
 /// Sets a snapshot's owners. Where the collector may be at work on it, it is read again: older collectors delete what

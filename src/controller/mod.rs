@@ -3,6 +3,7 @@
 //! Level-triggered: watches keep a small state ([`State`]), every change of it enters tasks on an agenda, and a task that
 //! is due decides by what is known then. Every replica keeps the state, since admission asks it; only the leader acts.
 
+mod action;
 mod agenda;
 mod bound;
 mod clock;
@@ -28,13 +29,13 @@ use std::{fmt, sync::Arc};
 
 use jiff::SignedDuration;
 
+pub use action::{Action, Outcome};
 pub use agenda::{Agenda, Task};
 pub use bound::BoundRecord;
 pub use execute::{ensure, execute};
 pub use leader::{Leadership, lead};
 pub use lean::{Lean, LeanMeta};
 pub use objects::SourceMeta;
-pub use plan::{Action, Outcome};
 pub use records::{Revision, RevisionKey, SnapshotRecord};
 pub use run::{Shared, run};
 pub use state::State;

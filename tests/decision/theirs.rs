@@ -17,20 +17,24 @@ use serde_json::{Value, json};
 
 use super::controller::{Desk, name, web_on_blue};
 
-/// An API server with one ConfigMap, and no revision that names it; answers with the methods of all writes.
+/// An API server with one ConfigMap, and no revision that names it; answers with the bodies of all writes.
 fn server(object: Value) -> (KubeApi, Arc<Mutex<Vec<String>>>) {
     let writes = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&writes);
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let body = if request.uri().path().contains("/configmaps/") {
-            object.to_string()
-        } else {
-            json!({"kind": "List", "metadata": {}, "items": []}).to_string()
-        };
-        if request.method() != http::Method::GET {
-            seen.lock().unwrap().push(request.method().to_string());
+        let (object, seen) = (object.clone(), Arc::clone(&seen));
+        async move {
+            let body = if request.uri().path().contains("/configmaps/") {
+                object.to_string()
+            } else {
+                json!({"kind": "List", "metadata": {}, "items": []}).to_string()
+            };
+            if request.method() != http::Method::GET {
+                let sent = request.into_body().collect_bytes().await.unwrap();
+                seen.lock().unwrap().push(String::from_utf8_lossy(&sent).into_owned());
+            }
+            Ok::<_, std::io::Error>(http::Response::new(Body::from(body.into_bytes())))
         }
-        std::future::ready(Ok::<_, std::io::Error>(http::Response::new(Body::from(body.into_bytes()))))
     });
     let client = kube::Client::new(service, "default");
     (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), writes)
@@ -114,5 +118,35 @@ async fn an_object_that_ceased_to_be_bound_while_nobody_looked_is_freed_when_its
         };
         execute(&api, restore, Timestamp::UNIX_EPOCH).await.unwrap();
         assert_eq!(written.lock().unwrap().len(), writes, "labelled {label}");
+    }
+}
+
+#[tokio::test]
+async fn of_an_object_that_is_bound_itself_confrev_takes_only_its_own_owners_away() {
+    let owner = |kind: &str, name: &str| Owner::new("apps/v1", kind, name, format!("uid-{name}"));
+    let entered = |manager: &str, uid: &str| {
+        let keys = json!({".": {}, format!("k:{{\"uid\":\"{uid}\"}}"): {}});
+        json!({"manager": manager, "operation": "Update", "fieldsV1": {"f:metadata": {"f:ownerReferences": keys}}})
+    };
+    let (theirs, gone, kept) =
+        (owner("Deployment", "web"), owner("Deployment", "api"), owner("ReplicaSet", "web-1"));
+    let (api, written) = server(json!({
+        "metadata": {
+            "name": "old", "namespace": "ns", "uid": "o", "resourceVersion": "1",
+            "labels": {names::ENABLED: "bind"},
+            "ownerReferences": [theirs.to_json(), gone.to_json(), kept.to_json()],
+            "managedFields": [entered("operator", "uid-web"), entered(names::MANAGER, "uid-api"), entered(names::MANAGER, "uid-web-1")],
+        },
+        "data": {"color": "old"},
+    }));
+    for (own, wanted) in [(true, vec![kept.clone(), theirs]), (false, vec![kept.clone()])] {
+        written.lock().unwrap().clear();
+        let version = Version { uid: "o".to_owned(), resource_version: "1".to_owned() };
+        let (snapshot, owners) = (name("old"), vec![kept.clone()]);
+        let action = Action::SetOwners { snapshot, version, owners, hazard: false, verify: None, own };
+        execute(&api, action, Timestamp::UNIX_EPOCH).await.unwrap();
+        let body: Value = serde_json::from_str(&written.lock().unwrap()[0]).unwrap();
+        let wanted: Vec<_> = wanted.iter().map(Owner::to_json).collect();
+        assert_eq!(body["metadata"]["ownerReferences"], json!(wanted), "its own alone: {own}");
     }
 }
