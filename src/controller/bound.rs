@@ -70,7 +70,7 @@ impl State {
         let wanted = at_most(MOST_OWNERS.saturating_sub(others), all.clone(), &record.owners);
         let owners: FewSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
-        if has_stale && !unbind && !wanted.is_empty() {
+        if has_stale && !unbind && !all.is_empty() {
             self.agenda.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);
         }
         let owners = owners.into_iter().collect();

@@ -55,22 +55,18 @@ impl State {
     /// When a pending workload must wait for others: until when, before its turn is looked for again.
     pub(super) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
         let record = self.workloads.get(key)?;
+        let unwell = record.health == Health::Failed;
         let limited = record.uses.iter().filter_map(|used| {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(Source::Found(found)) = self.sources.get(&name) else { return None };
             let untaken = record.seen.get(&used.source) != Some(&found.present.digest);
             let limit = found.max_in_flight.filter(|_| untaken)?;
             let of = (found.present.digest, limit);
-            let unwell = record.health == Health::Failed;
-            let fresh = |verdict: &&Verdict| {
-                verdict.of == of && verdict.is_fresh(now) && !(unwell && verdict.hold != Hold::Full)
-            };
-            if let Some(verdict) = self.verdicts.get(&name).filter(fresh) {
+            let fresh = |verdict: &&Verdict| verdict.of == of && verdict.is_fresh(now);
+            if let Some(verdict) = self.verdicts.get(&(name.clone(), unwell)).filter(fresh) {
                 return Some((verdict.hold.clone(), name, None));
             }
-            // What one that is unwell itself waits for says nothing of the others.
-            let of = (!unwell).then_some(of);
-            Some((self.hold(&name, found, limit, (key, unwell))?, name, of))
+            Some((self.hold(&name, found, limit, (key, unwell))?, name, Some(of)))
         });
         let holds: Vec<_> = limited.collect();
         if holds.is_empty() {
@@ -84,7 +80,7 @@ impl State {
                 self.tell_of_hold(&source, failed.clone(), now);
             }
             if let Some(of) = new {
-                self.verdicts.insert(source, Verdict { hold, of, at: now });
+                self.verdicts.insert((source, unwell), Verdict { hold, of, at: now });
             }
         }
         Some(now + TURN)

@@ -17,6 +17,7 @@ use crate::{
     kinds::WorkloadKind,
     names,
     resolve::{Health, Observed, Present, Record, parse_keep, parse_max_in_flight},
+    snapshot::{DIGITS, snapshot_name},
 };
 
 /// What a metadata-only watch tells of a source.
@@ -127,7 +128,22 @@ impl State {
         }
         if found {
             self.agenda.schedule(Task::Ensure(name.clone()), now + ENSURE_DELAY);
-            self.look_for_lost(name, now);
+            self.look_for_what_it_holds(name, now);
+        }
+    }
+
+    /// What was lost of a source is made again when that holds its content once more.
+    fn look_for_what_it_holds(&mut self, source: &Name, now: Timestamp) {
+        let Some(Source::Found(found)) = self.sources.get(source) else { return };
+        let (of, digest) = (&*source.object.name, found.present.digest);
+        let fits = |lost: &&Name| {
+            let is_its = lost.namespace == source.namespace
+                && lost.object.kind == source.object.kind
+                && self.source_of_referenced(lost).is_some_and(|entered| *entered == *of);
+            is_its && DIGITS.iter().any(|n| snapshot_name(of, &digest, *n) == *lost.object.name)
+        };
+        for lost in self.lost.iter().filter(fits).cloned().collect::<Vec<_>>() {
+            self.agenda.schedule(Task::Restore(lost), now);
         }
     }
 
@@ -208,6 +224,7 @@ impl State {
             return;
         }
         if known.remove(namespace) {
+            self.agenda.cancel(&Task::OptIn(Arc::clone(namespace)));
             let keys: Vec<_> =
                 self.workloads.keys().filter(|key| key.namespace == *namespace).cloned().collect();
             for key in keys {
@@ -303,6 +320,9 @@ impl State {
     /// Enters everything for a look: at the start, and when this replica begins to lead. One that does not lead enters
     /// nothing that lasts, so what it knows of sources may be old, and is read again.
     pub fn look_at_all(&mut self, now: Timestamp) {
+        // Whoever was pending then is so anew.
+        self.pending_since.clear();
+        self.held.clear();
         let sources: Vec<_> = self.sources.keys().cloned().collect();
         for name in sources {
             self.sources.insert(name.clone(), Source::Unknown);

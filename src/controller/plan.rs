@@ -86,12 +86,13 @@ impl State {
         };
         let record = record.clone();
         let due = self.roll_due(key, now);
+        let was_held = self.held.contains(key);
         let free = due.max(self.held_until(key, now).unwrap_or(now));
         if free > now {
             self.agenda.postpone(task, free);
             return None;
         }
-        self.rate_waits += u64::from(due < self.rolls_from());
+        self.rate_waits += u64::from(!was_held && due < self.rolls_from());
         self.next_roll = self.next_roll.max(now) + self.config.roll_pause();
         let since = self.pending_since.get(key).copied().unwrap_or(now);
         let resource_version = record.resource_version.clone();
@@ -149,8 +150,9 @@ impl State {
             return None;
         }
         let hazard = record.owners.is_disjoint(&wanted);
+        let verify = hazard.then_some(record.digest);
         let (snapshot, version, owners) = (name.clone(), record.version(), wanted.into_iter().collect());
-        Some(Action::SetOwners { snapshot, version, owners, hazard, verify: None, own: false })
+        Some(Action::SetOwners { snapshot, version, owners, hazard, verify, own: false })
     }
 
     fn restore(&self, name: &Name) -> Option<Action> {
@@ -226,7 +228,7 @@ impl State {
                 self.source_was_read(name, observed.as_deref(), now);
             }
             // Another one may be there since.
-            (Task::Bind(name), Outcome::Impostor(version))
+            (Task::Bind(name) | Task::Unbind(name), Outcome::Impostor(version))
                 if self.snapshots.get(name).is_some_and(|record| record.version() == version) =>
             {
                 self.apply_snapshot(name, None, now);

@@ -65,8 +65,8 @@ pub struct State {
     pub(super) namespace_generation: usize,
     /// Since when a workload is pending.
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
-    /// What holds workloads back by `max-in-flight`, for a moment.
-    pub(super) verdicts: HashMap<Name, super::hold::Verdict>,
+    /// What holds workloads back by `max-in-flight`, for a moment: those that are unwell themselves, and the others.
+    pub(super) verdicts: HashMap<(Name, bool), super::hold::Verdict>,
     /// Workloads that are being poked: since when they were pending, and as they were. A watch may tell before the answer.
     pub(super) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
     /// Since when nothing wants a snapshot.
@@ -179,7 +179,7 @@ impl State {
             self.tell_pins(key, old, record, now);
             // A roll whose answer was lost is seen by its time only. What is pending after it came after it.
             if record.last_roll > old.last_roll {
-                self.pending_since.entry(key.clone()).and_modify(|since| *since = now);
+                self.pending_since.remove(key);
             }
         }
         let old_uses = old.map(|old| old.uses).unwrap_or_default();
@@ -299,7 +299,7 @@ impl State {
         if !self.is_watched(name) {
             self.sources.remove(name);
             self.told.remove(name);
-            self.verdicts.remove(name);
+            self.verdicts.retain(|(of, _), _| of != name);
         }
     }
 

@@ -56,6 +56,11 @@ pub(super) enum Stop {
     Deny(String),
 }
 
+/// Whether a stored workload is as a decision left it. What one that was not opted in says of its snapshots may be anything.
+fn was_decided_on(stored: &super::Workload<'_>) -> bool {
+    stored.label(names::ENABLED) == Some("true")
+}
+
 /// What a reference is to name.
 #[derive(Clone)]
 enum Target {
@@ -71,7 +76,7 @@ pub(super) struct Resolver<'r> {
     pub(super) request: &'r Request<'r>,
     pub(super) facts: &'r Facts,
     pub(super) policy: &'r Policy,
-    /// What the stored template says of its snapshots.
+    /// What the stored template says of its snapshots, where an earlier decision wrote it.
     prior: SourceMap<String>,
     /// What the requested template says of its own; a user may have written it.
     stated: SourceMap<String>,
@@ -105,7 +110,7 @@ impl<'r> Resolver<'r> {
             request,
             facts,
             policy,
-            prior: old.map(super::Workload::sources).unwrap_or_default(),
+            prior: old.filter(|old| was_decided_on(old)).map(super::Workload::sources).unwrap_or_default(),
             stated: request.new.sources(),
             seen: old.map(super::Workload::seen).unwrap_or_default(),
             stored,
@@ -287,11 +292,8 @@ impl<'r> Resolver<'r> {
         let entered = |map: &SourceMap<String>| {
             map.source_of(object.kind, &object.name).filter(|source| *source != object).cloned()
         };
-        // What the stored template says of what it refers to was entered by an earlier decision. What else it says may be
-        // anything: a template that was written before its workload opted in was seen by no webhook.
-        if let Some(source) = entered(&self.prior)
-            && (self.stored.contains(object) || self.is_none_or_a_snapshot(object)?)
-        {
+        // What stands in the stored template was entered by an earlier decision.
+        if let Some(source) = entered(&self.prior) {
             return Ok(Some(source));
         }
         // An object of the wanted name is believed before an annotation that a user may have written.
@@ -302,13 +304,6 @@ impl<'r> Resolver<'r> {
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
         Ok(entered(&self.stated))
-    }
-
-    fn is_none_or_a_snapshot(&mut self, object: &ObjectName) -> Result<bool, Stop> {
-        if self.is_out_of_reach(object) {
-            return Ok(true);
-        }
-        Ok(self.live(object)?.is_none_or(|observed| observed.identity().is_some()))
     }
 
     fn by_source_name(
@@ -386,8 +381,11 @@ impl<'r> Resolver<'r> {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(Target::Snapshot { source, name });
         }
-        // What a workload that does not track misses is news when it tracks again.
-        self.keep_seen(&source);
+        // What a workload that does not track misses is news when it tracks again; a pin of another reference to the source
+        // takes it into account, or would not outlast that.
+        if self.now_seen.get(&source).is_none() {
+            self.keep_seen(&source);
+        }
         Ok(Target::Snapshot { source, name: object.name.to_string() })
     }
 

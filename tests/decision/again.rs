@@ -6,13 +6,14 @@ use confrev::{
     cluster::{ApiError, Owner},
     controller::{Action, Outcome, Revision, RevisionKey},
     names,
-    resolve::Health,
+    resolve::{Health, Record},
     snapshot::{ObjectName, SourceKind},
 };
+use jiff::SignedDuration;
 use serde_json::json;
 
 use super::{
-    controller::{BLUE, Desk, digest, key, name, record, snapshot, stored, web_on_blue},
+    controller::{BLUE, Desk, digest, key, name, observed, record, snapshot, stored, web_on_blue},
     orders::{pokes_for, told},
     world::World,
 };
@@ -126,4 +127,106 @@ fn what_bears_the_labels_of_a_snapshot_is_looked_at_before_it_is_bound_whoever_o
         let [Action::SetOwners { verify, .. }] = &acts[..] else { panic!("{acts:?}") };
         assert!(verify.is_some(), "owned by {owners:?}");
     }
+}
+
+#[test]
+fn a_namespace_that_is_labelled_anew_is_taken_up_at_once() {
+    let mut desk = Desk::new();
+    let ns: Arc<str> = Arc::from("ns");
+    desk.state.apply_namespace(&ns, true, desk.now);
+    for _ in 0..7200 {
+        desk.pass(1);
+        for (task, action) in desk.actions() {
+            let outcome = if matches!(action, Action::OptIn(_)) {
+                Err(ApiError::InVain { what: String::new() })
+            } else {
+                Ok(Outcome::Done)
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
+    }
+    // Somebody mends the webhook, takes the label off and sets it again.
+    desk.state.apply_namespace(&ns, false, desk.now);
+    desk.pass(5);
+    desk.state.apply_namespace(&ns, true, desk.now);
+    let after = (0..3700).find(|_| {
+        desk.pass(1);
+        let acts = desk.actions();
+        acts.iter().any(|(_, action)| matches!(action, Action::OptIn(_)))
+    });
+    assert!(after.is_some_and(|seconds| seconds < 60), "after {after:?} s");
+}
+
+#[test]
+fn what_is_lost_is_not_looked_for_at_every_touch_of_another_source() {
+    let (_, web, mut desk) = web_on_blue();
+    let uses = record(&web, Health::Settled).uses;
+    desk.act(&json!({"color": "green"}), &json!({}), "2");
+    // Fifty revisions, each of a snapshot that is gone.
+    for number in 0..50 {
+        let mut used = uses[0].clone();
+        used.snapshot = Some(format!("demo-{number:010}").into());
+        let set = RevisionKey { kind: 0, namespace: "ns".into(), name: format!("web-{number}").into() };
+        desk.state.apply_revision(&set, Some(Revision { uid: "rs".into(), uses: vec![used] }), desk.now);
+    }
+    desk.pass(5);
+    assert!(desk.lose().len() >= 50);
+    desk.pass(60);
+    desk.lose();
+    let mut looks = 0;
+    // Its annotations are written once in a second, as leader election does.
+    for version in 10..70 {
+        desk.state.apply_source(&name("demo"), Some(&told(&version.to_string())), desk.now);
+        for (task, action) in desk.actions() {
+            let outcome = match action {
+                Action::Read(_) => Outcome::Read(Some(Box::new(observed(
+                    json!({"color": "green"}),
+                    json!({}),
+                    &version.to_string(),
+                )))),
+                _ => Outcome::Done,
+            };
+            desk.state.finish(&task, Ok(outcome), desk.now);
+        }
+        looks += desk.lose().len();
+        desk.pass(1);
+        looks += desk.lose().len();
+    }
+    assert!(looks < 100, "{looks} looks, each at lists, in a minute without any change of content");
+}
+
+#[test]
+fn a_replica_that_leads_again_lets_a_change_settle() {
+    let (_, web, mut desk) = web_on_blue();
+    let before = record(&web, Health::Settled);
+    desk.act(&json!({"color": "green"}), &json!({}), "2");
+    // It is pending, and the Lease is lost before it has settled.
+    desk.state.leave_to_the_leader();
+    desk.state.apply_source(&name("demo"), Some(&told("3")), desk.now);
+    desk.state.leave_to_the_leader();
+    desk.pass(10);
+    let rolled = Record {
+        resource_version: "7".to_owned(),
+        last_roll: Some(desk.now),
+        seen: [(
+            ObjectName::new(SourceKind::ConfigMap, "demo"),
+            observed(json!({"color": "green"}), json!({}), "2").digest(),
+        )]
+        .into_iter()
+        .collect(),
+        ..before
+    };
+    desk.state.apply_workload(&key("web"), Some(rolled), desk.now);
+    desk.state.leave_to_the_leader();
+    desk.pass(86_400);
+    // It leads again, and the source has just changed.
+    desk.state.look_at_all(desk.now);
+    let mut pokes = 0;
+    for _ in 0..5 {
+        for action in desk.act(&json!({"color": "red"}), &json!({}), "4") {
+            pokes += usize::from(matches!(action, Action::Poke { .. }));
+        }
+        desk.now += SignedDuration::from_millis(100);
+    }
+    assert_eq!(pokes, 0, "within half a second, where `settle` is a second");
 }

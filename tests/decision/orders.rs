@@ -1,16 +1,17 @@
 //! Orders in which watches and answers may tell of one and the same thing.
 
 use confrev::{
-    cluster::Owner,
+    cluster::{ApiError, Owner},
     controller::{Action, Outcome, SnapshotRecord, SourceMeta, Task},
     resolve::{Health, Record},
+    snapshot::{ObjectName, SourceKind},
 };
 use jiff::SignedDuration;
 use serde_json::json;
 
 use super::{
     controller::{BLUE, Desk, key, name, observed, record, snapshot, web_on_blue},
-    world::deployment,
+    world::{World, deployment},
 };
 
 pub(crate) fn told(resource_version: &str) -> SourceMeta {
@@ -237,4 +238,103 @@ fn beside_a_source_that_never_rests_a_workload_whose_status_never_rests_is_rolle
         }
         assert!(pokes > 0, "status never rests: {chatty}: not within a minute");
     }
+}
+
+#[test]
+fn a_clock_that_was_ahead_does_not_end_the_least_interval() {
+    for ahead in [0, 3600] {
+        let (_, web, mut desk) = web_on_blue();
+        let first = Record {
+            last_roll: Some(desk.now - SignedDuration::from_secs(60) + SignedDuration::from_secs(ahead)),
+            ..record(&web, Health::Settled)
+        };
+        desk.state.apply_workload(&key("web"), Some(first.clone()), desk.now);
+        let (mut pokes, mut version) = (0, 1);
+        let mut color = 0;
+        for turn in 0..600 {
+            desk.now += SignedDuration::from_millis(100);
+            if turn % 2 == 0 {
+                color += 1;
+                desk.state.apply_source(&name("demo"), Some(&told(&color.to_string())), desk.now);
+            }
+            for (task, action) in desk.actions() {
+                let outcome = match action {
+                    Action::Read(_) => Outcome::Read(Some(Box::new(observed(
+                        json!({"color": color.to_string()}),
+                        json!({}),
+                        &color.to_string(),
+                    )))),
+                    Action::Poke { .. } => {
+                        pokes += 1;
+                        version += 1;
+                        let source = ObjectName::new(SourceKind::ConfigMap, "demo");
+                        let seen = observed(json!({"color": color.to_string()}), json!({}), "1").digest();
+                        let after = Record {
+                            last_roll: Some(desk.now),
+                            resource_version: version.to_string(),
+                            seen: [(source, seen)].into_iter().collect(),
+                            ..first.clone()
+                        };
+                        // The next change comes, and the watch tells of the roll before its answer.
+                        color += 1;
+                        desk.state.apply_source(&name("demo"), Some(&told(&color.to_string())), desk.now);
+                        desk.state.apply_workload(&key("web"), Some(after.clone()), desk.now);
+                        Outcome::Poked(Box::new(after))
+                    }
+                    _ => Outcome::Done,
+                };
+                desk.state.finish(&task, Ok(outcome), desk.now);
+            }
+        }
+        assert!(pokes <= 8, "{pokes} rolls in a minute with min-interval 10s, last roll {ahead} s ahead");
+    }
+}
+
+#[test]
+fn beside_a_source_that_cannot_be_read_each_change_settles() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.set("shut", json!({"color": "blue"}));
+    let web = world.create(&deployment(&["demo", "shut"]));
+    let mut desk = Desk::new();
+    let before = Record { resource_version: "1".to_owned(), ..record(&web, Health::Settled) };
+    desk.state.apply_workload(&key("web"), Some(before.clone()), desk.now);
+    let mut after = before;
+    let mut step = |desk: &mut Desk, color: &str| {
+        let mut pokes = 0;
+        for (task, action) in desk.actions() {
+            let outcome = match action {
+                Action::Read(source) if source == name("demo") => {
+                    Ok(Outcome::Read(Some(Box::new(observed(json!({"color": color}), json!({}), color)))))
+                }
+                Action::Read(_) => Err(ApiError::Answer { what: "read".into(), reason: "403".into() }),
+                Action::Poke { .. } => {
+                    pokes += 1;
+                    let digest = observed(json!({"color": color}), json!({}), "1").digest();
+                    let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
+                    after = Record {
+                        last_roll: Some(desk.now),
+                        resource_version: color.to_owned(),
+                        seen: [(demo, digest)].into_iter().collect(),
+                        ..after.clone()
+                    };
+                    desk.state.apply_workload(&key("web"), Some(after.clone()), desk.now);
+                    Ok(Outcome::Poked(Box::new(after.clone())))
+                }
+                _ => Ok(Outcome::Done),
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
+        pokes
+    };
+    step(&mut desk, "green");
+    desk.pass(2);
+    assert_eq!(step(&mut desk, "green"), 1);
+    desk.pass(3600);
+    desk.state.apply_source(&name("demo"), Some(&told("red")), desk.now);
+    assert_eq!(
+        step(&mut desk, "red") + step(&mut desk, "red"),
+        0,
+        "red is rolled at once, where `settle` is a second"
+    );
 }

@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 use confrev::{
-    cluster::{KubeApi, Owner, Version},
-    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, execute},
+    cluster::{ApiError, KubeApi, Owner, Version},
+    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, Task, execute},
     kinds::Kinds,
     names,
     resolve::Use,
     snapshot::{ObjectName, SourceKind},
     telemetry::Metrics,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::controller::{Desk, name, web_on_blue};
+use super::controller::{BLUE, Desk, name, observed, snapshot, web_on_blue};
 
 /// An API server with one ConfigMap, and no revision that names it; answers with the bodies of all writes.
 fn server(object: Value) -> (KubeApi, Arc<Mutex<Vec<String>>>) {
@@ -148,5 +148,69 @@ async fn of_an_object_that_is_bound_itself_confrev_takes_only_its_own_owners_awa
         let body: Value = serde_json::from_str(&written.lock().unwrap()[0]).unwrap();
         let wanted: Vec<_> = wanted.iter().map(Owner::to_json).collect();
         assert_eq!(body["metadata"]["ownerReferences"], json!(wanted), "its own alone: {own}");
+    }
+}
+
+#[test]
+fn an_object_full_of_stale_owners_gets_the_one_that_uses_it() {
+    let source = ObjectName::new(SourceKind::ConfigMap, "next");
+    let snapshot = Some(source.name.clone());
+    let used = Use { snapshot, source, whole: true, excluded: false, optional: false };
+    for stale in [2047, 2048] {
+        let mut desk = Desk::new();
+        let set = |number: usize, uses: Vec<Use>| {
+            let key = RevisionKey { kind: 0, namespace: "ns".into(), name: format!("set-{number}").into() };
+            (key, Revision { uid: format!("uid-{number}").into(), uses })
+        };
+        let owner = |i: usize| Owner::new("apps/v1", "ReplicaSet", format!("set-{i}"), format!("uid-{i}"));
+        for number in 0..stale {
+            let (key, revision) = set(number, Vec::new());
+            desk.state.apply_revision(&key, Some(revision), desk.now);
+        }
+        let (user, revision) = set(90_000, vec![used.clone()]);
+        desk.state.apply_revision(&user, Some(revision), desk.now);
+        let mut owners: Vec<Owner> = (0..stale).map(owner).collect();
+        for turn in 1..100 {
+            let version = Version { uid: "n".to_owned(), resource_version: turn.to_string() };
+            let bound = BoundRecord { version, owners: owners.iter().cloned().collect() };
+            desk.state.apply_bound(&name("next"), Some(bound), desk.now);
+            desk.pass(5);
+            for (task, action) in desk.actions() {
+                if let Action::SetOwners { owners: set, .. } = &action {
+                    owners.clone_from(set);
+                }
+                desk.state.finish(&task, Ok(Outcome::Done), desk.now);
+            }
+        }
+        assert!(owners.contains(&owner(90_000)), "beside {stale} stale ones: {} owners", owners.len());
+    }
+}
+
+#[test]
+fn what_could_not_be_looked_at_is_given_no_owners_by_the_way() {
+    let (_, _, mut desk) = web_on_blue();
+    let blue = json!({"color": "blue"});
+    let foreign = Owner::new("v1", "Thing", "t", "foreign");
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[foreign])), desk.now);
+    desk.act(&blue, &json!({}), "1");
+    for _ in 0..100 {
+        desk.now += SignedDuration::from_millis(100);
+        for (task, action) in desk.actions() {
+            let outcome = match (&task, &action) {
+                (_, Action::Read(_)) => {
+                    Ok(Outcome::Read(Some(Box::new(observed(blue.clone(), json!({}), "1")))))
+                }
+                // The read before it fails.
+                (Task::Bind(_), Action::SetOwners { verify: Some(_), .. }) => {
+                    Err(ApiError::Answer { what: "read".to_owned(), reason: "500".to_owned() })
+                }
+                (_, Action::SetOwners { verify, owners, .. }) => {
+                    assert!(verify.is_some(), "{task:?} sets {owners:?} on what was never looked at");
+                    Ok(Outcome::Done)
+                }
+                _ => Ok(Outcome::Done),
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
     }
 }

@@ -287,3 +287,58 @@ fn what_bears_the_marks_of_a_snapshot_and_holds_something_else_is_not_adopted() 
         assert_eq!(volume(&admitted.object, 0), BLUE);
     }
 }
+
+#[test]
+fn a_pin_of_one_of_two_references_made_while_paused_stays_when_changes_are_followed_again() {
+    let two = |names: [&str; 2]| {
+        let mut object = deployment(&[]);
+        object["spec"]["template"]["spec"]["volumes"] = json!([
+            {"name": "a", "configMap": {"name": names[0]}},
+            {"name": "b", "configMap": {"name": names[1]}},
+        ]);
+        object
+    };
+    let mut results = Vec::new();
+    for pinned in [0, 1] {
+        let mut world = World::default();
+        world.set("demo", json!({"color": "red"}));
+        let first = world.create(&two(["demo", "demo"]));
+        let red = volume(&first, 0).to_owned();
+        world.set("demo", json!({"color": "blue"}));
+        let mut applied = two(["demo", "demo"]);
+        annotate(&mut applied, names::TRACK, "false");
+        let blue = world.update(&applied, &first);
+        assert_eq!(volume(&blue, 0), BLUE);
+        world.set("demo", json!({"color": "green"}));
+        // The source is green by now; one reference is pinned to red.
+        let mut new = blue.clone();
+        new["spec"]["template"]["spec"]["volumes"][pinned]["configMap"]["name"] = json!(red);
+        let held = world.update(&new, &blue);
+        assert_eq!(volume(&held, pinned), red);
+        // The source does not change any more.
+        let mut resumed = held.clone();
+        resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+        let after = world.update(&resumed, &held);
+        results.push((
+            pinned,
+            volume(&after, pinned) == red,
+            held["metadata"]["annotations"][names::SEEN].clone(),
+        ));
+    }
+    assert!(results.iter().all(|(_, stays, _)| *stays), "{results:?}");
+}
+
+#[test]
+fn what_a_template_said_before_its_workload_opted_in_moves_no_reference_to_another_source() {
+    let mut world = World::default();
+    world.set("precious", json!({"text": "A"}));
+    world.set("x", json!({"text": "X"}));
+    let mut old = deployment(&["precious"]);
+    old["metadata"]["labels"] = json!({});
+    old["spec"]["template"]["metadata"]["annotations"] =
+        json!({names::SOURCES: json!({"configmaps": {"x": "precious"}}).to_string()});
+    let mut new = old.clone();
+    new["metadata"]["labels"] = json!({names::ENABLED: "true"});
+    let after: Value = world.update(&new, &old);
+    assert!(volume(&after, 0).starts_with("precious-"), "it reads {}", volume(&after, 0));
+}

@@ -242,9 +242,19 @@ impl Case<'_> {
             None if before.name == after.name && self.reads_other_keys(&before.name, &source.name) => {
                 Ok(Some(self.pin(source)))
             }
+            // It changed while this was decided on, and was before that what the pin is held against.
+            None if before.name == after.name && self.was_as_pinned(&before.name, states) => {
+                Ok(Some(self.pin(source)))
+            }
             Some(false) if before.name == after.name => Ok(Some(self.pin(source))),
             _ => self.judge_fresh(after, &source.name, states).map(|()| None),
         }
+    }
+
+    fn was_as_pinned(&self, snapshot: &str, states: &[SourceState]) -> bool {
+        let mut contents = states.iter().filter_map(|state| state.content.as_ref());
+        let pin = self.model.ghost().pin_of(self.key, snapshot);
+        pin.is_some_and(|pin| contents.any(|content| pin.contents.contains(content)))
     }
 
     fn reads_other_keys(&self, snapshot: &str, source: &str) -> bool {

@@ -183,6 +183,20 @@ fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
 fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
     vec![
         (
+            "a pin that is asked about while its source changes",
+            vec![
+                Event::Apply { workload: 0, how: How::ClientSide, edit: Edit::Form(2) },
+                Event::Content { source: 0, content: 3 },
+                Event::Apply { workload: 0, how: How::ClientSide, edit: Edit::Nothing },
+                Event::Content { source: 0, content: 1 },
+                Event::Settle,
+                Event::Pin { workload: 0, source: 0, nth: 2 },
+                Event::Squat { source: 0, content: 0 },
+                Event::Meanwhile { after: 1, event: Box::new(Event::Content { source: 0, content: 0 }) },
+                Event::Track { workload: 0, track: Some(true) },
+            ],
+        ),
+        (
             "a snapshot that is deleted by hand and made again while the one before is looked at",
             vec![
                 Event::SideBySide { actions: 3 },
