@@ -70,10 +70,3 @@ fn the_prefix_of_labels_and_annotations_stands_in_one_place() {
         }
     }
 }
-
-#[test]
-fn every_file_of_the_product_has_at_most_four_hundred_lines() {
-    for (file, text) in files("") {
-        assert!(text.lines().count() <= 400, "{file} has {} lines", text.lines().count());
-    }
-}
