@@ -6,7 +6,7 @@ use std::{
 };
 
 use confrev::{
-    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Version, WorkloadKey},
+    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey},
     names,
     resolve::{NamespaceFacts, Observed, Record, TargetRef},
     snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
@@ -164,12 +164,12 @@ impl Api for World {
         panic!("admission pokes nothing")
     }
 
-    async fn is_named_by_a_revision(&self, _: &str, _: &ObjectName) -> Result<bool, ApiError> {
-        panic!("admission looks for no revisions")
+    async fn usages(&self, _: &str, owners: &[Owner], _: &ObjectName) -> Result<Vec<Usage>, ApiError> {
+        Ok(vec![Usage::Unused; owners.len()])
     }
 
-    async fn is_named_by_a_workload(&self, _: &str, _: &ObjectName) -> Result<bool, ApiError> {
-        panic!("admission looks for no workloads")
+    async fn user_of(&self, _: &str, _: &ObjectName) -> Result<Option<Owner>, ApiError> {
+        panic!("admission lists nothing")
     }
 
     async fn tell(&self, _: &Event) -> Result<(), ApiError> {

@@ -6,7 +6,7 @@ use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 
 use super::{Limits, Share};
 use crate::{
-    cluster::{Api, ApiError, Created, Owner, ensure_snapshot},
+    cluster::{Api, ApiError, Created, Owner, Usage, ensure_snapshot},
     controller::{Name, Shared},
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, resolve},
     snapshot::ObjectName,
@@ -41,8 +41,7 @@ pub struct Decider<'a, A> {
 
 impl<A: Api> Decider<'_, A> {
     /// Decides; what was read stands in `facts` afterwards. Unless this is a dry run, the snapshots that the decision
-    /// needs exist when this returns, and those that it adopts are bound to `owner`, the workload, where that is stored
-    /// already.
+    /// needs exist when this returns, and those that it adopts are bound to `owner`, the workload, if it is stored already.
     pub async fn decide(
         &self,
         request: &Request<'_>,
@@ -73,7 +72,7 @@ impl<A: Api> Decider<'_, A> {
             if self.dry_run || decision.denial.is_some() {
                 return Ok(decision);
             }
-            let stale = write(self.api, request.namespace, &decision, owner, facts).await?;
+            let stale = self.write(request.namespace, &decision, owner, facts).await?;
             if stale.is_empty() {
                 return Ok(decision);
             }
@@ -175,18 +174,52 @@ impl<A: Api> Decider<'_, A> {
         }
         Ok(())
     }
+
+    /// Makes and binds snapshots. Answers with the objects that turned out not to be as the decision thought.
+    ///
+    /// What is written comes from live reads alone: the content of a snapshot, and an owner that was looked at. The uid that
+    /// a review states would otherwise let anybody bind a snapshot to an owner that does not exist, and the garbage
+    /// collector delete it.
+    async fn write(
+        &self,
+        namespace: &str,
+        decision: &Decision,
+        owner: Option<&Owner>,
+        facts: &Facts,
+    ) -> Result<Vec<ObjectName>, ApiError> {
+        let api = self.api;
+        let ensures = decision.ensure.iter().map(|ensure| async move {
+            let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
+            let created = ensure_snapshot(api, namespace, ensure, content.json()).await?;
+            Ok::<_, ApiError>((created == Created::Exists).then(|| ensure.snapshot()))
+        });
+        let mut stale: Vec<_> = try_join_all(ensures).await?.into_iter().flatten().collect();
+        let Some(owner) = owner else { return Ok(stale) };
+        let adopts = decision.adopt.iter().map(|snapshot| async move {
+            if api.usages(namespace, std::slice::from_ref(owner), snapshot).await? == [Usage::Gone] {
+                return Ok(None);
+            }
+            match api.add_owner(namespace, snapshot, owner).await {
+                Ok(()) => Ok(None),
+                Err(error) if error.is_not_found() => Ok(Some(snapshot.clone())),
+                Err(error) => Err(error),
+            }
+        });
+        stale.extend(try_join_all(adopts).await?.into_iter().flatten());
+        Ok(stale)
+    }
 }
 
 /// Takes up what was guessed and is asked for now. Answers with what is still to be read.
 fn take_up(
     needs: BTreeSet<Need>,
-    guessed: &mut BTreeMap<ObjectName, Observed>,
+    guessed: &mut BTreeMap<ObjectName, Option<Observed>>,
     facts: &mut Facts,
 ) -> BTreeSet<Need> {
     let is_left = |need: &Need| {
         let Need::Object(name) = need else { return true };
         let Some(observed) = guessed.remove(name) else { return true };
-        facts.set_object(name.clone(), Some(observed));
+        facts.set_object(name.clone(), observed);
         false
     };
     needs.into_iter().filter(is_left).collect()
@@ -197,31 +230,4 @@ enum Read {
     Target(Option<bool>),
     Object(ObjectName, Option<Box<Observed>>),
     Nothing,
-}
-
-/// Makes and binds snapshots. Answers with the objects that turned out not to be as the decision thought.
-async fn write<A: Api>(
-    api: &A,
-    namespace: &str,
-    decision: &Decision,
-    owner: Option<&Owner>,
-    facts: &Facts,
-) -> Result<Vec<ObjectName>, ApiError> {
-    let ensures = decision.ensure.iter().map(|ensure| async move {
-        let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
-        let created = ensure_snapshot(api, namespace, ensure, content.json(), owner).await?;
-        Ok::<_, ApiError>((created == Created::Exists).then(|| ensure.snapshot()))
-    });
-    let mut stale: Vec<_> = try_join_all(ensures).await?.into_iter().flatten().collect();
-    if let Some(owner) = owner {
-        let adopts = decision.adopt.iter().map(|snapshot| async move {
-            match api.add_owner(namespace, snapshot, owner).await {
-                Ok(()) => Ok(None),
-                Err(error) if error.is_not_found() => Ok(Some(snapshot.clone())),
-                Err(error) => Err(error),
-            }
-        });
-        stale.extend(try_join_all(adopts).await?.into_iter().flatten());
-    }
-    Ok(stale)
 }

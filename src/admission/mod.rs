@@ -82,30 +82,30 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
 }
 
 async fn mutate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    answer(&site.metrics, "/mutate/workloads", &body, async |review| workloads::mutate(&site, review).await)
+    answer(&site, "/mutate/workloads", &body, async |review| workloads::mutate(&site, review).await)
         .await
 }
 
 async fn mutate_configmaps<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
     let decide = async |review: &Review<'_>| sources::mutate(&site, SourceKind::ConfigMap, review).await;
-    answer(&site.metrics, "/mutate/configmaps", &body, decide).await
+    answer(&site, "/mutate/configmaps", &body, decide).await
 }
 
 async fn mutate_secrets<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
     let decide = async |review: &Review<'_>| sources::mutate(&site, SourceKind::Secret, review).await;
-    answer(&site.metrics, "/mutate/secrets", &body, decide).await
+    answer(&site, "/mutate/secrets", &body, decide).await
 }
 
 async fn validate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    answer(&site.metrics, "/validate/workloads", &body, async |review| {
+    answer(&site, "/validate/workloads", &body, async |review| {
         workloads::validate(&site, review).await
     })
     .await
 }
 
 /// Reads the review, has it answered, counts it, and writes the answer.
-async fn answer(
-    metrics: &Metrics,
+async fn answer<A>(
+    site: &Site<A>,
     path: &'static str,
     body: &Body,
     decide: impl AsyncFnOnce(&Review<'_>) -> Answer,
@@ -122,7 +122,10 @@ async fn answer(
                 span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
                 span.record("confrev.dry_run", review.dry_run());
             }
-            let answer = decide(&review).instrument(span.clone()).await;
+            let answer = match review.refusal(|namespace| site.shared.is_excluded(namespace)) {
+                Some(refusal) => Answer::denied(refusal),
+                None => decide(&review).instrument(span.clone()).await,
+            };
             let body = answer.to_json(review.uid());
             (answer.outcome(), ([(header::CONTENT_TYPE, "application/json")], body).into_response())
         }
@@ -131,7 +134,7 @@ async fn answer(
     if matches!(outcome, metrics::Review::Failed) {
         span.record("otel.status_code", "ERROR");
     }
-    metrics.review(path, outcome, start.elapsed());
+    site.metrics.review(path, outcome, start.elapsed());
     response
 }
 

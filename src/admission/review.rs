@@ -6,7 +6,11 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{json::Str, telemetry::metrics};
+use crate::{
+    json::Str,
+    snapshot::{is_namespace_name, is_object_name},
+    telemetry::metrics,
+};
 
 /// The only version there is.
 const API_VERSION: &str = "admission.k8s.io/v1";
@@ -100,6 +104,21 @@ impl<'a> Review<'a> {
         Ok(Self(request))
     }
 
+    /// Why no request to the API server may be built from this review: names that no object can have, or a namespace that
+    /// the webhooks leave out. The API server sends no such review; anybody else can.
+    pub fn refusal(&self, is_excluded: impl FnOnce(&str) -> bool) -> Option<String> {
+        let (namespace, name) = (self.namespace(), self.name());
+        if !namespace.is_empty() && !is_namespace_name(namespace) {
+            return Some(format!("invalid namespace {namespace:?}: the review is refused"));
+        }
+        if !name.is_empty() && !is_object_name(name) {
+            return Some(format!("invalid object name {name:?}: the review is refused"));
+        }
+        is_excluded(namespace).then(|| {
+            format!("namespace {namespace:?} is excluded from confrev: no review of an object in it is answered")
+        })
+    }
+
     /// The request's uid, to be echoed.
     pub fn uid(&self) -> &str {
         &self.0.uid
@@ -119,11 +138,6 @@ impl<'a> Review<'a> {
     /// Whether an object is deleted.
     pub fn is_deletion(&self) -> bool {
         &*self.0.operation == "DELETE"
-    }
-
-    /// The object that is deleted.
-    pub fn deleted_object(&self) -> Option<&'a str> {
-        self.0.old_object.map(RawValue::get).filter(|_| self.is_deletion())
     }
 
     /// The object's name; empty where the API server is still to make one.

@@ -166,7 +166,13 @@ async fn serve(options: Options) -> Result<(), Error> {
     let client = cluster::client(&options.namespace).await?;
     let source = certificate_source(&options, &client, &metrics, certificate).await?;
     let tls = match options.client_ca.clone() {
-        None => source.server_config(),
+        None => {
+            tracing::warn!(
+                "anyone who reaches the webhook port is answered: without --client-ca, forged reviews cost reads and \
+                 reveal names and digests of ConfigMaps"
+            );
+            source.server_config()
+        }
         Some(file) => {
             let clients = tls::Clients::open(file, options.client_names.clone())
                 .map_err(|error| Error::Tls(Box::new(error.into())))?;
@@ -191,6 +197,7 @@ async fn serve(options: Options) -> Result<(), Error> {
         settle: options.settle,
         orphan_grace: options.orphan_grace,
         rolls_per_second: options.roll_rate,
+        max_snapshots: options.limits.of_reviews().snapshots,
         secrets: options.secrets,
     };
     let excluded = EXCLUDED.map(str::to_owned).into_iter().chain([options.namespace.clone()]);
@@ -209,7 +216,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     ));
     let run = controller::run(api.clone(), shared.clone(), leadership, metrics.clone(), stopping.clone());
     let controller = tokio::spawn(run);
-    let mut watches = tokio::spawn(controller::watch_all(client, shared.clone()));
+    let mut watches = tokio::spawn(controller::watch_all(api.clone(), shared.clone()));
 
     let limits = options.limits.of_reviews();
     let counted = metrics.clone();

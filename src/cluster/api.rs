@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use super::{
-    Api, ApiError, CALL_LIMIT, Created, Event, Owner, Precondition, Version, WorkloadKey, object_path,
+    Api, ApiError, CALL_LIMIT, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey,
     patch::{PatchFormat, poke_body},
+    path,
     reads::SharedReads,
 };
 use crate::{
-    kinds::{Kinds, REVISION_KINDS, WorkloadKind},
+    kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{self, Identity, ObjectName, snapshot_json},
@@ -28,6 +29,28 @@ const FIELD_MANAGER: &str = "fieldManager=confrev";
 /// The kinds whose templates a Rollout can take (`workloadRef`), and that confrev may therefore read. All but the first are
 /// known where they are configured.
 const TARGETS: [&str; 3] = ["Deployment", "ReplicaSet", "PodTemplate"];
+
+/// The form in which an answer is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accept {
+    /// The object or list as it is.
+    Json,
+    /// An object's metadata.
+    Metadata,
+    /// A list of objects' metadata.
+    MetadataList,
+}
+
+impl Accept {
+    /// The value of the header.
+    pub(super) const fn value(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            Self::MetadataList => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        }
+    }
+}
 
 /// Calls to the real API server.
 #[derive(Clone)]
@@ -45,11 +68,32 @@ impl KubeApi {
         Self { client, kinds, metrics, reads: Arc::default() }
     }
 
-    /// A read whose connection broke is asked once more: a connection that was kept may end at any moment, and a write of
-    /// a user's would be refused for it.
+    /// The client, for watches.
+    pub(super) fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// The kinds of workloads in force.
+    pub fn kinds(&self) -> &Arc<Kinds> {
+        &self.kinds
+    }
+
+    /// Reads an object. A read whose connection broke is asked once more: a connection that was kept may end at any moment,
+    /// and a user's write would be refused for it.
     pub(super) async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
-        match self.call("get", Method::GET, path.clone(), "", Vec::new()).await {
-            Err(ApiError::Unreachable { .. }) => self.call("get", Method::GET, path, "", Vec::new()).await,
+        self.get_up_to(path, Accept::Json, usize::MAX).await
+    }
+
+    /// Reads an answer of at most that many bytes; a longer one is [`ApiError::TooLarge`].
+    pub(super) async fn get_up_to(
+        &self,
+        path: String,
+        accept: Accept,
+        most: usize,
+    ) -> Result<Vec<u8>, ApiError> {
+        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, most));
+        match get(path.clone()).await {
+            Err(ApiError::Unreachable { .. }) => get(path).await,
             answer => answer,
         }
     }
@@ -68,10 +112,21 @@ impl KubeApi {
         content_type: &str,
         body: Vec<u8>,
     ) -> Result<Vec<u8>, ApiError> {
+        self.send(verb, method, path, (content_type, body), (Accept::Json, usize::MAX)).await
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        (content_type, body): (&str, Vec<u8>),
+        (accept, most): (Accept, usize),
+    ) -> Result<Vec<u8>, ApiError> {
         let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
         let span = traces::call(verb, &path);
         let mut request =
-            Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+            Request::builder().method(method).uri(path).header(header::ACCEPT, accept.value());
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
@@ -83,7 +138,7 @@ impl KubeApi {
         let answer = tokio::time::timeout(CALL_LIMIT, async {
             let response = self.client.send(request).await?;
             let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
+            let body = read_up_to(response.into_body(), most).await?;
             Ok::<_, kube::Error>((status, body))
         });
         let answer = answer.instrument(span.clone()).await;
@@ -97,8 +152,9 @@ impl KubeApi {
         match answer {
             Err(_) => Err(ApiError::Late { what, seconds: CALL_LIMIT.as_secs() }),
             Ok(Err(source)) => Err(ApiError::Unreachable { what, source: Box::new(source) }),
-            Ok(Ok((status, body))) if status.is_success() => Ok(body.into()),
-            Ok(Ok((status, body))) => Err(ApiError::of_status(what, status, &body)),
+            Ok(Ok((_, None))) => Err(ApiError::TooLarge { what }),
+            Ok(Ok((status, Some(body)))) if status.is_success() => Ok(body),
+            Ok(Ok((status, Some(body)))) => Err(ApiError::of_status(what, status, &body)),
         }
     }
 
@@ -110,11 +166,28 @@ impl KubeApi {
     }
 }
 
-/// The path of a workload; without a name, of the collection.
-pub(super) fn workload_path(kind: &WorkloadKind, namespace: &str, name: &str) -> String {
-    let root = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
-    let collection = format!("{root}/{}/namespaces/{namespace}/{}", kind.version, kind.plural);
-    if name.is_empty() { collection } else { format!("{collection}/{name}") }
+/// The bytes of a body; `None` where there are more than `most`.
+async fn read_up_to(mut body: Body, most: usize) -> Result<Option<Vec<u8>>, kube::Error> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            if bytes.len() + data.len() > most {
+                return Ok(None);
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+    Ok(Some(bytes))
+}
+
+/// The path of a workload.
+fn workload_path(kind: &WorkloadKind, namespace: &str, name: &str) -> Result<String, ApiError> {
+    path::object(&kind.api_version(), namespace, &kind.plural, name)
+}
+
+/// The path of a ConfigMap or Secret.
+fn source_path(object: &ObjectName, namespace: &str) -> Result<String, ApiError> {
+    path::object("v1", namespace, object.kind.plural(), &object.name)
 }
 
 pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T, ApiError> {
@@ -128,7 +201,7 @@ impl Api for KubeApi {
         if !snapshot::is_object_name(&object.name) {
             return Ok(None);
         }
-        let path = object_path(object.kind, namespace, &object.name);
+        let path = source_path(object, namespace)?;
         let read = async {
             match self.get(path.clone()).await {
                 Err(error) if error.is_not_found() => Ok(None),
@@ -140,7 +213,7 @@ impl Api for KubeApi {
     }
 
     async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
-        let path = format!("/api/v1/namespaces/{namespace}");
+        let path = path::namespace(namespace)?;
         let bytes = match self.get(path.clone()).await {
             Err(error) if error.is_not_found() => {
                 return Ok(NamespaceFacts { terminating: true, ..NamespaceFacts::default() });
@@ -161,7 +234,7 @@ impl Api for KubeApi {
             TARGETS.contains(&kind.kind.as_str()) && snapshot::is_object_name(&target.name)
         };
         let Some(kind) = known.filter(readable) else { return Ok(None) };
-        let path = workload_path(kind, namespace, &target.name);
+        let path = workload_path(kind, namespace, &target.name)?;
         let bytes = match self.get(path.clone()).await {
             Err(error) if error.is_not_found() => return Ok(None),
             other => other?,
@@ -178,7 +251,7 @@ impl Api for KubeApi {
         of: &[u8],
         owners: &[Owner],
     ) -> Result<Created, ApiError> {
-        let path = object_path(name.kind, namespace, "") + "?" + FIELD_MANAGER;
+        let path = path::collection("v1", namespace, name.kind.plural())? + "?" + FIELD_MANAGER;
         let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
         let body =
             snapshot_json(name.kind, namespace, &name.name, identity, of, &owners).map_err(|error| {
@@ -201,7 +274,7 @@ impl Api for KubeApi {
         version: &Version,
         owners: &[Owner],
     ) -> Result<Observed, ApiError> {
-        let path = object_path(snapshot.kind, namespace, &snapshot.name) + "?" + FIELD_MANAGER;
+        let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
         let body = json!({"metadata": {
             "uid": version.uid,
             "resourceVersion": version.resource_version,
@@ -213,7 +286,7 @@ impl Api for KubeApi {
     }
 
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
-        let path = object_path(snapshot.kind, namespace, &snapshot.name) + "?" + FIELD_MANAGER;
+        let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
         let body = json!({"metadata": {"ownerReferences": [owner]}});
         self.patch(path, PatchFormat::StrategicMerge, &body).await?;
         self.metrics.snapshot_bound();
@@ -226,7 +299,7 @@ impl Api for KubeApi {
         snapshot: &ObjectName,
         version: &Version,
     ) -> Result<(), ApiError> {
-        let path = object_path(snapshot.kind, namespace, &snapshot.name);
+        let path = source_path(snapshot, namespace)?;
         let preconditions = json!({"uid": version.uid, "resourceVersion": version.resource_version});
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         self.call("delete", Method::DELETE, path, "application/json", body.to_string().into_bytes()).await?;
@@ -241,7 +314,7 @@ impl Api for KubeApi {
         now: Timestamp,
     ) -> Result<Record, ApiError> {
         let kind = self.kind(workload)?;
-        let path = workload_path(kind, &workload.namespace, &workload.name) + "?" + FIELD_MANAGER;
+        let path = workload_path(kind, &workload.namespace, &workload.name)? + "?" + FIELD_MANAGER;
         let (format, body) = poke_body(condition, &auto_roll_value(now));
         let bytes = match self.patch(path.clone(), format, &body).await {
             // All that the API server says of a JSON patch whose test failed.
@@ -250,38 +323,27 @@ impl Api for KubeApi {
             }
             other => other?,
         };
-        let value: Value = parse(&bytes, &path)?;
-        let workload = Workload::read(kind, &value)
+        let text = String::from_utf8_lossy(&bytes);
+        let workload = Workload::parse(kind, &text)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
-        Ok(Record::of(&workload, Health::of(&kind.kind, &value)))
+        Ok(Record::of(&workload, Health::read(&kind.kind, &text)))
     }
 
-    async fn is_named_by_a_revision(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
-        for kind in &REVISION_KINDS {
-            let collection = format!("/apis/{}/namespaces/{namespace}/{}", kind.api_version(), kind.plural);
-            if self.is_named_in(&collection, names::REVISION, kind.template, object).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    async fn usages(
+        &self,
+        namespace: &str,
+        owners: &[Owner],
+        object: &ObjectName,
+    ) -> Result<Vec<Usage>, ApiError> {
+        self.usages_by(namespace, owners, object).await
     }
 
-    async fn is_named_by_a_workload(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
-        let selector = format!("{}%3Dtrue", names::ENABLED);
-        for kind in self.kinds.iter() {
-            let collection = workload_path(kind, namespace, "");
-            match self.is_named_in(&collection, &selector, &kind.template, object).await {
-                // It is not installed.
-                Err(error) if error.is_not_found() => {}
-                Ok(false) => {}
-                other => return other,
-            }
-        }
-        Ok(false)
+    async fn user_of(&self, namespace: &str, object: &ObjectName) -> Result<Option<Owner>, ApiError> {
+        self.user_in(namespace, object).await
     }
 
     async fn tell(&self, event: &Event) -> Result<(), ApiError> {
-        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events?{FIELD_MANAGER}", event.namespace);
+        let path = path::collection("events.k8s.io/v1", &event.namespace, "events")? + "?" + FIELD_MANAGER;
         let body = event.to_json().to_string().into_bytes();
         match self.call("create", Method::POST, path, "application/json", body).await {
             Ok(_) => {

@@ -40,6 +40,20 @@ pub enum ApiError {
         /// The API server's own words.
         message: String,
     },
+    /// A name that no namespace or object can have.
+    #[error("invalid name of a {what}: {name:?}")]
+    InvalidName {
+        /// What would be called so.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An answer of more bytes than are read.
+    #[error("{what}: the answer is too large")]
+    TooLarge {
+        /// The verb and the path.
+        what: String,
+    },
     /// No answer in time.
     #[error("{what}: no answer within {seconds} s")]
     Late {
@@ -104,6 +118,11 @@ impl ApiError {
                 Self::Refused { what, code: status.as_u16(), message }
             }
         }
+    }
+
+    /// Whether the resourceVersion, or the place in a list, that was asked for is too old.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Refused { code: 410, .. })
     }
 
     /// Whether the object is not there.

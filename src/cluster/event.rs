@@ -62,14 +62,14 @@ pub struct Event {
 impl Reason {
     /// Whether somebody should look at it.
     pub const fn is_warning(self) -> bool {
-        matches!(self, Self::SourceMissing | Self::RollHeld | Self::SnapshotLost)
+        matches!(self, Self::SourceMissing | Self::RollHeld | Self::SnapshotLost | Self::ObjectUnreadable)
     }
 
     /// What confrev was about when it happened.
     const fn action(self) -> &'static str {
         match self {
             Self::Rolled | Self::Pinned | Self::RollHeld => "Roll",
-            Self::SourceMissing => "Resolve",
+            Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
         }
     }
@@ -178,6 +178,7 @@ mod tests {
             (Reason::RollHeld, "Warning"),
             (Reason::SnapshotLost, "Warning"),
             (Reason::SnapshotRestored, "Normal"),
+            (Reason::ObjectUnreadable, "Warning"),
         ] {
             let json = Event { reason, related: Some(event().regarding), ..event() }.to_json();
             assert_eq!(json["type"], kind);

@@ -5,11 +5,13 @@ mod error;
 mod event;
 mod identity;
 pub mod lease;
-mod lists;
 mod owners;
-mod page;
+mod pages;
 mod patch;
+pub(crate) mod path;
 mod reads;
+mod usage;
+mod watch;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -22,11 +24,13 @@ pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
 pub use lease::{Lease, LeaseRecord};
 pub use owners::{owners_but_our_own, owners_of_others};
+pub use pages::{Listed, Page, Pages};
+pub use usage::Usage;
 
 use crate::{
     kinds::WorkloadKind,
     resolve::{Ensure, NamespaceFacts, Observed, Record, TargetRef},
-    snapshot::{Identity, ObjectName, SourceKind},
+    snapshot::{Identity, ObjectName},
     uid::Uid,
 };
 
@@ -183,19 +187,22 @@ pub trait Api: Clone + Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Record, ApiError>> + Send;
 
-    /// Whether some revision in the namespace names this object, whatever the watches say; read live.
-    fn is_named_by_a_revision(
+    /// How the objects behind these ownerReferences stand to a ConfigMap or Secret, in the same order; read live. The
+    /// references are believed in nothing: each uid is compared with the object's.
+    fn usages(
         &self,
         namespace: &str,
+        owners: &[Owner],
         object: &ObjectName,
-    ) -> impl Future<Output = Result<bool, ApiError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Usage>, ApiError>> + Send;
 
-    /// Whether some opted-in workload in the namespace names this object, whatever the watches say; read live.
-    fn is_named_by_a_workload(
+    /// A revision or workload of the namespace whose template refers to this object, or may refer to it because it cannot be
+    /// read; whatever its labels and the watches say. Read live.
+    fn user_of(
         &self,
         namespace: &str,
         object: &ObjectName,
-    ) -> impl Future<Output = Result<bool, ApiError>> + Send;
+    ) -> impl Future<Output = Result<Option<Owner>, ApiError>> + Send;
 
     /// Writes an Event; that the same was written of late is no error.
     fn tell(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;
@@ -213,25 +220,14 @@ pub fn workload_owner(kind: &WorkloadKind, name: &str, uid: impl Into<Uid>) -> O
     Owner::new(kind.api_version(), kind.kind.as_str(), name, uid)
 }
 
-/// Creates the snapshot that a decision asks for, bound to `owner` where that is known already. Who finds one there has to
-/// look whether it is that snapshot.
+/// Creates the snapshot that a decision asks for, without owners: the controller binds it. If one exists already, the caller
+/// has to compare its content.
 pub async fn ensure_snapshot<A: Api>(
     api: &A,
     namespace: &str,
     ensure: &Ensure,
     of: &[u8],
-    owner: Option<&Owner>,
 ) -> Result<Created, ApiError> {
     let (name, identity) = (ensure.snapshot(), ensure.identity());
-    api.create_snapshot(namespace, &name, &identity, of, owner.map_or(&[], std::slice::from_ref)).await
-}
-
-/// The path of a ConfigMap or Secret; without a name, of the collection.
-fn object_path(kind: SourceKind, namespace: &str, name: &str) -> String {
-    let plural = kind.plural();
-    if name.is_empty() {
-        format!("/api/v1/namespaces/{namespace}/{plural}")
-    } else {
-        format!("/api/v1/namespaces/{namespace}/{plural}/{name}")
-    }
+    api.create_snapshot(namespace, &name, &identity, of, &[]).await
 }

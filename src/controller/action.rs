@@ -36,8 +36,20 @@ pub enum Action {
         /// Only of its own may confrev take owners away: the object is a user's.
         own: bool,
     },
+    /// Look live at how owners that no watch knows stand to a snapshot.
+    Verify {
+        /// The snapshot.
+        snapshot: Name,
+        /// The owners.
+        owners: Vec<Owner>,
+    },
     /// Snapshot the present content of a source.
-    Ensure(Name),
+    Ensure {
+        /// The source.
+        source: Name,
+        /// Its content, if it was just read.
+        content: Option<Arc<Observed>>,
+    },
     /// Make a snapshot again that is referenced and gone.
     Restore {
         /// The snapshot.
@@ -84,6 +96,13 @@ pub enum Outcome {
     Poked(Box<Record>),
     /// Owners were set on a snapshot that the collector may be at work on; the object as it then was.
     OwnersSet(Box<Observed>),
+    /// Owners were looked at live.
+    Verified {
+        /// They use the snapshot.
+        used: Vec<Owner>,
+        /// They are gone, or refer to something else.
+        unused: Vec<Owner>,
+    },
     /// An object that is bound itself was deleted; the object as it last was.
     Released(Box<Observed>),
     /// It bears the labels of a snapshot and is none, as it was then.

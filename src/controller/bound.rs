@@ -114,7 +114,7 @@ impl State {
     }
 
     /// Whether an owner is a workload or revision that lives, and is watched.
-    fn is_known(&self, name: &Name, owner: &Owner) -> bool {
+    pub(super) fn is_known(&self, name: &Name, owner: &Owner) -> bool {
         let of_revision = |kind: usize| {
             let key = super::RevisionKey {
                 kind,

@@ -109,7 +109,7 @@ impl State {
         std::mem::take(&mut self.events.dropped)
     }
 
-    fn tell(&mut self, event: Event, now: Timestamp) {
+    pub(super) fn tell(&mut self, event: Event, now: Timestamp) {
         if self.events.is_news(&event, now) {
             self.events.enter(now, Topic::Event(Box::new(event)));
             self.schedule_events();

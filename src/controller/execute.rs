@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::{Action, Name, Outcome};
 use crate::{
     cluster::{
-        Api, ApiError, Created, Owner, Precondition, Version, ensure_snapshot, owners_but_our_own,
+        Api, ApiError, Created, Owner, Precondition, Usage, Version, ensure_snapshot, owners_but_our_own,
         owners_of_others,
     },
     names,
@@ -35,8 +35,12 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
-        Action::Ensure(source) => {
-            let observed = api.read(&source.namespace, &source.object).await?;
+        Action::Verify { snapshot, owners } => verify(api, &snapshot, owners).await,
+        Action::Ensure { source, content } => {
+            let observed = match content {
+                Some(content) => Some((*content).clone()),
+                None => api.read(&source.namespace, &source.object).await?,
+            };
             // A snapshot's name may be taken for a source's while the snapshot is gone; there are none of snapshots.
             if let Some(observed) = observed.filter(|observed| observed.identity().is_none()) {
                 ensure(api, &source, &observed).await?;
@@ -98,13 +102,26 @@ async fn set_owners<A: Api>(
     Ok(Outcome::OwnersSet(Box::new(observed)))
 }
 
+/// Looks live at how owners stand to a snapshot.
+async fn verify<A: Api>(api: &A, snapshot: &Name, owners: Vec<Owner>) -> Result<Outcome, ApiError> {
+    let (mut used, mut unused) = (Vec::new(), Vec::new());
+    let usages = api.usages(&snapshot.namespace, &owners, &snapshot.object).await?;
+    for (owner, usage) in owners.into_iter().zip(usages) {
+        match usage {
+            Usage::Used => used.push(owner),
+            Usage::Unused | Usage::Gone => unused.push(owner),
+        }
+    }
+    Ok(Outcome::Verified { used, unused })
+}
+
 /// Makes sure that a sound snapshot of that content exists, under the first name that is free.
 pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Result<Option<String>, ApiError> {
     let digest = observed.digest();
     for digits in DIGITS {
         let name = snapshot_name(&source.object.name, &digest, digits);
         let wanted = Ensure { source: source.object.clone(), digest, name: name.clone() };
-        if ensure_snapshot(api, &source.namespace, &wanted, observed.json(), None).await? == Created::Now {
+        if ensure_snapshot(api, &source.namespace, &wanted, observed.json()).await? == Created::Now {
             return Ok(Some(name));
         }
         let taken = api.read(&source.namespace, &source.sibling(name.as_str()).object).await?;
@@ -153,7 +170,9 @@ async fn restore<A: Api>(
         }
         // The watches may lag, or stall, each by itself: what named it may be gone, or name another one; and it may be
         // there, and not have been seen yet.
-        if !is_named(api, snapshot).await? || is_snapshot(api, snapshot).await? {
+        if api.user_of(&snapshot.namespace, &snapshot.object).await?.is_none()
+            || is_snapshot(api, snapshot).await?
+        {
             return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
         }
         tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
@@ -168,12 +187,6 @@ async fn restore<A: Api>(
     }
     tracing::warn!(%snapshot, "was gone while referenced, and was made again");
     Ok(Outcome::Restored)
-}
-
-/// Whether anything live names this object.
-async fn is_named<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
-    Ok(api.is_named_by_a_revision(&name.namespace, &name.object).await?
-        || api.is_named_by_a_workload(&name.namespace, &name.object).await?)
 }
 
 /// Whether there is a snapshot of that name. An object that only poses as one starts no pods.
@@ -232,9 +245,9 @@ async fn sweep<A: Api>(
         return Ok(Outcome::Done);
     };
     let sound = observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest));
-    // The watches may lag, or stall, each by itself.
-    if api.is_named_by_a_revision(&snapshot.namespace, &snapshot.object).await? {
-        return Err(ApiError::Conflict { what: format!("sweep {snapshot}") });
+    // The watches may lag, or stall, each by itself; and they know nothing of a revision without its label.
+    if let Some(user) = api.user_of(&snapshot.namespace, &snapshot.object).await? {
+        return Ok(Outcome::Verified { used: vec![user], unused: Vec::new() });
     }
     if sound && observed.uid == version.uid {
         api.delete_snapshot(&snapshot.namespace, &snapshot.object, version).await?;
@@ -250,7 +263,7 @@ async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Ou
         return Ok(Outcome::Done);
     };
     // The watches may lag, or stall, each by itself.
-    if api.is_named_by_a_revision(&object.namespace, &object.object).await? {
+    if api.user_of(&object.namespace, &object.object).await?.is_some() {
         return Err(ApiError::Conflict { what: format!("release {object}") });
     }
     // Without an owner of confrev's, or with one of others', it is theirs to delete.

@@ -169,6 +169,7 @@ mod tests {
             settle: SignedDuration::ZERO,
             orphan_grace: SignedDuration::from_mins(10),
             rolls_per_second: 1000,
+            max_snapshots: 2000,
             secrets: false,
         };
         let mut state = State::new(Arc::new(Kinds::default()), config);

@@ -1,33 +1,65 @@
-//! Objects on their way from a watch to a record: they live for one event only, and are read without what nothing here asks
-//! for. A page of a list holds a hundred of them at once, and `managedFields` would be most of it.
+//! Objects on their way from a watch to a record. They live for one event only.
+//!
+//! An object is kept as its text until the record is made of it, and only the fields that matter are then read. What else it
+//! holds, however deep or large, is skipped.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::{
-    Resource,
-    api::{ApiResource, ObjectMeta},
-};
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, MapAccess, Visitor},
-};
-use serde_json::{Map, Value};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
-use crate::resolve::Managers;
-
-/// An object of any kind as JSON, with its metadata parsed for the watch's own use. Its content is never printed.
+/// An object of any kind: its metadata, and its text. Its content is never printed.
 #[derive(Clone)]
 pub struct Lean {
-    metadata: ObjectMeta,
-    /// The whole object; its managedFields say no more than decisions ask of them.
-    pub(super) value: Value,
+    pub(super) metadata: ObjectMeta,
+    text: Box<RawValue>,
 }
 
-/// Of an object of any kind, its metadata, managedFields apart. The API server is asked for no more.
+/// Of an object of any kind, its metadata. The API server is asked for no more.
 #[derive(Clone)]
 pub struct LeanMeta {
     pub(super) metadata: ObjectMeta,
+}
+
+/// What a watch brings: made of an object's text, whatever that holds.
+pub trait FromText {
+    /// Reads the object. Metadata that cannot be read is left out.
+    fn from_text(text: Box<RawValue>) -> Self;
+    /// The resourceVersion of the object.
+    fn resource_version(&self) -> Option<&str>;
+}
+
+impl Lean {
+    /// The object's text.
+    pub(super) fn text(&self) -> &str {
+        self.text.get()
+    }
+
+    /// The object's uid; empty where it has none.
+    pub(super) fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+impl FromText for Lean {
+    fn from_text(text: Box<RawValue>) -> Self {
+        Self { metadata: identity(&text), text }
+    }
+
+    fn resource_version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
+
+impl FromText for LeanMeta {
+    fn from_text(text: Box<RawValue>) -> Self {
+        Self { metadata: metadata(&text) }
+    }
+
+    fn resource_version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
 }
 
 /// What is read of the metadata.
@@ -42,6 +74,34 @@ struct Metadata {
     labels: Option<std::collections::BTreeMap<String, String>>,
     annotations: Option<std::collections::BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
+}
+
+// What tells an object from others. The API server vouches for its form, whatever else an object holds.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Name {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+fn identity(text: &RawValue) -> ObjectMeta {
+    let Name { name, namespace, uid, resource_version } = part(text).unwrap_or_default();
+    ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
+}
+
+fn metadata(text: &RawValue) -> ObjectMeta {
+    part::<Metadata>(text).map_or_else(|| identity(text), ObjectMeta::from)
+}
+
+/// Reads a part of the metadata.
+fn part<M: for<'de> Deserialize<'de>>(text: &RawValue) -> Option<M> {
+    #[derive(Deserialize)]
+    struct Object<M> {
+        metadata: M,
+    }
+    serde_json::from_str::<Object<M>>(text.get()).ok().map(|object| object.metadata)
 }
 
 impl From<Metadata> for ObjectMeta {
@@ -62,120 +122,27 @@ impl From<Metadata> for ObjectMeta {
 
 impl<'de> Deserialize<'de> for LeanMeta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Object {
-            #[serde(default)]
-            metadata: Metadata,
-        }
-
-        Ok(Self { metadata: Object::deserialize(deserializer)?.metadata.into() })
+        Box::<RawValue>::deserialize(deserializer).map(Self::from_text)
     }
 }
 
 impl<'de> Deserialize<'de> for Lean {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Part::Object.deserialize(deserializer)?;
-        let field = |name: &str| value["metadata"][name].as_str().map(str::to_owned);
-        let metadata = ObjectMeta {
-            name: field("name"),
-            namespace: field("namespace"),
-            uid: field("uid"),
-            resource_version: field("resourceVersion"),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { metadata, value })
+        Box::<RawValue>::deserialize(deserializer).map(Self::from_text)
     }
 }
 
-/// A part of an object that is read into a tree, and may have something in it that is not.
-#[derive(Clone, Copy)]
-enum Part {
-    Object,
-    Metadata,
-}
-
-impl<'de> DeserializeSeed<'de> for Part {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
+impl fmt::Debug for Lean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lean").field("name", &self.metadata.name).finish_non_exhaustive()
     }
 }
 
-impl<'de> Visitor<'de> for Part {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            let value = match (self, key.as_str()) {
-                (Self::Object, "metadata") => map.next_value_seed(Self::Metadata)?,
-                (Self::Metadata, "managedFields") => match map.next_value::<Managers>()?.abridged() {
-                    Some(managers) => managers,
-                    None => continue,
-                },
-                _ => map.next_value()?,
-            };
-            fields.insert(key, value);
-        }
-        Ok(Value::Object(fields))
+impl fmt::Debug for LeanMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeanMeta").field("name", &self.metadata.name).finish_non_exhaustive()
     }
 }
-
-/// What both have in common: any kind, and metadata.
-macro_rules! is_a_resource {
-    ($object:ident, $metadata_api:literal) => {
-        impl fmt::Debug for $object {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($object)).field("name", &self.metadata.name).finish_non_exhaustive()
-            }
-        }
-
-        impl Resource for $object {
-            type DynamicType = ApiResource;
-            type Scope = kube::core::DynamicResourceScope;
-
-            fn metadata_api() -> bool {
-                $metadata_api
-            }
-
-            fn kind(resource: &ApiResource) -> Cow<'_, str> {
-                resource.kind.as_str().into()
-            }
-
-            fn group(resource: &ApiResource) -> Cow<'_, str> {
-                resource.group.as_str().into()
-            }
-
-            fn version(resource: &ApiResource) -> Cow<'_, str> {
-                resource.version.as_str().into()
-            }
-
-            fn plural(resource: &ApiResource) -> Cow<'_, str> {
-                resource.plural.as_str().into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-is_a_resource!(Lean, false);
-is_a_resource!(LeanMeta, true);
 
 #[cfg(test)]
 mod tests {
@@ -184,43 +151,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_managed_fields_it_is_read_who_owns_the_label() {
-        let owns = json!({"fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}});
-        let mut long = owns.clone();
-        long["manager"] = json!("kubectl");
-        long["fieldsV1"]["f:metadata"]["f:labels"]["f:app"] = json!({});
-        long["fieldsV1"]["f:spec"] = json!({"f:replicas": {}});
-        let others = json!({"fieldsV1": {"f:metadata": {"f:labels": {"f:app": {}}}}});
-        for (written, read) in [
-            (json!([others, null, long]), json!([owns])),
-            (json!([others]), Value::Null),
-            (json!([]), Value::Null),
-            (Value::Null, Value::Null),
+    fn metadata_is_read_whatever_else_the_object_holds() {
+        let nested = (0..1000).fold(json!(1), |inner, _| json!([inner]));
+        let name = json!({"name": "web", "namespace": "ns", "uid": "u", "resourceVersion": "7"});
+        let with = |field: &str, value: &serde_json::Value| {
+            let mut metadata = name.clone();
+            metadata[field] = value.clone();
+            metadata
+        };
+        for object in [
+            json!({"metadata": name}),
+            json!({"spec": nested, "metadata": name, "status": nested}),
+            json!({"metadata": with("managedFields", &nested)}),
+            json!({"metadata": with("labels", &nested)}),
+            json!({"metadata": with("creationTimestamp", &json!("never"))}),
         ] {
-            let lean: Lean = serde_json::from_value(json!({"metadata": {"managedFields": written}})).unwrap();
-            assert_eq!(lean.value["metadata"]["managedFields"], read, "{written}");
+            let lean: Lean = serde_json::from_str(&object.to_string()).unwrap();
+            let found = [&lean.metadata.name, &lean.metadata.namespace, &lean.metadata.uid, &lean.metadata.resource_version];
+            assert_eq!(found.map(|text| text.as_deref().unwrap_or_default()), ["web", "ns", "u", "7"]);
+            assert!(!format!("{lean:?}").contains("1]"), "content is printed");
         }
     }
-
     #[test]
-    fn an_object_is_read_whole_but_for_its_managed_fields() {
-        let whole = json!({
-            "apiVersion": "apps/v1",
-            "metadata": {"name": "web", "managedFields": [{"manager": "kubectl"}], "labels": {"managedFields": "mine"}},
-            "spec": {"managedFields": 1, "metadata": {"managedFields": 2}},
-        });
-        let mut without = whole.clone();
-        without["metadata"].as_object_mut().unwrap().remove("managedFields");
-        let lean: Lean = serde_json::from_str(&whole.to_string()).unwrap();
-        assert_eq!(lean.value, without);
-        assert_eq!(lean.meta().name.as_deref(), Some("web"));
-        let bare: Lean = serde_json::from_value(json!({"metadata": null})).unwrap();
-        assert_eq!(bare.meta().name, None);
-        assert!(serde_json::from_value::<Lean>(json!("text")).is_err());
-    }
-
-    #[test]
-    fn of_the_metadata_all_is_read_that_records_are_made_of() {
+    fn metadata_holds_all_that_records_need() {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "2"});
         let metadata = json!({
             "name": "demo", "namespace": "ns", "uid": "1", "resourceVersion": "7",

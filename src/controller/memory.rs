@@ -1,6 +1,6 @@
 //! A short memory of snapshots that the garbage collector may take at the very moment at which they are bound anew.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,14 +17,16 @@ const MOST: usize = 16;
 pub(super) struct Memory(HashMap<Name, (Timestamp, Arc<Observed>)>);
 
 impl Memory {
-    /// Remembers a snapshot's content for a while; the oldest goes where there are too many.
+    /// Remembers a snapshot's content for a while. If there are too many, the oldest of the namespace that has the most is
+    /// forgotten: reviews of one namespace cannot displace what others need.
     pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.forget_old(now);
-        if self.0.len() >= MOST
-            && !self.0.contains_key(&name)
-            && let Some(oldest) = self.0.iter().min_by_key(|(_, (at, _))| *at).map(|(name, _)| name.clone())
-        {
-            self.0.remove(&oldest);
+        if self.0.len() >= MOST && !self.0.contains_key(&name) {
+            let of_namespace = |name: &Name| self.0.keys().filter(|known| known.namespace == name.namespace).count();
+            let displaced = self.0.iter().max_by_key(|(name, (at, _))| (of_namespace(name), Reverse(*at)));
+            if let Some(displaced) = displaced.map(|(name, _)| name.clone()) {
+                self.0.remove(&displaced);
+            }
         }
         self.0.insert(name, (now, content));
     }
@@ -37,6 +39,24 @@ impl Memory {
     /// Forgets what was remembered long enough.
     pub(super) fn forget_old(&mut self, now: Timestamp) {
         self.0.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
+    }
+}
+
+/// Contents of sources between the read that found them and the snapshot that is made of them.
+#[derive(Debug, Default)]
+pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
+
+impl Fresh {
+    /// Keeps a content until it is taken. If too many wait already it is not kept, and is read again.
+    pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
+        if self.0.len() < MOST || self.0.contains_key(source) {
+            self.0.insert(source.clone(), content);
+        }
+    }
+
+    /// Takes the content of a source.
+    pub(super) fn take(&mut self, source: &Name) -> Option<Arc<Observed>> {
+        self.0.remove(source)
     }
 }
 
@@ -62,6 +82,18 @@ mod tests {
         assert!(memory.recall(&name("a")).is_some());
         memory.forget_old(Timestamp::from_second(160).unwrap());
         assert!(memory.recall(&name("a")).is_none());
+    }
+
+    #[test]
+    fn one_namespace_displaces_only_its_own() {
+        let mut memory = Memory::default();
+        let other = Name::new("other", ObjectName::new(SourceKind::ConfigMap, "mine"));
+        memory.remember(other.clone(), content(), Timestamp::from_second(0).unwrap());
+        for number in 0..3 * MOST {
+            memory.remember(name(&format!("n{number}")), content(), Timestamp::from_second(1).unwrap());
+        }
+        assert!(memory.recall(&other).is_some());
+        assert_eq!(memory.0.len(), MOST);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod memory;
 mod most;
 mod namespaces;
 mod objects;
+mod ownership;
 mod plan;
 mod records;
 mod run;
@@ -23,6 +24,7 @@ mod standing;
 mod state;
 mod subjects;
 mod texts;
+mod unreadable;
 mod watch;
 
 use std::{fmt, sync::Arc};
@@ -34,7 +36,7 @@ pub use agenda::{Agenda, Task};
 pub use bound::BoundRecord;
 pub use execute::{ensure, execute};
 pub use leader::{Leadership, lead};
-pub use lean::{Lean, LeanMeta};
+pub use lean::{FromText, Lean, LeanMeta};
 pub use objects::SourceMeta;
 pub use records::{Revision, RevisionKey, SnapshotRecord};
 pub use run::{Shared, run};
@@ -85,6 +87,8 @@ pub struct Config {
     pub orphan_grace: SignedDuration,
     /// Automatic rolls in a second, over all workloads.
     pub rolls_per_second: u32,
+    /// Snapshots of one source beyond which the controller makes none of content that nothing uses yet.
+    pub max_snapshots: usize,
     /// Whether Secrets are snapshotted at all; without it none is ever read.
     pub secrets: bool,
 }

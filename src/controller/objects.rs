@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use super::{
     Name,
     agenda::Task,
+    memory::Fresh,
     most::{MOST_OWNERS, at_most},
     records::{Found, SnapshotRecord, Source, User},
-    state::{ENSURE_DELAY, RESTORE_DELAY, State},
+    state::{RESTORE_DELAY, State},
 };
 use crate::{
     cluster::{Owner, WorkloadKey},
@@ -75,7 +76,7 @@ impl State {
         } else if self.labelled.insert(name.clone()) {
             self.hold_namespace(&name.namespace);
             self.want_source(name.clone(), now);
-            self.agenda.schedule(Task::Ensure(name.clone()), now + ENSURE_DELAY);
+            self.agenda.schedule(Task::Ensure(name.clone()), now);
         }
     }
 
@@ -127,7 +128,7 @@ impl State {
             self.look_at_snapshot(&snapshot, now);
         }
         if found {
-            self.agenda.schedule(Task::Ensure(name.clone()), now + ENSURE_DELAY);
+            self.agenda.schedule(Task::Ensure(name.clone()), now);
             self.look_for_what_it_holds(name, now);
         }
     }
@@ -166,6 +167,7 @@ impl State {
         if old == record {
             return;
         }
+        self.forget_verified(name, old.as_ref(), record.as_ref());
         if let Some(old) = old
             && record.as_ref().is_none_or(|record| record.source != old.source)
         {
@@ -249,7 +251,8 @@ impl State {
     /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
         // There is always room for the source: it is what keeps the newest ones.
-        let mut owners = at_most(MOST_OWNERS - 1, self.owners_by_use(name), &record.owners);
+        let by_use = self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned());
+        let mut owners = at_most(MOST_OWNERS - 1, by_use.collect(), &record.owners);
         let source = name.sibling(Arc::clone(&record.source));
         match self.sources.get(&source) {
             None | Some(Source::Unknown) => return Wanted::Unknown,
@@ -295,9 +298,13 @@ impl State {
         ranked.iter().rev().take(found.keep).any(|(_, _, newest)| **newest == *name.object.name)
     }
 
-    /// The name of the snapshot that most likely holds the source's present content. A guess: watches come late.
+    /// The name of the snapshot that most likely holds the source's present content. A guess: watches come late, and the
+    /// snapshot may not exist yet.
     pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
         let found = match self.sources.get(source)? {
+            Source::Found(found) if !self.has_snapshot_of(source, found) => {
+                return Some(snapshot_name(&source.object.name, &found.present.digest, DIGITS[0]));
+            }
             Source::Found(found) => Some(found),
             Source::Unknown | Source::Missing => None,
         };
@@ -339,6 +346,7 @@ impl State {
         for namespace in self.namespaces.iter().flatten() {
             self.agenda.schedule(Task::OptIn(Arc::clone(namespace)), now);
         }
+        self.report_all_unreadable(now);
         let gone: Vec<_> =
             self.users.keys().filter(|name| self.is_referenced_and_gone(name)).cloned().collect();
         for name in gone {
@@ -376,6 +384,7 @@ impl State {
     /// content it alone may remember, from an admission that it answered.
     pub fn leave_to_the_leader(&mut self) {
         self.events.leave();
+        self.fresh = Fresh::default();
         let memory = &self.memory;
         self.agenda.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
     }

@@ -23,6 +23,9 @@ use crate::{
 /// How long a task waits for knowledge that is on its way.
 const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
 
+/// The longest that a roll waits for the snapshot of a source that it uses. When the snapshot is made sooner, so is the roll.
+const SNAPSHOT_PATIENCE: SignedDuration = SignedDuration::from_millis(300);
+
 /// How long a snapshot that was bound is left after nothing wants it any more. Far beyond any watch's lag; and should it
 /// be wanted again all the same, its content is the source's, and it is made again.
 const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
@@ -87,7 +90,10 @@ impl State {
         let record = record.clone();
         let due = self.roll_due(key, now);
         let was_held = self.held.contains(key);
-        let free = due.max(self.held_until(key, now).unwrap_or(now));
+        let mut free = due.max(self.held_until(key, now).unwrap_or(now));
+        if free <= now && self.awaits_snapshot(key, &record) {
+            free = due + SNAPSHOT_PATIENCE;
+        }
         if free > now {
             self.agenda.postpone(task, free);
             return None;
@@ -100,11 +106,30 @@ impl State {
         Some(Action::Poke { workload: key.clone(), resource_version })
     }
 
-    fn ensure(&self, source: &Name) -> Option<Action> {
+    fn ensure(&mut self, source: &Name) -> Option<Action> {
+        let content = self.fresh.take(source);
         let Some(Source::Found(found)) = self.sources.get(source) else { return None };
-        // With `keep: 0` one that nobody uses yet would only be swept again; an admission that needs it makes it.
+        let content = content.filter(|content| content.resource_version == found.resource_version);
+        self.lacks_snapshot(source).then(|| Action::Ensure { source: source.clone(), content })
+    }
+
+    /// Whether the present content of a source should have a snapshot, and has none.
+    fn lacks_snapshot(&self, source: &Name) -> bool {
+        let Some(Source::Found(found)) = self.sources.get(source) else { return false };
+        // With `keep: 0` a snapshot that nothing uses yet would only be swept again; an admission that needs it makes it.
         let wanted = self.is_snapshotted(source) && !found.present.stays_as_written && found.keep > 0;
-        (wanted && !self.has_snapshot_of(source, found)).then(|| Action::Ensure(source.clone()))
+        wanted
+            && !found.present.is_snapshot
+            && !self.has_snapshot_of(source, found)
+            && self.taken.get(source).map_or(0, FewSet::len) < self.config.max_snapshots
+    }
+
+    /// Whether the snapshot of a source that a workload uses is about to be made. A roll that comes after it finds it.
+    fn awaits_snapshot(&self, key: &WorkloadKey, record: &Record) -> bool {
+        record.uses.iter().any(|used| {
+            let ensure = Task::Ensure(Name::new(Arc::clone(&key.namespace), used.source.clone()));
+            self.agenda.has(&ensure) && self.agenda.failures(&ensure) == 0
+        })
     }
 
     /// Adds the owners that a snapshot lacks. Owners too many are left for [`State::unbind`].
@@ -146,8 +171,12 @@ impl State {
     fn unbind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, true, now) };
         let Wanted::Owners(wanted) = self.wanted_owners(name, record) else { return None };
+        // One that nothing wants is left to the sweep, which looks at everything that may use it.
         if wanted.is_empty() || record.owners.is_subset(&wanted) {
             return None;
+        }
+        if let Some(verify) = self.verify(name, record, &wanted) {
+            return Some(verify);
         }
         let hazard = record.owners.is_disjoint(&wanted);
         let verify = hazard.then_some(record.digest);
@@ -226,6 +255,17 @@ impl State {
             (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, rolling, &record, now),
             (Task::Read(name), Outcome::Read(observed)) => {
                 self.source_was_read(name, observed.as_deref(), now);
+                if let Some(observed) = observed.filter(|_| self.lacks_snapshot(name)) {
+                    self.fresh.put(name, Arc::new(*observed));
+                }
+            }
+            (Task::Ensure(name), _) => {
+                self.agenda.done(task);
+                let users: Vec<_> = self.workloads_using(name).map(|(key, _)| key.clone()).collect();
+                for key in users {
+                    self.evaluate(&key, now);
+                }
+                return;
             }
             // Another one may be there since.
             (Task::Bind(name) | Task::Unbind(name), Outcome::Impostor(version))
@@ -236,6 +276,10 @@ impl State {
             (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed))
             | (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember(name.clone(), Arc::new(*observed), now);
+            }
+            (Task::Unbind(name) | Task::Sweep(name), Outcome::Verified { used, unused }) => {
+                self.agenda.done(task);
+                return self.owners_were_verified(name, used, unused, now);
             }
             (Task::Restore(name), Outcome::Lost) => self.lose(name, now),
             (Task::Restore(name), Outcome::Restored) => {

@@ -1,6 +1,7 @@
 //! The controller's loop, and the state as admission and the watches share it.
 
 use std::{
+    collections::HashSet,
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -46,6 +47,8 @@ pub struct Shared(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
+    /// The state's own, which never change: every review asks.
+    excluded: HashSet<String>,
     clock: Mutex<Clock>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
@@ -85,6 +88,7 @@ impl Shared {
             reached: Notify::new(),
         };
         Self(Arc::new(Inner {
+            excluded: state.excluded.clone(),
             state: Mutex::new(state),
             clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
@@ -116,6 +120,11 @@ impl Shared {
     /// Whether the state holds everything that the watches know.
     pub fn is_synced(&self) -> bool {
         self.lock().synced
+    }
+
+    /// Whether the webhooks leave a namespace out.
+    pub fn is_excluded(&self, namespace: &str) -> bool {
+        self.0.excluded.contains(namespace)
     }
 
     /// Whether a write of this source is to be snapshotted.

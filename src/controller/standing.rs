@@ -21,6 +21,7 @@ impl State {
             workloads: self.workloads.len(),
             sources: self.sources.len(),
             snapshots: self.snapshots.len(),
+            unreadable: self.unreadable.len(),
             ..Standing::default()
         };
         if !leads {

@@ -14,7 +14,8 @@ use super::{
     agenda::{Agenda, Task},
     bound::BoundRecord,
     events::Events,
-    memory::Memory,
+    memory::{Fresh, Memory},
+    ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
     texts::Texts,
 };
@@ -34,8 +35,6 @@ const BIND_DELAY_EACH: SignedDuration = SignedDuration::from_millis(5);
 const MOST_DELAYING: usize = 1000;
 /// How long an owner too many is left: a template's next owner is then surely known.
 pub(super) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
-/// How long after a change its snapshot is made up for where admission did not make it.
-pub(super) const ENSURE_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// How long a referenced snapshot may be unknown: the watches are not in step with each other.
 pub(super) const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
 
@@ -45,6 +44,8 @@ pub struct State {
     pub(super) kinds: Arc<Kinds>,
     pub(super) agenda: Agenda,
     pub(super) memory: Memory,
+    /// Contents of sources that were just read and have no snapshot yet: the snapshot is made without another read.
+    pub(super) fresh: Fresh,
     pub(super) events: Events,
     pub(super) texts: Texts,
     pub(super) workloads: HashMap<WorkloadKey, Record>,
@@ -81,6 +82,10 @@ pub struct State {
     pub(super) rate_waits: u64,
     /// When the next roll is within the global rate.
     pub(super) next_roll: Timestamp,
+    /// Objects that cannot be read, with their uids.
+    pub(super) unreadable: HashMap<User, Arc<str>>,
+    /// What live looks found of snapshots' owners that no watch knows.
+    pub(super) verified: HashMap<Name, Verified>,
     /// Namespaces that the webhooks leave out.
     pub(super) excluded: HashSet<String>,
     /// Whether every watch has listed its objects: nothing is taken away before that.
@@ -95,6 +100,7 @@ impl State {
             kinds,
             agenda: Agenda::default(),
             memory: Memory::default(),
+            fresh: Fresh::default(),
             events: Events::default(),
             texts: Texts::default(),
             workloads: HashMap::new(),
@@ -117,6 +123,8 @@ impl State {
             lost: HashSet::new(),
             rate_waits: 0,
             next_roll: Timestamp::MIN,
+            unreadable: HashMap::new(),
+            verified: HashMap::new(),
             excluded: HashSet::new(),
             synced: false,
         }
@@ -289,7 +297,7 @@ impl State {
         match self.sources.entry(name.clone()).or_insert(Source::Unknown) {
             Source::Unknown => self.agenda.schedule(Task::Read(name), now),
             // One that was known before anything used it may have no snapshot yet.
-            Source::Found(_) => self.agenda.schedule(Task::Ensure(name), now + ENSURE_DELAY),
+            Source::Found(_) => self.agenda.schedule(Task::Ensure(name), now),
             Source::Missing => {}
         }
     }
@@ -298,6 +306,7 @@ impl State {
     pub(super) fn forget_source(&mut self, name: &Name) {
         if !self.is_watched(name) {
             self.sources.remove(name);
+            self.fresh.take(name);
             self.told.remove(name);
             self.verdicts.retain(|(of, _), _| of != name);
         }

@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use jiff::Timestamp;
-use kube::{Resource, api::ObjectMeta};
+use kube::api::ObjectMeta;
+use serde::de::DeserializeSeed as _;
 
 use super::{
     BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
-    lean::{Lean, LeanMeta},
-    records::Source,
+    lean::{FromText, Lean, LeanMeta},
+    records::{Source, User},
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
@@ -24,7 +25,7 @@ use crate::{
 /// One watch's part of the state.
 pub trait Subject: Send + 'static {
     /// What is watched.
-    type Object: Resource;
+    type Object: FromText;
     /// What tells its objects apart.
     type Key: Clone + Eq + Hash + Send;
 
@@ -69,23 +70,27 @@ impl Subject for Workloads {
     type Key = WorkloadKey;
 
     fn key(&self, object: &Lean) -> WorkloadKey {
-        WorkloadKey { kind: self.0, namespace: namespace_of(object.meta()), name: name_of(object.meta()) }
+        WorkloadKey { kind: self.0, namespace: namespace_of(&object.metadata), name: name_of(&object.metadata) }
     }
 
     fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {
         let key = self.key(object);
         let kinds = Arc::clone(&state.kinds);
         let Some(kind) = kinds.iter().nth(self.0) else { return };
-        let Ok(workload) = Workload::read(kind, &object.value) else {
-            // The error quotes the object's content, which is nobody's to read in a log.
-            tracing::warn!(workload = state.display(&key), "is not of the form of its kind: left alone");
-            return self.remove(state, &key, now);
+        let workload = match Workload::parse(kind, object.text()) {
+            Ok(workload) => workload,
+            Err(error) => {
+                state.set_unreadable(User::Workload(key.clone()), object.uid(), &error, now);
+                return state.apply_workload(&key, None, now);
+            }
         };
-        let record = Record::of(&workload, Health::of(&kind.kind, &object.value));
+        let record = Record::of(&workload, Health::read(&kind.kind, object.text()));
+        state.set_readable(&User::Workload(key.clone()));
         state.apply_workload(&key, Some(record), now);
     }
 
     fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
+        state.set_readable(&User::Workload(key.clone()));
         state.apply_workload(key, None, now);
     }
 
@@ -99,19 +104,29 @@ impl Subject for Revisions {
     type Key = RevisionKey;
 
     fn key(&self, object: &Lean) -> RevisionKey {
-        RevisionKey { kind: self.0, namespace: namespace_of(object.meta()), name: name_of(object.meta()) }
+        RevisionKey { kind: self.0, namespace: namespace_of(&object.metadata), name: name_of(&object.metadata) }
     }
 
     fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {
         let Some(kind) = REVISION_KINDS.get(self.0) else { return };
-        let template =
-            serde::de::DeserializeSeed::deserialize(At::<_, Template<'_>>::new(kind.template), &object.value);
-        let template = template.ok().flatten().unwrap_or_default();
-        let uid = object.meta().uid.as_deref().unwrap_or_default().into();
-        state.apply_revision(&self.key(object), Some(Revision { uid, uses: snapshots_used(&template) }), now);
+        let key = self.key(object);
+        let mut reader = serde_json::Deserializer::from_str(object.text());
+        match At::<_, Template<'_>>::new(kind.template).deserialize(&mut reader) {
+            Ok(template) => {
+                let (uid, template) = (object.uid().into(), template.unwrap_or_default());
+                state.set_readable(&User::Revision(key.clone()));
+                state.apply_revision(&key, Some(Revision { uid, uses: snapshots_used(&template) }), now);
+            }
+            // Nobody knows what it refers to: it stays an owner of what it owns.
+            Err(error) => {
+                state.set_unreadable(User::Revision(key.clone()), object.uid(), &error, now);
+                state.apply_revision(&key, None, now);
+            }
+        }
     }
 
     fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
+        state.set_readable(&User::Revision(key.clone()));
         state.apply_revision(key, None, now);
     }
 

@@ -1,104 +1,78 @@
-//! The watches: what the API server tells, put into the state.
+//! The watches: lists and changes from the API server, put into the state.
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt::Debug,
     sync::Arc,
     time::Duration,
 };
 
-use futures::{StreamExt as _, TryStreamExt as _};
-use kube::{
-    Api, Client, Resource,
-    api::ApiResource,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, Event, watcher},
-    },
-};
-use serde::de::DeserializeOwned;
+use futures::TryStreamExt as _;
+use kube::{core::WatchEvent, runtime::watcher::Event};
 use tokio::task::JoinSet;
 
 use super::{
-    Shared, State,
-    lean::{Lean, LeanMeta},
+    FromText, Shared, State,
     run::SyncPoint,
     subjects::{Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads},
 };
-use crate::{kinds::REVISION_KINDS, names, snapshot::SourceKind};
+use crate::{
+    cluster::{ApiError, KubeApi, Listed, path},
+    kinds::REVISION_KINDS,
+    names,
+    snapshot::SourceKind,
+};
 
-/// Objects in one page of a list: what bounds the memory of a start beside many objects.
-const PAGE: u32 = 100;
 /// How long a kind that is not installed is left before it is looked for again.
 const NOT_INSTALLED: Duration = Duration::from_secs(10);
+/// The longest that a watch may be silent. The API server sends a bookmark each minute, so one that is silent for longer is
+/// dead (source: `bookmarkFrequency` in k8s.io/apiserver's cacher).
+const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+/// The first pause after a failure; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Runs every watch. Ends only when one of them fails beyond repair; the process must then not go on half blind.
-pub async fn watch_all(client: Client, shared: Shared) {
+pub async fn watch_all(api: KubeApi, shared: Shared) {
     let mut tasks = JoinSet::new();
     let kinds = Arc::clone(&shared.lock().kinds);
     for (index, kind) in kinds.iter().enumerate() {
-        let api = lean(&client, &kind.group, &kind.version, &kind.kind, &kind.plural);
-        let config = selected(&format!("{}=true", names::ENABLED));
-        tasks.spawn(follow(api, config, Workloads(index), shared.clone(), shared.sync_point()));
+        let of = everywhere(&kind.api_version(), &kind.plural, &format!("{}=true", names::ENABLED), false);
+        tasks.spawn(follow(api.clone(), of, Workloads(index), shared.clone(), shared.sync_point()));
     }
     for (index, kind) in REVISION_KINDS.iter().enumerate() {
-        let api = lean(&client, kind.group, kind.version, kind.kind, kind.plural);
-        let config = selected(names::REVISION);
-        tasks.spawn(follow(api, config, Revisions(index), shared.clone(), shared.sync_point()));
+        let of = everywhere(&kind.api_version(), kind.plural, names::REVISION, false);
+        tasks.spawn(follow(api.clone(), of, Revisions(index), shared.clone(), shared.sync_point()));
     }
     let source_kinds = shared.lock().config.source_kinds();
     for &kind in source_kinds {
-        let api = Api::all_with(client.clone(), &source_resource(kind));
-        let config = selected(&format!("{}={},{}", names::MANAGED_BY, names::MANAGER, names::SOURCE));
-        tasks.spawn(follow(api.clone(), config, Snapshots(kind), shared.clone(), shared.sync_point()));
-        let config = selected(&format!("{} in (true,bind)", names::ENABLED));
-        tasks.spawn(follow(api, config, Labelled(kind), shared.clone(), shared.sync_point()));
+        let snapshots = format!("{}={},{}", names::MANAGED_BY, names::MANAGER, names::SOURCE);
+        let of = everywhere("v1", kind.plural(), &snapshots, true);
+        tasks.spawn(follow(api.clone(), of, Snapshots(kind), shared.clone(), shared.sync_point()));
+        let labelled = format!("{} in (true,bind)", names::ENABLED);
+        let of = everywhere("v1", kind.plural(), &labelled, true);
+        tasks.spawn(follow(api.clone(), of, Labelled(kind), shared.clone(), shared.sync_point()));
     }
-    let config = selected(&format!("{}=true", names::ENABLED));
-    let api = Api::all_with(client.clone(), &core_v1("Namespace", "namespaces"));
-    tasks.spawn(follow(api, config, Namespaces, shared.clone(), shared.sync_point()));
+    let of = everywhere("v1", "namespaces", &format!("{}=true", names::ENABLED), true);
+    tasks.spawn(follow(api.clone(), of, Namespaces, shared.clone(), shared.sync_point()));
     shared.sync_points_are_complete();
     for &kind in source_kinds {
-        tasks.spawn(watch_used_sources(kind, client.clone(), shared.clone()));
+        tasks.spawn(watch_used_sources(kind, api.clone(), shared.clone()));
     }
     let ended = tasks.join_next().await;
     tracing::error!(?ended, "a watch ended");
 }
 
-fn selected(labels: &str) -> watcher::Config {
-    watcher::Config::default().labels(labels).page_size(PAGE)
-}
-
-fn lean(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -> Api<Lean> {
-    let resource = ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    };
-    Api::all_with(client.clone(), &resource)
-}
-
-/// The resource of a kind of source.
-fn source_resource(kind: SourceKind) -> ApiResource {
-    core_v1(kind.as_str(), kind.plural())
-}
-
-fn core_v1(kind: &str, plural: &str) -> ApiResource {
-    ApiResource {
-        group: String::new(),
-        version: "v1".to_owned(),
-        api_version: "v1".to_owned(),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    }
+/// A collection over all namespaces.
+fn everywhere(api_version: &str, plural: &str, selector: &str, metadata_only: bool) -> Listed {
+    let root = if api_version.contains('/') { "/apis" } else { "/api" };
+    Listed { collection: format!("{root}/{api_version}/{plural}"), selector: selector.to_owned(), metadata_only }
 }
 
 /// Keeps one metadata-only watch of a kind of source in each namespace that has something to do with confrev.
 ///
 /// One for the whole cluster would cost traffic for every namespace; one for each source, a connection each.
-async fn watch_used_sources(kind: SourceKind, client: Client, shared: Shared) {
+async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
     let mut changes = shared.namespace_changes();
     let mut running: HashMap<Arc<str>, tokio::task::AbortHandle> = HashMap::new();
     let mut tasks = JoinSet::new();
@@ -112,12 +86,14 @@ async fn watch_used_sources(kind: SourceKind, client: Client, shared: Shared) {
             keep
         });
         for namespace in wanted {
+            // Its name comes from an object in it.
+            let Ok(collection) = path::collection("v1", &namespace, kind.plural()) else { continue };
             running.entry(namespace).or_insert_with_key(|namespace| {
-                let api = Api::<LeanMeta>::namespaced_with(client.clone(), namespace, &source_resource(kind));
                 // Snapshots never change.
-                let config = selected(&format!("!{}", names::SOURCE));
+                let selector = format!("!{}", names::SOURCE);
+                let of = Listed { collection, selector, metadata_only: true };
                 let subject = UsedSources(kind, Arc::clone(namespace));
-                tasks.spawn(follow(api, config, subject, shared.clone(), SyncPoint::default()))
+                tasks.spawn(follow(api.clone(), of, subject, shared.clone(), SyncPoint::default()))
             });
         }
         while tasks.try_join_next().is_some() {}
@@ -128,57 +104,124 @@ async fn watch_used_sources(kind: SourceKind, client: Client, shared: Shared) {
 }
 
 /// Follows one watch for ever; `listed` is told when its objects are known.
-async fn follow<S: Subject>(
-    api: Api<S::Object>,
-    config: watcher::Config,
-    subject: S,
-    shared: Shared,
-    listed: SyncPoint,
-) where
-    S::Object: Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let (mut listing, mut turn) = (None, None);
+async fn follow<S: Subject>(api: KubeApi, of: Listed, subject: S, shared: Shared, listed: SyncPoint) {
+    let mut listing = None;
+    let mut pause = Pause::default();
     loop {
-        let mut stream = watcher(api.clone(), config.clone()).default_backoff().boxed();
-        loop {
-            let next = stream.try_next().await;
-            match &next {
-                // The first page is asked for after this.
-                Ok(Some(Event::Init)) => turn = shared.turn_to_list().await,
-                Ok(Some(Event::InitDone)) | Err(_) => drop(turn.take()),
-                _ => {}
+        match list(&api, &of, &subject, &shared, &mut listing).await {
+            Ok(version) => {
+                listed.reached();
+                pause = Pause::default();
+                watch(&api, &of, &subject, &shared, version).await;
             }
-            match next {
-                Ok(Some(event)) => {
-                    let done = matches!(event, Event::InitDone);
-                    shared.change(|state, now| take(&subject, state, event, &mut listing, now));
-                    if done {
-                        listed.reached();
-                    }
+            Err(error) if error.is_not_found() => {
+                // Not installed, yet or any more: there are none, and that is known.
+                listing = Some(HashSet::new());
+                shared.change(|state, now| take(&subject, state, Event::InitDone, &mut listing, now));
+                listed.reached();
+                tokio::time::sleep(NOT_INSTALLED).await;
+            }
+            Err(error) => {
+                if !error.is_expired() {
+                    tracing::warn!(%error, path = of.collection, "list failed and is tried again");
                 }
-                Ok(None) => break,
-                Err(error) if is_not_installed(&error) => {
-                    // Not installed, yet or any more: there are none, and that is known.
-                    listing = Some(HashSet::new());
-                    shared.change(|state, now| take(&subject, state, Event::InitDone, &mut listing, now));
-                    listed.reached();
-                    tokio::time::sleep(NOT_INSTALLED).await;
-                    break;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, path = api.resource_url(), "a watch failed, and is tried again");
-                }
+                pause.rest().await;
             }
         }
     }
 }
 
-/// Whether the API server knows no such resource.
-fn is_not_installed(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
-        _ => false,
+/// Lists all objects into the state, page by page. Answers with the resourceVersion from which to watch.
+async fn list<S: Subject>(
+    api: &KubeApi,
+    of: &Listed,
+    subject: &S,
+    shared: &Shared,
+    listing: &mut Option<HashSet<S::Key>>,
+) -> Result<String, ApiError> {
+    let _turn = shared.turn_to_list().await;
+    shared.change(|state, now| take(subject, state, Event::Init, listing, now));
+    let (mut pages, mut version) = (api.pages(of), String::new());
+    while let Some(page) = pages.next().await? {
+        for item in page.items() {
+            let object = S::Object::from_text(item.to_owned());
+            shared.change(|state, now| take(subject, state, Event::InitApply(object), listing, now));
+        }
+        version.clone_from(&page.resource_version);
+    }
+    shared.change(|state, now| take(subject, state, Event::InitDone, listing, now));
+    Ok(version)
+}
+
+/// Watches from that resourceVersion on, until the objects have to be listed again.
+async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Shared, mut version: String) {
+    let mut pause = Pause::default();
+    loop {
+        let events = match api.watch(of, &version).await {
+            Ok(events) => events,
+            Err(error) if error.is_expired() || error.is_not_found() => return,
+            Err(error) => {
+                tracing::warn!(%error, path = of.collection, "watch failed and is tried again");
+                pause.rest().await;
+                continue;
+            }
+        };
+        let mut events = std::pin::pin!(events);
+        loop {
+            let event = match tokio::time::timeout(LONGEST_SILENCE, events.try_next()).await {
+                Ok(Ok(Some(event))) => event,
+                // The API server ends each watch after a while.
+                Ok(Ok(None)) => break,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, path = of.collection, "watch interrupted");
+                    pause.rest().await;
+                    break;
+                }
+                Err(_) => {
+                    tracing::warn!(path = of.collection, "watch is silent and is begun again");
+                    break;
+                }
+            };
+            pause = Pause::default();
+            let event = match event {
+                WatchEvent::Added(text) | WatchEvent::Modified(text) => {
+                    Event::Apply(S::Object::from_text(text))
+                }
+                WatchEvent::Deleted(text) => Event::Delete(S::Object::from_text(text)),
+                WatchEvent::Bookmark(bookmark) => {
+                    version = bookmark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) if status.code == 410 => return,
+                WatchEvent::Error(status) => {
+                    tracing::warn!(code = status.code, path = of.collection, "watch failed and is tried again");
+                    pause.rest().await;
+                    break;
+                }
+            };
+            if let Event::Apply(object) | Event::Delete(object) = &event
+                && let Some(at) = object.resource_version()
+            {
+                at.clone_into(&mut version);
+            }
+            shared.change(|state, now| take(subject, state, event, &mut None, now));
+        }
+    }
+}
+
+/// The pauses after failures in a row.
+struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Pause {
+    async fn rest(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -190,9 +233,7 @@ pub fn take<S: Subject>(
     event: Event<S::Object>,
     listing: &mut Option<HashSet<S::Key>>,
     now: jiff::Timestamp,
-) where
-    S::Object: Resource,
-{
+) {
     match event {
         Event::Init => *listing = Some(HashSet::new()),
         Event::Apply(object) | Event::InitApply(object) => {

@@ -37,13 +37,18 @@ impl Facts {
         self.bytes -= before.as_ref().map_or(0, size);
     }
 
-    /// Takes back what was read of a name that was guessed; answers with it where it is the snapshot of the source's
-    /// content.
-    pub fn take_guess(&mut self, source: &ObjectName, guess: &ObjectName) -> Option<Observed> {
+    /// Takes back what was read of a name that was guessed. The answer is `Some` if the guess was right: the object is the
+    /// snapshot of the source's content, or that snapshot does not exist.
+    pub fn take_guess(&mut self, source: &ObjectName, guess: &ObjectName) -> Option<Option<Observed>> {
         let present = self.objects.get(source).and_then(Option::as_ref).map(Observed::digest);
-        let guessed = self.objects.remove(guess)??;
-        self.bytes -= guessed.json.len();
-        guessed.is_snapshot_of(&source.name, &present?).then_some(guessed)
+        let guessed = self.objects.remove(guess)?;
+        self.bytes -= guessed.as_ref().map_or(0, |guessed| guessed.json.len());
+        let present = present?;
+        let is_right = match &guessed {
+            Some(guessed) => guessed.is_snapshot_of(&source.name, &present),
+            None => *guess.name == *snapshot::snapshot_name(&source.name, &present, snapshot::DIGITS[0]),
+        };
+        is_right.then_some(guessed)
     }
 
     /// Records what the namespace says.

@@ -1,6 +1,7 @@
 //! Whether a workload has finished rolling its present template out, as its own controller reports.
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 /// Where a workload's rollout stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,42 @@ pub enum Health {
 }
 
 impl Health {
+    /// Reads the health of a workload from its JSON text. Only the fields that matter are read; where they cannot be read, the
+    /// workload counts as not having finished.
+    pub fn read(kind: &str, text: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Object {
+            #[serde(default)]
+            metadata: Metadata,
+            #[serde(default)]
+            spec: Spec,
+            #[serde(default)]
+            status: Value,
+        }
+        #[derive(Default, Deserialize)]
+        struct Metadata {
+            #[serde(default)]
+            generation: Value,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Spec {
+            #[serde(default)]
+            replicas: Value,
+            #[serde(default)]
+            update_strategy: Value,
+        }
+        let Ok(Object { metadata, spec, status }) = serde_json::from_str(text) else {
+            return Self::Progressing;
+        };
+        let value = json!({
+            "metadata": {"generation": metadata.generation},
+            "spec": {"replicas": spec.replicas, "updateStrategy": spec.update_strategy},
+            "status": status,
+        });
+        Self::of(kind, &value)
+    }
+
     /// Reads a workload's status. Kinds that report nothing of the sort are settled.
     /// The kind is not read from the object: the API server leaves it out of those in a list.
     pub fn of(kind: &str, workload: &Value) -> Self {
@@ -97,8 +134,6 @@ fn is_unobserved(kind: &str, workload: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -27,7 +27,7 @@ pub use policy::{
     DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration,
     parse_keep, parse_max_in_flight,
 };
-pub use workload::{Managers, TargetRef, Workload};
+pub use workload::{TargetRef, Workload};
 
 use crate::snapshot::{Digest, Identity, ObjectName};
 

@@ -67,18 +67,12 @@ struct Metadata<'a> {
 /// An object's `managedFields`, of which only one thing matters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
-pub struct Managers(Option<Vec<Option<ManagedFields>>>);
+struct Managers(Option<Vec<Option<ManagedFields>>>);
 
 impl Managers {
     /// Whether some manager owns the `enabled` label.
     fn own_label(&self) -> bool {
         self.0.iter().flatten().flatten().any(|fields| fields.fields_v1)
-    }
-
-    /// A `managedFields` that says as much, and nothing else; `None` where it would say nothing.
-    pub fn abridged(&self) -> Option<serde_json::Value> {
-        let [metadata, labels, label] = LABEL;
-        self.own_label().then(|| serde_json::json!([{"fieldsV1": {metadata: {labels: {label: {}}}}}]))
     }
 }
 

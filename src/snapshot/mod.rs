@@ -7,7 +7,7 @@ mod object;
 use std::{fmt, sync::Arc};
 
 pub use digest::{Digest, DigestFormatError, Hasher, Tag};
-pub use name::{DIGITS, is_object_name, snapshot_name, source_label};
+pub use name::{DIGITS, is_namespace_name, is_object_name, snapshot_name, source_label};
 pub use object::{ContentError, Identity, Object, snapshot_json};
 
 /// What a snapshot is taken of.

@@ -27,16 +27,23 @@ pub fn source_label(source: &str) -> String {
     format!("{}-{hash}", cut(source, MAX_LABEL - 1 - hash.len()))
 }
 
-/// Whether a ConfigMap or Secret may be called so (a DNS subdomain, RFC 1123).
+/// Whether this is a valid name of an object: a DNS subdomain (RFC 1123).
 pub fn is_object_name(name: &str) -> bool {
-    let label = |label: &str| {
-        let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-        let bytes = label.as_bytes();
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes.iter().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase() || *byte == b'-')
-    };
-    name.len() <= MAX_NAME && name.split('.').all(label)
+    name.len() <= MAX_NAME && name.split('.').all(is_label)
+}
+
+/// Whether this is a valid name of a namespace: a DNS label (RFC 1123).
+pub fn is_namespace_name(name: &str) -> bool {
+    name.len() <= MAX_LABEL && is_label(name)
+}
+
+/// Lowercase letters, digits and inner hyphens.
+fn is_label(label: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = label.as_bytes();
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase() || *byte == b'-')
 }
 
 /// The longest start of `text` of at most `most` bytes that ends between characters.

@@ -122,6 +122,8 @@ labels! {
         SnapshotLost = "SnapshotLost",
         /// A snapshot that is referenced was gone, and was made again.
         SnapshotRestored = "SnapshotRestored",
+        /// A workload or revision cannot be read, and is skipped.
+        ObjectUnreadable = "ObjectUnreadable",
     }
 }
 

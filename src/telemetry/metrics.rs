@@ -76,10 +76,12 @@ pub struct Standing {
     pub unresolved: usize,
     /// Snapshots that are referenced and gone, and cannot be made again.
     pub lost: usize,
+    /// Workloads and revisions that cannot be read.
+    pub unreadable: usize,
 }
 
 /// Names and help of the gauges of a [`Standing`], in the order of its fields.
-const STANDING: [(&str, &str); 8] = [
+const STANDING: [(&str, &str); 9] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
@@ -88,12 +90,13 @@ const STANDING: [(&str, &str); 8] = [
     ("pinned_workloads", "Workloads that an undo or a pin keeps from the present content"),
     ("unresolved_workloads", "Workloads that refer to a ConfigMap or Secret that does not exist"),
     ("lost_snapshots", "Snapshots that are referenced and gone, and cannot be made again"),
+    ("unreadable_objects", "Workloads and revisions that cannot be read"),
 ];
 
 impl Standing {
     const fn counts(&self) -> [usize; STANDING.len()] {
-        let Self { workloads, sources, snapshots, pending, held, pinned, unresolved, lost } = *self;
-        [workloads, sources, snapshots, pending, held, pinned, unresolved, lost]
+        let Self { workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable } = *self;
+        [workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable]
     }
 }
 

@@ -12,13 +12,13 @@ use crate::shared::{Running, running};
 use crate::world::{LIMIT, World, text};
 
 /// A client that trusts the authority in the Secret, as the API server does.
-struct Client {
+pub(crate) struct Client {
     agent: ureq::Agent,
     confrev: Running,
 }
 
 impl Client {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let confrev = running();
         let cluster = confrev_controlplane::ControlPlane::shared();
         let secret = cluster.get("secret", "confrev", "confrev-ca").expect("the authority's Secret");
@@ -40,7 +40,7 @@ impl Client {
         (answer.status().as_u16(), answer.body_mut().read_to_string().expect("text"))
     }
 
-    fn post(&self, path: &str, body: &[u8]) -> (u16, String) {
+    pub(crate) fn post(&self, path: &str, body: &[u8]) -> (u16, String) {
         self.send(Method::POST, path, "application/json", body)
     }
 }

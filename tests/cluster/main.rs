@@ -19,6 +19,7 @@ mod world;
 mod alone;
 mod commands;
 mod events;
+mod forged;
 mod guard;
 mod hostile;
 mod http;

@@ -75,6 +75,7 @@ impl Desk {
             settle: SignedDuration::from_secs(1),
             orphan_grace: SignedDuration::from_mins(10),
             rolls_per_second: 100,
+            max_snapshots: 2000,
             secrets: false,
         };
         let state = State::new(Arc::new(Kinds::default()), config);
@@ -90,18 +91,34 @@ impl Desk {
     }
 
     /// Lets every read find that content, and answers with the other actions, all of which count as done.
+    ///
+    /// The snapshot that follows a read is made at once, and is none of the actions. Owners that are looked at are gone.
     pub(crate) fn act(&mut self, data: &Value, annotations: &Value, version: &str) -> Vec<Action> {
         let mut others = Vec::new();
-        for (task, action) in self.actions() {
-            let outcome = if let Action::Read(_) = action {
-                Outcome::Read(Some(Box::new(observed(data.clone(), annotations.clone(), version))))
-            } else {
-                others.push(action);
-                Outcome::Done
-            };
-            self.state.finish(&task, Ok(outcome), self.now);
+        loop {
+            let mut read = false;
+            for (task, action) in self.actions() {
+                let outcome = match action {
+                    Action::Read(_) => {
+                        read = true;
+                        Outcome::Read(Some(Box::new(observed(data.clone(), annotations.clone(), version))))
+                    }
+                    Action::Verify { owners, .. } => {
+                        read = true;
+                        Outcome::Verified { used: Vec::new(), unused: owners }
+                    }
+                    Action::Ensure { content: Some(_), .. } => Outcome::Done,
+                    action => {
+                        others.push(action);
+                        Outcome::Done
+                    }
+                };
+                self.state.finish(&task, Ok(outcome), self.now);
+            }
+            if !read {
+                return others;
+            }
         }
-        others
     }
 }
 

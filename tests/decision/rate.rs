@@ -29,6 +29,7 @@ fn who_waits_for_the_rate_has_its_turn_beside_others_that_never_rest() {
         settle: seconds(1),
         orphan_grace: SignedDuration::from_mins(10),
         rolls_per_second: 10,
+        max_snapshots: 2000,
         secrets: false,
     };
     desk.state = State::new(Arc::new(Kinds::default()), config);

@@ -177,6 +177,7 @@ fn a_workload_takes_no_more_memory_than_is_stated() {
         settle: SignedDuration::from_secs(1),
         orphan_grace: SignedDuration::from_mins(10),
         rolls_per_second: 100_000,
+        max_snapshots: 2000,
         secrets: true,
     };
     let replica_sets = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Version, WorkloadKey},
+    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey},
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{Identity, ObjectName, snapshot_json},
@@ -205,12 +205,26 @@ impl Api for Memory {
         })
     }
 
-    async fn is_named_by_a_revision(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
-        self.call("list revisions", false, || Ok(self.0.is_named(namespace, &object.name, names::REVISION)))
+    async fn usages(
+        &self,
+        namespace: &str,
+        owners: &[Owner],
+        object: &ObjectName,
+    ) -> Result<Vec<Usage>, ApiError> {
+        self.call(&format!("look at owners of {object}"), false, || {
+            let users = self.0.users_of(namespace, &object.name);
+            let store = self.0.store();
+            let usage = |owner: &Owner| {
+                let lives = store.iter().any(|(_, object)| object["metadata"]["uid"] == owner.uid.to_string());
+                let uses = users.iter().any(|user| user.uid == owner.uid);
+                if uses { Usage::Used } else if lives { Usage::Unused } else { Usage::Gone }
+            };
+            Ok(owners.iter().map(usage).collect())
+        })
     }
 
-    async fn is_named_by_a_workload(&self, namespace: &str, object: &ObjectName) -> Result<bool, ApiError> {
-        self.call("list workloads", false, || Ok(self.0.is_named(namespace, &object.name, names::ENABLED)))
+    async fn user_of(&self, namespace: &str, object: &ObjectName) -> Result<Option<Owner>, ApiError> {
+        self.call("list users", false, || Ok(self.0.users_of(namespace, &object.name).into_iter().next()))
     }
 
     async fn tell(&self, event: &Event) -> Result<(), ApiError> {

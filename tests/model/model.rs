@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use confrev::{
+    cluster::Owner,
     controller::{Outcome, Task, execute},
     kinds::Kinds,
-    names,
     telemetry::Metrics,
 };
 use futures::FutureExt as _;
@@ -21,7 +21,7 @@ use crate::{
     ghost::Ghost,
     manifest::{Manifest, NAMESPACES, PRESENT, WORKLOADS, content, source_key},
     replica::Replica,
-    store::{Key, Kind, Store, is_snapshot, label},
+    store::{Key, Kind, Store, is_snapshot},
 };
 
 /// Why the API server did not do what it was asked to.
@@ -291,10 +291,9 @@ impl Model {
     /// What is told to be lost is so.
     fn check_lost(&self, namespace: &str, snapshot: &str) {
         let live = self.get(&Key::configmap(namespace, snapshot));
-        let by = [names::REVISION, names::ENABLED];
         let wrong = if live.is_some_and(|object| is_snapshot(&object)) {
             "it is there"
-        } else if !by.iter().any(|label| self.is_named(namespace, snapshot, label)) {
+        } else if self.users_of(namespace, snapshot).is_empty() {
             "nothing refers to it"
         } else {
             return;
@@ -303,17 +302,21 @@ impl Model {
         self.ghost().broken.get_or_insert(what);
     }
 
-    /// Whether the template of a workload or ReplicaSet with this label refers to a snapshot.
-    pub(crate) fn is_named(&self, namespace: &str, snapshot: &str, with: &str) -> bool {
+    /// The workloads and ReplicaSets whose templates refer to a ConfigMap, whatever their labels.
+    pub(crate) fn users_of(&self, namespace: &str, name: &str) -> Vec<Owner> {
         let store = self.store();
-        let mut all = store.iter().filter(|(key, object)| {
-            key.kind != Kind::ConfigMap && key.namespace == namespace && label(object, with).is_some()
-        });
         let refers = |object: &Value| {
             let references = crate::manifest::references(&object["spec"]["template"]);
-            references.iter().any(|reference| reference.name == snapshot)
+            references.iter().any(|reference| reference.name == name)
         };
-        all.any(|(_, object)| refers(object))
+        let all = store.iter().filter(|(key, _)| key.kind != Kind::ConfigMap && key.namespace == namespace);
+        let users = all.filter(|(_, object)| refers(object));
+        users
+            .map(|(key, object)| {
+                let uid = object["metadata"]["uid"].as_str().unwrap();
+                Owner::new(key.kind.api_version(), key.kind.as_str(), key.name.as_str(), uid)
+            })
+            .collect()
     }
 
     /// The replica that the next review goes to: they take turns.

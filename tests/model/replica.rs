@@ -113,6 +113,7 @@ impl Replica {
             settle: SignedDuration::from_secs(1),
             orphan_grace: GRACE,
             rolls_per_second: 200,
+            max_snapshots: 2000,
             secrets: false,
         };
         let state = State::new(Arc::clone(kinds), config);

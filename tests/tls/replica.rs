@@ -69,6 +69,7 @@ impl Replica {
             settle: SignedDuration::from_secs(1),
             orphan_grace: SignedDuration::from_mins(10),
             rolls_per_second: 1,
+            max_snapshots: 2000,
             secrets: false,
         };
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));

@@ -1,0 +1,159 @@
+//! Lists, read page by page in bounded memory and parsed object by object: one unreadable object never costs the others.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{ApiError, KubeApi, api::Accept, path};
+
+/// The most objects in one page.
+const MOST: usize = 100;
+/// The most bytes of one page. A page that holds more is asked for again with fewer objects.
+const MOST_BYTES: usize = 8 << 20;
+
+/// What is listed or watched: a collection, the objects selected in it, and how much of each object is sent.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The path of the collection.
+    pub collection: String,
+    /// A label selector; empty for all objects.
+    pub selector: String,
+    /// Whether the API server sends metadata only.
+    pub metadata_only: bool,
+}
+
+/// The pages of a list, one after the other.
+pub struct Pages<'a> {
+    api: &'a KubeApi,
+    of: &'a Listed,
+    /// How many objects the next page may have.
+    limit: usize,
+    /// The token of the next page; `None` after the last.
+    next: Option<String>,
+}
+
+/// One page: its text, of which the objects are borrowed.
+#[derive(Debug)]
+pub struct Page {
+    bytes: Vec<u8>,
+    /// The resourceVersion of the list.
+    pub resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: HeadMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct HeadMetadata {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Items<'p> {
+    #[serde(borrow, default)]
+    items: Option<Vec<&'p RawValue>>,
+}
+
+impl Page {
+    /// The text of each object.
+    pub fn items(&self) -> impl Iterator<Item = &RawValue> {
+        // The page was parsed before, so there is always a list here.
+        let items: Option<Items<'_>> = serde_json::from_slice(&self.bytes).ok();
+        items.and_then(|items| items.items).into_iter().flatten()
+    }
+}
+
+impl KubeApi {
+    /// The pages of a list, from the first.
+    pub fn pages<'a>(&'a self, of: &'a Listed) -> Pages<'a> {
+        Pages { api: self, of, limit: MOST, next: Some(String::new()) }
+    }
+}
+
+impl Pages<'_> {
+    /// The next page; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Page>, ApiError> {
+        let Some(token) = self.next.clone() else { return Ok(None) };
+        let selector = path::selector(&self.of.selector);
+        let accept = if self.of.metadata_only { Accept::MetadataList } else { Accept::Json };
+        loop {
+            let collection = &self.of.collection;
+            let path =
+                format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
+            // One object alone is never too large: etcd bounds it.
+            let most = if self.limit > 1 { MOST_BYTES } else { usize::MAX };
+            let bytes = match self.api.get_up_to(path.clone(), accept, most).await {
+                Err(ApiError::TooLarge { .. }) => {
+                    self.limit = (self.limit / 4).max(1);
+                    continue;
+                }
+                other => other?,
+            };
+            if bytes.len() < MOST_BYTES / 4 {
+                self.limit = (self.limit * 2).min(MOST);
+            }
+            let head: Head = super::api::parse(&bytes, &path)?;
+            let _: Items<'_> = super::api::parse(&bytes, &path)?;
+            self.next = head.metadata.next.filter(|token| !token.is_empty());
+            let resource_version = head.metadata.resource_version.unwrap_or_default();
+            return Ok(Some(Page { bytes, resource_version }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{kinds::Kinds, telemetry::Metrics};
+
+    /// An API server with objects of that many bytes each, and the limits that it was asked with.
+    fn server(count: usize, bytes: usize) -> (KubeApi, Arc<Mutex<Vec<usize>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let limits = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let number = |key: &str| {
+                let value = query.split('&').find_map(|pair| pair.strip_prefix(key)).unwrap_or_default();
+                value.parse::<usize>().unwrap_or(0)
+            };
+            let (limit, from) = (number("limit="), number("continue="));
+            limits.lock().unwrap().push(limit);
+            let to = (from + limit).min(count);
+            let items: Vec<_> =
+                (from..to).map(|i| json!({"metadata": {"name": i.to_string()}, "x": "x".repeat(bytes)})).collect();
+            let next = if to < count { to.to_string() } else { String::new() };
+            let list = json!({"metadata": {"resourceVersion": "7", "continue": next}, "items": items});
+            std::future::ready(Ok::<_, std::io::Error>(Response::new(Body::from(list.to_string().into_bytes()))))
+        });
+        let client = kube::Client::new(service, "default");
+        (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
+    }
+
+    #[tokio::test]
+    async fn pages_shrink_while_objects_are_large() {
+        for (count, bytes, most) in [(250, 10, 100), (40, 1 << 20, 7), (3, 9 << 20, 1)] {
+            let (api, asked) = server(count, bytes);
+            let of = Listed { collection: "/api/v1/configmaps".into(), selector: String::new(), metadata_only: false };
+            let (mut pages, mut seen) = (api.pages(&of), 0);
+            while let Some(page) = pages.next().await.unwrap() {
+                let items = page.items().count();
+                assert!(items <= most, "{items} objects of {bytes} bytes");
+                assert_eq!(page.resource_version, "7");
+                seen += items;
+            }
+            assert_eq!(seen, count);
+            assert!(asked.lock().unwrap().len() < count + 10, "{:?}", asked.lock().unwrap());
+        }
+    }
+}

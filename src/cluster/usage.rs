@@ -1,0 +1,296 @@
+//! Live looks at who uses a snapshot: before an owner is taken off it, and before it is deleted.
+//!
+//! Labels decide nothing here, and what cannot be read counts as a user.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde::{Deserialize, de::DeserializeSeed as _};
+
+use super::{ApiError, KubeApi, Listed, Owner, Precondition, WorkloadKey, api::parse, path};
+use crate::{
+    json::At,
+    kinds::{REVISION_KINDS, WorkloadKind},
+    names,
+    snapshot::ObjectName,
+    template::Template,
+    uid::Uid,
+};
+
+/// Owners of one kind that are read one by one; more are found in a list.
+const MOST_GETS: usize = 16;
+
+/// How a revision or workload stands to a ConfigMap or Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// No object of that uid exists.
+    Gone,
+    /// The object was read, and its template does not refer to it.
+    Unused,
+    /// Its template refers to it, or cannot be read.
+    Used,
+}
+
+/// The little that is read of a listed object.
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemMetadata {
+    name: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    labels: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    annotations: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    owner_references: Vec<ItemOwner>,
+}
+
+#[derive(Deserialize)]
+struct ItemOwner {
+    #[serde(default)]
+    controller: bool,
+}
+
+/// Where objects of a kind are, and their templates in them.
+struct Place {
+    api_version: String,
+    kind: String,
+    plural: String,
+    template: Vec<String>,
+}
+
+impl Place {
+    fn of(kind: &WorkloadKind) -> Self {
+        Self {
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            plural: kind.plural.clone(),
+            template: kind.template.clone(),
+        }
+    }
+
+    /// Whether an ownerReference is to an object of this kind, of whatever version.
+    fn is_of(&self, owner: &Owner) -> bool {
+        let group = |api_version: &str| api_version.rsplit_once('/').map(|(group, _)| group.to_owned());
+        self.kind == *owner.kind && group(&self.api_version) == group(&owner.api_version)
+    }
+
+    /// All objects of a namespace, whatever their labels.
+    fn listed(&self, namespace: &str) -> Result<Listed, ApiError> {
+        let collection = path::collection(&self.api_version, namespace, &self.plural)?;
+        Ok(Listed { collection, selector: String::new(), metadata_only: false })
+    }
+}
+
+impl KubeApi {
+    /// Every kind with a pod template: the revisions' first.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let revisions = REVISION_KINDS.iter().map(|kind| Place {
+            api_version: kind.api_version(),
+            kind: kind.kind.to_owned(),
+            plural: kind.plural.to_owned(),
+            template: kind.template.iter().map(|&field| field.to_owned()).collect(),
+        });
+        let is_revision = |kind: &&WorkloadKind| {
+            REVISION_KINDS.iter().any(|known| (known.group, known.plural) == (&*kind.group, &*kind.plural))
+        };
+        revisions.chain(self.kinds().iter().filter(move |kind| !is_revision(kind)).map(Place::of))
+    }
+
+    /// See [`super::Api::usages`].
+    pub(super) async fn usages_by(
+        &self,
+        namespace: &str,
+        owners: &[Owner],
+        object: &ObjectName,
+    ) -> Result<Vec<Usage>, ApiError> {
+        let mut found: HashMap<Uid, Usage> = HashMap::new();
+        for place in self.places() {
+            let owners: Vec<_> = owners.iter().filter(|owner| place.is_of(owner)).collect();
+            if owners.len() > MOST_GETS {
+                let mut listed = self.usages_in(namespace, &place, object).await?;
+                for owner in owners {
+                    let usage = listed.remove(&owner.uid).unwrap_or(Usage::Gone);
+                    found.insert(owner.uid.clone(), usage);
+                }
+            } else {
+                for owner in owners {
+                    let usage = self.usage_by(namespace, &place, owner, object).await?;
+                    found.insert(owner.uid.clone(), usage);
+                }
+            }
+        }
+        // An owner of a kind that has no template was not entered by confrev, and is left alone.
+        Ok(owners.iter().map(|owner| found.get(&owner.uid).copied().unwrap_or(Usage::Used)).collect())
+    }
+
+    async fn usage_by(
+        &self,
+        namespace: &str,
+        place: &Place,
+        owner: &Owner,
+        object: &ObjectName,
+    ) -> Result<Usage, ApiError> {
+        let path = path::object(&place.api_version, namespace, &place.plural, &owner.name)?;
+        let bytes = match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => return Ok(Usage::Gone),
+            other => other?,
+        };
+        let item: Item = parse(&bytes, &path)?;
+        if *item.metadata.uid != owner.uid.to_string() {
+            return Ok(Usage::Gone);
+        }
+        Ok(usage_in(&String::from_utf8_lossy(&bytes), &place.template, object))
+    }
+
+    /// How every object of a kind stands to a ConfigMap or Secret, by uid.
+    async fn usages_in(
+        &self,
+        namespace: &str,
+        place: &Place,
+        object: &ObjectName,
+    ) -> Result<HashMap<Uid, Usage>, ApiError> {
+        let of = place.listed(namespace)?;
+        let (mut pages, mut found) = (self.pages(&of), HashMap::new());
+        loop {
+            let page = match pages.next().await {
+                Err(error) if error.is_not_found() => return Ok(found),
+                other => other?,
+            };
+            let Some(page) = page else { return Ok(found) };
+            for item in page.items() {
+                let Item { metadata } = parse(item.get().as_bytes(), &of.collection)?;
+                found.insert(metadata.uid.into(), usage_in(item.get(), &place.template, object));
+            }
+        }
+    }
+
+    /// See [`super::Api::user_of`].
+    pub(super) async fn user_in(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+    ) -> Result<Option<Owner>, ApiError> {
+        for place in self.places() {
+            let of = place.listed(namespace)?;
+            let mut pages = self.pages(&of);
+            loop {
+                let page = match pages.next().await {
+                    // The kind is not installed.
+                    Err(error) if error.is_not_found() => break,
+                    other => other?,
+                };
+                let Some(page) = page else { break };
+                let user = page.items().find(|item| may_refer(item.get(), &place.template, object));
+                if let Some(user) = user {
+                    let Item { metadata } = parse(user.get().as_bytes(), &of.collection)?;
+                    let (name, uid) = (metadata.name, metadata.uid);
+                    return Ok(Some(Owner::new(&*place.api_version, &*place.kind, name, uid)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The workloads of a kind that carry no `enabled` label. A kind that is not installed has none.
+    pub(super) async fn unlabelled_of_kind(
+        &self,
+        index: usize,
+        kind: &WorkloadKind,
+        namespace: &str,
+    ) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
+        let of = Listed {
+            collection: path::collection(&kind.api_version(), namespace, &kind.plural)?,
+            selector: format!("!{}", names::ENABLED),
+            metadata_only: true,
+        };
+        let namespace: Arc<str> = Arc::from(namespace);
+        let (mut pages, mut found) = (self.pages(&of), Vec::new());
+        loop {
+            let page = match pages.next().await {
+                Err(error) if error.is_not_found() => return Ok(found),
+                other => other?,
+            };
+            let Some(page) = page else { return Ok(found) };
+            for item in page.items().filter_map(|item| serde_json::from_str::<Item>(item.get()).ok()) {
+                if item.is_revision(kind) {
+                    continue;
+                }
+                let condition = Precondition::Unlabelled {
+                    has_labels: item.metadata.labels.is_some(),
+                    has_annotations: item.metadata.annotations.is_some(),
+                };
+                let name = Arc::from(item.metadata.name);
+                found.push((WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name }, condition));
+            }
+        }
+    }
+}
+
+impl Item {
+    /// Whether it is a revision of another workload, which must stay as it was made: a ReplicaSet that has a controller.
+    /// The webhooks leave those out too.
+    fn is_revision(&self, kind: &WorkloadKind) -> bool {
+        kind.kind == "ReplicaSet" && self.metadata.owner_references.iter().any(|owner| owner.controller)
+    }
+}
+
+fn usage_in<P: AsRef<str>>(text: &str, path: &[P], object: &ObjectName) -> Usage {
+    if may_refer(text, path, object) { Usage::Used } else { Usage::Unused }
+}
+
+/// Whether the template at that path of an object refers to this ConfigMap or Secret, or cannot be read. Nearly no object
+/// has as much as the name in its text; one that has the name elsewhere, as in an annotation, does not refer to it.
+fn may_refer<P: AsRef<str>>(text: &str, path: &[P], object: &ObjectName) -> bool {
+    if !text.contains(&*object.name) {
+        return false;
+    }
+    match At::<_, Template<'_>>::new(path).deserialize(&mut serde_json::Deserializer::from_str(text)) {
+        Ok(template) => template.is_some_and(|template| {
+            let mut all = template.references().into_iter();
+            all.any(|reference| reference.kind == object.kind && *reference.name == *object.name)
+        }),
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::snapshot::SourceKind;
+
+    #[test]
+    fn only_references_of_the_template_count_as_use() {
+        let volume = |name: &str| json!({"spec": {"volumes": [{"configMap": {"name": name}}]}});
+        let mentioned =
+            json!({"metadata": {"annotations": {"confrev.dev/sources": "{\"demo\":\"s-1\"}", "s-1": "s-1"}}});
+        let of = |template: Value| json!({"spec": {"template": template}});
+        let deep = |template: Value| json!({"data": {"spec": {"template": template}}});
+        let nested = (0..200).fold(json!("s-1"), |inner, _| json!([inner]));
+        let [short, long] = [&["spec", "template"][..], &["data", "spec", "template"]];
+        for (item, path, is_named) in [
+            (json!({}), short, false),
+            (of(volume("s-1")), short, true),
+            (of(volume("s-12")), short, false),
+            (of(mentioned), short, false),
+            (of(json!(null)), short, false),
+            (of(volume("s-2")), short, false),
+            (of(json!({"spec": {"volumes": [{"secret": {"secretName": "s-1"}}]}})), short, false),
+            (deep(volume("s-1")), long, true),
+            (deep(volume("s-1")), short, false),
+            (of(json!({"spec": {"volumes": "s-1"}})), short, true),
+            (of(json!({"spec": {"volumes": nested}})), short, true),
+            (json!({"spec": {"template": {}, "strategy": nested}}), short, false),
+        ] {
+            let object = ObjectName::new(SourceKind::ConfigMap, "s-1");
+            assert_eq!(may_refer(&item.to_string(), path, &object), is_named, "{item}");
+        }
+    }
+}

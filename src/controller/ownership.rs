@@ -1,0 +1,91 @@
+//! Ownership before labels: an owner leaves a snapshot only after it was read and refers to something else, or is gone by uid.
+//!
+//! A watch selects by label, and a label can be removed by anybody who may edit the object. What a watch no longer knows is
+//! therefore doubtful, and is looked at live before an owner is taken away.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::{Action, Name, agenda::Task, records::SnapshotRecord, state::State};
+use crate::{cluster::Owner, few::FewSet};
+
+/// What live looks found of the owners of a snapshot that no watch knows.
+#[derive(Debug, Default)]
+pub(super) struct Verified {
+    /// They use it.
+    pub(super) used: BTreeSet<Owner>,
+    /// They are gone, or refer to something else.
+    unused: BTreeSet<Owner>,
+}
+
+impl State {
+    /// The owners of a snapshot that are proven to use it by a live look alone.
+    pub(super) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
+        self.verified.get(name).into_iter().flat_map(|verified| &verified.used)
+    }
+
+    /// The look that is needed before owners that are not `wanted` are taken away; `None` where nothing is in doubt.
+    pub(super) fn verify(
+        &self,
+        name: &Name,
+        record: &SnapshotRecord,
+        wanted: &FewSet<Owner>,
+    ) -> Option<Action> {
+        let source = &*name.object.kind.as_str();
+        let unused = self.verified.get(name).map(|verified| &verified.unused);
+        let is_doubtful = |owner: &&Owner| {
+            !wanted.contains(owner)
+                && *owner.kind != *source
+                && unused.is_none_or(|unused| !unused.contains(owner))
+                // What a watch knows was read, and refers to something else, or it would be wanted.
+                && !self.is_known(name, owner)
+        };
+        let owners: Vec<_> = record.owners.iter().filter(is_doubtful).cloned().collect();
+        (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
+    }
+
+    /// Takes in what a live look found of owners.
+    pub(super) fn owners_were_verified(
+        &mut self,
+        name: &Name,
+        used: Vec<Owner>,
+        unused: Vec<Owner>,
+        now: Timestamp,
+    ) {
+        if !self.snapshots.contains_key(name) {
+            return;
+        }
+        if !used.is_empty() {
+            self.unwanted_since.remove(name);
+            self.agenda.schedule(Task::Bind(name.clone()), now);
+        }
+        let verified = self.verified.entry(name.clone()).or_default();
+        verified.used.extend(used);
+        verified.unused.extend(unused);
+        self.agenda.schedule(Task::Unbind(name.clone()), now);
+    }
+
+    /// Forgets what was found of owners that a snapshot has no longer.
+    pub(super) fn forget_verified(
+        &mut self,
+        name: &Name,
+        old: Option<&SnapshotRecord>,
+        new: Option<&SnapshotRecord>,
+    ) {
+        let Some(verified) = self.verified.get_mut(name) else { return };
+        let Some(new) = new else {
+            self.verified.remove(name);
+            return;
+        };
+        // One that was found just now, and is still to be bound, was no owner before.
+        let left = |owner: &Owner| {
+            old.is_some_and(|old| old.owners.contains(owner)) && !new.owners.contains(owner)
+        };
+        verified.used.retain(|owner| !left(owner));
+        verified.unused.retain(|owner| new.owners.contains(owner));
+        if verified.used.is_empty() && verified.unused.is_empty() {
+            self.verified.remove(name);
+        }
+    }
+}
