@@ -11,7 +11,7 @@ use crate::undo::undone;
 use crate::world::{LIMIT, World, each_kind, text};
 
 /// confrev's Events of a namespace by `Reason Kind/name`, with what each says.
-fn told(world: &World) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn told(world: &World) -> BTreeMap<String, Vec<String>> {
     let mut told = BTreeMap::<String, Vec<String>>::new();
     for event in world.cluster.list("events", world.name(), "") {
         if event["reportingComponent"] != "confrev.dev/controller" {

@@ -35,3 +35,4 @@ mod story;
 mod together;
 mod trust;
 mod undo;
+mod unreadable;
