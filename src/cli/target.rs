@@ -5,17 +5,15 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clap::Args;
 use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
 
 use super::Failure;
 use crate::{
-    cluster::{ApiError, KubeApi},
+    cluster::{ApiError, KubeApi, Listed},
     kinds::{Kinds, WorkloadKind},
     telemetry::Metrics,
 };
-
-/// Objects in one page of a list.
-const PAGE: usize = 500;
 
 /// The part of the help in which they stand.
 pub(super) const HEADING: &str = "Cluster";
@@ -202,28 +200,33 @@ impl Target {
     }
 
     /// Lists objects by a label selector, in pages. A resource that is not installed has none. The objects bear their
-    /// `kind`, which the API server leaves out of lists.
+    /// `kind`, which the API server leaves out of lists. One that cannot be read is left out, and named on standard error.
     pub(super) async fn list(
         &self,
         collection: &str,
         kind: &str,
         selector: &str,
     ) -> Result<Vec<Value>, Failure> {
-        let mut found = Vec::new();
-        let mut next = String::new();
+        let of = Listed {
+            collection: collection.to_owned(),
+            selector: selector.to_owned(),
+            metadata_only: false,
+        };
+        let (mut pages, mut found) = (self.api.pages(&of), Vec::new());
         loop {
-            let selector = selector.replace('/', "%2F").replace('=', "%3D").replace(',', "%2C");
-            let path = format!("{collection}?labelSelector={selector}&limit={PAGE}&continue={next}");
-            let Some(mut page) = self.get(&path).await? else { return Ok(found) };
-            if let Value::Array(items) = page["items"].take() {
-                found.extend(items.into_iter().map(|mut item| {
-                    item["kind"] = kind.into();
-                    item
-                }));
-            }
-            match page["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => token.clone_into(&mut next),
-                _ => return Ok(found),
+            let page = match pages.next().await {
+                Err(error) if error.is_not_found() => return Ok(found),
+                other => other.map_err(|error| self.failure(error))?,
+            };
+            let Some(page) = page else { return Ok(found) };
+            for item in page.items() {
+                match serde_json::from_str::<Value>(item.get()) {
+                    Ok(mut item) => {
+                        item["kind"] = kind.into();
+                        found.push(item);
+                    }
+                    Err(_) => eprintln!("{kind}/{} cannot be read, and is left out", name_in(item)),
+                }
             }
         }
     }
@@ -269,6 +272,22 @@ impl Target {
             other => Failure::Api(other),
         }
     }
+}
+
+/// The name of an object, with its namespace, whatever else it holds.
+fn name_in(item: &RawValue) -> String {
+    #[derive(Default, Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Metadata {
+        namespace: String,
+        name: String,
+    }
+    let Metadata { namespace, name } = serde_json::from_str::<Object>(item.get()).unwrap_or_default().metadata;
+    format!("{name} in namespace {namespace:?}")
 }
 
 fn parse(bytes: &[u8], path: &str) -> Result<Value, Failure> {

@@ -196,8 +196,8 @@ pub trait Api: Clone + Send + Sync + 'static {
         object: &ObjectName,
     ) -> impl Future<Output = Result<Vec<Usage>, ApiError>> + Send;
 
-    /// A revision or workload of the namespace whose template refers to this object, or may refer to it because it cannot be
-    /// read; whatever its labels and the watches say. Read live.
+    /// A revision of the namespace, whatever its labels, or an opted-in workload, whose template refers to this object, or may
+    /// refer to it because it cannot be read. Read live, whatever the watches say.
     fn user_of(
         &self,
         namespace: &str,

@@ -1,8 +1,12 @@
 //! Live looks at who uses a snapshot: before an owner is taken off it, and before it is deleted.
 //!
-//! Labels decide nothing here, and what cannot be read counts as a user.
+//! The label of a revision decides nothing here, and a template that cannot be read counts as using whatever it mentions. A
+//! workload counts while it is opted in: its revisions hold what it uses beyond that.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use serde::{Deserialize, de::DeserializeSeed as _};
 
@@ -24,7 +28,7 @@ const MOST_GETS: usize = 16;
 pub enum Usage {
     /// No object of that uid exists.
     Gone,
-    /// The object was read, and its template does not refer to it.
+    /// The object was read, and its template does not refer to it; or it is a workload that is not opted in.
     Unused,
     /// Its template refers to it, or cannot be read.
     Used,
@@ -43,7 +47,7 @@ struct ItemMetadata {
     #[serde(default)]
     uid: String,
     #[serde(default)]
-    labels: Option<serde::de::IgnoredAny>,
+    labels: Option<BTreeMap<String, String>>,
     #[serde(default)]
     annotations: Option<serde::de::IgnoredAny>,
     #[serde(default)]
@@ -62,11 +66,14 @@ struct Place {
     kind: String,
     plural: String,
     template: Vec<String>,
+    /// Whether an object counts only while it is opted in by its label.
+    opted_in: bool,
 }
 
 impl Place {
     fn of(kind: &WorkloadKind) -> Self {
         Self {
+            opted_in: true,
             api_version: kind.api_version(),
             kind: kind.kind.clone(),
             plural: kind.plural.clone(),
@@ -80,10 +87,17 @@ impl Place {
         self.kind == *owner.kind && group(&self.api_version) == group(&owner.api_version)
     }
 
-    /// All objects of a namespace, whatever their labels.
+    /// All objects of a namespace that may count.
     fn listed(&self, namespace: &str) -> Result<Listed, ApiError> {
         let collection = path::collection(&self.api_version, namespace, &self.plural)?;
-        Ok(Listed { collection, selector: String::new(), metadata_only: false })
+        let selector = if self.opted_in { format!("{}=true", names::ENABLED) } else { String::new() };
+        Ok(Listed { collection, selector, metadata_only: false })
+    }
+
+    /// Whether an object with these labels counts.
+    fn counts(&self, metadata: &ItemMetadata) -> bool {
+        let label = metadata.labels.as_ref().and_then(|labels| labels.get(names::ENABLED));
+        !self.opted_in || label.is_some_and(|value| value == "true")
     }
 }
 
@@ -95,6 +109,7 @@ impl KubeApi {
             kind: kind.kind.to_owned(),
             plural: kind.plural.to_owned(),
             template: kind.template.iter().map(|&field| field.to_owned()).collect(),
+            opted_in: false,
         });
         let is_revision = |kind: &&WorkloadKind| {
             REVISION_KINDS.iter().any(|known| (known.group, known.plural) == (&*kind.group, &*kind.plural))
@@ -144,6 +159,9 @@ impl KubeApi {
         let item: Item = parse(&bytes, &path)?;
         if *item.metadata.uid != owner.uid.to_string() {
             return Ok(Usage::Gone);
+        }
+        if !place.counts(&item.metadata) {
+            return Ok(Usage::Unused);
         }
         Ok(usage_in(&String::from_utf8_lossy(&bytes), &place.template, object))
     }

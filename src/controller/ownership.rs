@@ -13,16 +13,17 @@ use crate::{cluster::Owner, few::FewSet};
 /// What live looks found of the owners of a snapshot that no watch knows.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// They use it.
-    pub(super) used: BTreeSet<Owner>,
+    /// They use it. A revision's template never changes, so it uses the snapshot until it is deleted.
+    used: BTreeSet<Owner>,
     /// They are gone, or refer to something else.
     unused: BTreeSet<Owner>,
 }
 
 impl State {
-    /// The owners of a snapshot that are proven to use it by a live look alone.
+    /// The owners of a snapshot that are proven to use it by a live look alone. Of what a watch knows, its word counts.
     pub(super) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
-        self.verified.get(name).into_iter().flat_map(|verified| &verified.used)
+        let used = self.verified.get(name).into_iter().flat_map(|verified| &verified.used);
+        used.filter(|owner| !self.is_known(name, owner))
     }
 
     /// The look that is needed before owners that are not `wanted` are taken away; `None` where nothing is in doubt.
@@ -64,6 +65,17 @@ impl State {
         verified.used.extend(used);
         verified.unused.extend(unused);
         self.agenda.schedule(Task::Unbind(name.clone()), now);
+    }
+
+    /// Looks again at every snapshot that an object in this namespace may have been found to use: what it is can be read now,
+    /// or it is gone.
+    pub(super) fn verify_again(&mut self, namespace: &str, now: Timestamp) {
+        let of_namespace = |name: &&Name| *name.namespace == *namespace;
+        let names: Vec<_> = self.verified.keys().filter(of_namespace).cloned().collect();
+        for name in names {
+            self.verified.remove(&name);
+            self.agenda.schedule(Task::Bind(name), now);
+        }
     }
 
     /// Forgets what was found of owners that a snapshot has no longer.

@@ -85,12 +85,12 @@ impl Subject for Workloads {
             }
         };
         let record = Record::of(&workload, Health::read(&kind.kind, object.text()));
-        state.set_readable(&User::Workload(key.clone()));
+        state.set_readable(&User::Workload(key.clone()), now);
         state.apply_workload(&key, Some(record), now);
     }
 
     fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
-        state.set_readable(&User::Workload(key.clone()));
+        state.set_readable(&User::Workload(key.clone()), now);
         state.apply_workload(key, None, now);
     }
 
@@ -114,7 +114,7 @@ impl Subject for Revisions {
         match At::<_, Template<'_>>::new(kind.template).deserialize(&mut reader) {
             Ok(template) => {
                 let (uid, template) = (object.uid().into(), template.unwrap_or_default());
-                state.set_readable(&User::Revision(key.clone()));
+                state.set_readable(&User::Revision(key.clone()), now);
                 state.apply_revision(&key, Some(Revision { uid, uses: snapshots_used(&template) }), now);
             }
             // Nobody knows what it refers to: it stays an owner of what it owns.
@@ -126,7 +126,7 @@ impl Subject for Revisions {
     }
 
     fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
-        state.set_readable(&User::Revision(key.clone()));
+        state.set_readable(&User::Revision(key.clone()), now);
         state.apply_revision(key, None, now);
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{records::User, state::State};
+use super::{RevisionKey, records::User, state::State};
 use crate::{
-    cluster::{Event, ObjectRef},
+    cluster::{Event, ObjectRef, WorkloadKey},
     kinds::REVISION_KINDS,
     telemetry::metrics::Reason,
 };
@@ -35,10 +35,12 @@ impl State {
     }
 
     /// Forgets that an object could not be read.
-    pub(super) fn set_readable(&mut self, object: &User) {
+    pub(super) fn set_readable(&mut self, object: &User, now: Timestamp) {
         // Nearly always there is none.
-        if !self.unreadable.is_empty() {
-            self.unreadable.remove(object);
+        if !self.unreadable.is_empty() && self.unreadable.remove(object).is_some() {
+            let (User::Workload(WorkloadKey { namespace, .. }) | User::Revision(RevisionKey { namespace, .. })) =
+                object;
+            self.verify_again(namespace, now);
         }
     }
 

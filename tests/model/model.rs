@@ -9,6 +9,7 @@ use confrev::{
     cluster::Owner,
     controller::{Outcome, Task, execute},
     kinds::Kinds,
+    names,
     telemetry::Metrics,
 };
 use futures::FutureExt as _;
@@ -21,7 +22,7 @@ use crate::{
     ghost::Ghost,
     manifest::{Manifest, NAMESPACES, PRESENT, WORKLOADS, content, source_key},
     replica::Replica,
-    store::{Key, Kind, Store, is_snapshot},
+    store::{Key, Kind, Store, is_snapshot, label},
 };
 
 /// Why the API server did not do what it was asked to.
@@ -302,14 +303,20 @@ impl Model {
         self.ghost().broken.get_or_insert(what);
     }
 
-    /// The workloads and ReplicaSets whose templates refer to a ConfigMap, whatever their labels.
+    /// The opted-in workloads, and the ReplicaSets whatever their labels, whose templates refer to a ConfigMap.
     pub(crate) fn users_of(&self, namespace: &str, name: &str) -> Vec<Owner> {
         let store = self.store();
         let refers = |object: &Value| {
             let references = crate::manifest::references(&object["spec"]["template"]);
             references.iter().any(|reference| reference.name == name)
         };
-        let all = store.iter().filter(|(key, _)| key.kind != Kind::ConfigMap && key.namespace == namespace);
+        let all = store.iter().filter(|(key, object)| {
+            let counts = match key.kind {
+                Kind::Deployment | Kind::Rollout => label(object, names::ENABLED) == Some("true"),
+                kind => kind == Kind::ReplicaSet,
+            };
+            counts && key.namespace == namespace
+        });
         let users = all.filter(|(_, object)| refers(object));
         users
             .map(|(key, object)| {

@@ -165,6 +165,10 @@ impl Model {
                 }
             }
         }
+        // What is not opted in, or has lost its label, and refers to a snapshot all the same stays its owner.
+        for (snapshot, (_, allowed)) in &mut users {
+            allowed.extend(self.users_of(&snapshot.namespace, &snapshot.name).iter().map(|user| user.uid.to_string()));
+        }
         let snapshots: Vec<_> = {
             let store = self.store();
             let all = store.of_kind(Kind::ConfigMap).filter(|(_, object)| is_snapshot(object));
@@ -175,7 +179,10 @@ impl Model {
             let source = Key::configmap(&key.namespace, annotation(&object, names::SOURCE_NAME).unwrap());
             let source_uid =
                 self.get(&source).map(|source| source["metadata"]["uid"].as_str().unwrap().to_owned());
-            let (wanted, allowed) = users.remove(&key).unwrap_or_default();
+            let (wanted, allowed) = users.remove(&key).unwrap_or_else(|| {
+                let others = self.users_of(&key.namespace, &key.name);
+                (BTreeSet::new(), others.iter().map(|user| user.uid.to_string()).collect())
+            });
             let mut present: BTreeSet<_> = owners(&object).into_iter().collect();
             if let Some(uid) = source_uid
                 && present.remove(&uid)
