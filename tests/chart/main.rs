@@ -13,6 +13,7 @@ mod bare;
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod blocks;
 mod cert_manager;
+mod escalation;
 mod first_steps;
 mod guard;
 mod helm;

@@ -107,3 +107,143 @@ and a second term for them would undo what the first lets pass of Rollouts. */}}
     o.?controller.orValue(false))
 {{- end }}
 {{- end }}
+
+{{/* The Secrets that confrev keeps in its own namespace, as CEL strings. With certificates of others, no CA is its own. */}}
+{{- define "confrev.ownSecretNames" -}}
+{{ if eq .Values.certificates.mode "self-signed" }}"confrev-ca", {{ end }}"confrev-digest-key"
+{{- end }}
+
+{{/* The same for people. */}}
+{{- define "confrev.ownSecrets" -}}
+{{ include "confrev.ownSecretNames" . | replace "\"" "" }}
+{{- end }}
+
+{{/* A CEL expression: two maps differ in these fields alone: (dict "a" NAME "b" NAME "except" LIST). */}}
+{{- define "confrev.celSame" -}}
+[[{{ .a }}, {{ .b }}], [{{ .b }}, {{ .a }}]]
+.all(pair, pair[0].all(key, key in
+{{ .except }}
+|| pair[0][?key] == pair[1][?key]))
+{{- end }}
+
+{{/* A CEL expression: the part of a name that a source and all of its snapshots have in common. A snapshot's name ends in
+a dash and hex digits, and so may a source's. The longest names are cut to make room for them. */}}
+{{- define "confrev.celBase" -}}
+{{ . }}.substring(0, [180, size({{ . }}) - size({{ . }}.find("(-[0-9a-f]{10,64})+$"))].min())
+{{- end }}
+
+{{/* A CEL expression: a reference to a ConfigMap or Secret, with its name reduced: (dict "of" REFERENCE "name" FIELD
+"fields" FIELDS). All fields but the name are given, and there is no other. */}}
+{{- define "confrev.celReference" -}}
+[dyn([{{ .of }}.?{{ .name }}.orValue("")].map(n,
+{{ include "confrev.celBase" "n" }})),
+{{ range $i, $field := .fields }}{{ if $i }}, {{ end }}dyn({{ $.of }}.?{{ $field }}){{ end }}]
+{{- end }}
+
+{{/* A CEL expression: whether a map has no other fields than these: (dict "of" MAP "fields" FIELDS). */}}
+{{- define "confrev.celOnly" -}}
+{{ .of }}.all(f, f in [{{ range $i, $field := .fields }}{{ if $i }}, {{ end }}{{ $field | quote }}{{ end }}])
+{{- end }}
+
+{{/* A CEL expression: an entry of `env`. */}}
+{{- define "confrev.celEnv" -}}
+!has({{ . }}.valueFrom) || size({{ . }}) != 2 || !has({{ . }}.name) || size({{ . }}.valueFrom) != 1 ? {{ . }} : (
+{{- range $field := list "configMapKeyRef" "secretKeyRef" }}
+{{- $of := printf "%s.valueFrom.%s" $ $field }}
+has({{ $of }})
+&& has({{ $of }}.name) && has({{ $of }}.key)
+&& size({{ $of }}) == (has({{ $of }}.optional) ? 3 : 2)
+? dyn([dyn({{ $ }}.name), dyn({{ $field | quote }}),
+dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "key" "optional")) }})]) :
+{{- end }} {{ . }})
+{{- end }}
+
+{{/* A CEL expression: an entry of `envFrom`. */}}
+{{- define "confrev.celEnvFrom" -}}
+{{- range $field := list "configMapRef" "secretRef" }}
+{{- $of := printf "%s.%s" $ $field -}}
+has({{ $of }})
+&& {{ include "confrev.celOnly" (dict "of" $ "fields" (list "prefix" $field)) }}
+&& {{ include "confrev.celOnly" (dict "of" $of "fields" (list "name" "optional")) }}
+? dyn([dyn({{ $ }}.?prefix), dyn({{ $field | quote }}),
+dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "optional")) }})]) :
+{{ end }}{{ . }}
+{{- end }}
+
+{{/* A CEL expression: a volume. */}}
+{{- define "confrev.celVolume" -}}
+size({{ . }}) != 2 ? {{ . }} :
+{{- range $field, $name := dict "configMap" "name" "secret" "secretName" }}
+{{- $of := printf "%s.%s" $ $field }}
+has({{ $of }})
+&& {{ include "confrev.celOnly" (dict "of" $of "fields" (list $name "items" "defaultMode" "optional")) }}
+? dyn([dyn({{ $ }}.?name), dyn({{ $field | quote }}),
+dyn({{ include "confrev.celReference" (dict "of" $of "name" $name "fields" (list "items" "defaultMode" "optional")) }})]) :
+{{- end }}
+has({{ . }}.projected)
+&& {{ include "confrev.celOnly" (dict "of" (printf "%s.projected" .) "fields" (list "sources" "defaultMode")) }}
+? dyn([dyn({{ . }}.?name), dyn({{ . }}.projected.?defaultMode),
+dyn({{ . }}.projected.?sources.orValue([]).map(s, size(s) != 1 ? s :
+{{- range $field := list "configMap" "secret" }}
+{{- $of := printf "s.%s" $field }}
+has({{ $of }})
+&& {{ include "confrev.celOnly" (dict "of" $of "fields" (list "name" "items" "optional")) }}
+? dyn([dyn({{ $field | quote }}),
+dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "items" "optional")) }})]) :
+{{- end }} s))]) : {{ . }}
+{{- end }}
+
+{{/* A CEL expression: whether a volume is of the form of those that `confrev.dev/mount` gives. */}}
+{{- define "confrev.celIsMount" -}}
+size({{ . }}) == 2 && has({{ . }}.projected)
+&& {{ include "confrev.celOnly" (dict "of" (printf "%s.projected" .) "fields" (list "sources" "defaultMode")) }}
+&& {{ . }}.projected.?sources.orValue([]).all(s, size(s) == 1 && has(s.configMap)
+&& size(s.configMap) == 1 && has(s.configMap.name))
+{{- end }}
+
+{{/* Kinds whose template is elsewhere than at spec.template, each as "group/resource=path", the configured ones first. */}}
+{{- define "confrev.otherPaths" -}}
+{{- $paths := list }}
+{{- range .Values.extraKinds }}
+{{- if or (ne .path "spec.template") (eq .resource "cronjobs") }}
+{{- $paths = append $paths (printf "%s/%s=%s" .group .resource .path) }}
+{{- end }}
+{{- end }}
+{{- append $paths "batch/cronjobs=spec.jobTemplate.spec.template" | join " " }}
+{{- end }}
+
+{{/* A CEL expression: the condition for one of them. */}}
+{{- define "confrev.celIsResource" -}}
+{{- $parts := regexSplit "/" . 2 -}}
+request.resource.group == {{ first $parts | quote }} && request.resource.resource == {{ last $parts | quote }}
+{{- end }}
+
+{{/* A CEL expression: the objects from the root to the one that holds the template, new and old, each with the field
+that leads on, and whether it is the root. */}}
+{{- define "confrev.celLevelsOf" -}}
+[
+{{- $at := "" }}
+{{- range $i, $field := splitList "." . }}
+{{- if $i }},{{ end }}
+[dyn(variables.new{{ $at }}{{ if $i }}.orValue({}){{ end }}),
+dyn(variables.old{{ $at }}{{ if $i }}.orValue({}){{ end }}), dyn({{ $field | quote }}), dyn({{ eq $i 0 }})]
+{{- $at = printf "%s[?%s]" $at ($field | quote) }}
+{{- end }}]
+{{- end }}
+
+{{- define "confrev.celLevels" -}}
+{{- range splitList " " (include "confrev.otherPaths" .) }}
+{{- $pair := splitList "=" . -}}
+{{ include "confrev.celIsResource" (first $pair) }}
+? {{ include "confrev.celLevelsOf" (last $pair) }} :
+{{ end }}{{ include "confrev.celLevelsOf" "spec.template" }}
+{{- end }}
+
+{{- define "confrev.celTemplate" -}}
+{{- $object := .object }}
+{{- range splitList " " (include "confrev.otherPaths" .root) }}
+{{- $pair := splitList "=" . -}}
+{{ include "confrev.celIsResource" (first $pair) }}
+? {{ include "confrev.celPath" (dict "object" $object "path" (last $pair)) }}.orValue({}) :
+{{ end }}{{ include "confrev.celPath" (dict "object" $object "path" "spec.template") }}.orValue({})
+{{- end }}
