@@ -1,11 +1,13 @@
-# syntax=docker/dockerfile:1
 # A static binary on an empty base: nothing in the image but confrev, nothing to patch but confrev.
 #   docker build -t confrev:0.1.0 .
 # `make image` makes the same without a container engine; a test keeps the two in step.
 
-# The toolchain of rust-toolchain.toml. That file stays outside, or rustup would fetch clippy and rustfmt too.
-FROM rust:1.95.0-alpine AS build
-# The C compiler and assembler that `ring` needs.
+# The toolchain of rust-toolchain.toml. That file stays outside, or rustup would fetch clippy and rustfmt too. A tag can
+# move: to pin the base, pass its digest, --build-arg RUST_IMAGE=rust:1.95.0-alpine@sha256:…
+ARG RUST_IMAGE=rust:1.95.0-alpine
+FROM ${RUST_IMAGE} AS build
+# The C compiler and assembler that `ring` needs, in the version of the base's release. It is not pinned: two builds with
+# different C compilers may differ in the code of `ring`.
 RUN apk add --no-cache build-base
 WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
@@ -14,7 +16,8 @@ COPY src src
 COPY bench bench
 COPY image image
 COPY tests/controlplane tests/controlplane
-# Alpine's target is musl, linked statically. No path of this stage is left in the binary, so that two builds are equal.
+# Alpine's target is musl, linked statically. No path of this stage is left in the binary, so that two builds with the
+# same compilers are equal.
 # Relocations are packed: a binary that may lie anywhere has half a megabyte of them.
 ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

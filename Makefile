@@ -6,6 +6,11 @@ OLDEST = 1.34
 # Where `make manifests` writes, and the helm that it runs.
 MANIFESTS ?= manifests
 HELM ?= $$($(CONTROLPLANE) build)/helm
+# The image of the rendered manifests, where it is not confrev:VERSION: its repository and its digest (sha256:…).
+IMAGE_REPOSITORY ?=
+IMAGE_DIGEST ?=
+IMAGE_VALUES = $(if $(IMAGE_REPOSITORY),--set-string image.repository=$(IMAGE_REPOSITORY)) \
+	$(if $(IMAGE_DIGEST),--set-string image.digest=$(IMAGE_DIGEST))
 # Where `make image` writes, and what it compiles for: musl's std is all that a static binary needs.
 IMAGE ?= target/image
 IMAGE_TARGET ?= $(shell uname -m)-unknown-linux-musl
@@ -22,7 +27,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
+.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -95,9 +100,12 @@ lint: ## Check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-# Advisories (`cargo deny check`) need a copy of their database.
 deny: ## Check the licences, sources and doubled versions of the dependencies (needs `cargo install cargo-deny`)
 	$(CARGO) deny check licenses bans sources
+
+# OFFLINE=1 uses the database that an earlier run left in $CARGO_HOME/advisory-dbs.
+advisories: ## Check the dependencies against the RustSec advisory database, which is fetched (needs `cargo install cargo-deny`)
+	$(CARGO) deny check $(if $(OFFLINE),--disable-fetch) advisories
 
 fmt: ## Format all code
 	$(CARGO) fmt --all
@@ -106,10 +114,10 @@ controlplane: ## Build the control plane's binaries (once; they are kept outside
 	$(CONTROLPLANE) build
 
 # The heading of each file is that of its values; what Helm says of its own templates is left out.
-manifests: ## Render manifests/ from charts/confrev
+manifests: ## Render manifests/ from charts/confrev (elsewhere with MANIFESTS; IMAGE_DIGEST pins the image)
 	@helm=$(HELM); for name in self-signed cert-manager; do \
 		values=manifests/values/$$name.yaml; file=$(MANIFESTS)/$$name.yaml; \
-		"$$helm" template confrev charts/confrev --namespace confrev --values $$values > $$file.new || exit 1; \
+		"$$helm" template confrev charts/confrev --namespace confrev --values $$values $(IMAGE_VALUES) > $$file.new || exit 1; \
 		{ sed '/^[^#]/,$$d' $$values; sed '/^# Source: /d' $$file.new; } > $$file; rm $$file.new; \
 	done
 

@@ -48,7 +48,7 @@ fn write(options: &Options) -> Result<String> {
     };
     let binary = read(&options.binary)?;
     let lock = String::from_utf8_lossy(&read(&options.source.join("Cargo.lock"))?).into_owned();
-    let bill = bill_of_materials(&metadata(options)?, &lock)?;
+    let bill = bill_of_materials(&metadata(options)?, &lock, &release(options)?, &options.target)?;
     let version = bill["metadata"]["component"]["version"].as_str().unwrap_or_default();
     let image = Image { binary: &binary, architecture, version, epoch: options.epoch }.write()?;
     std::fs::create_dir_all(&options.output)
@@ -66,6 +66,16 @@ fn metadata(options: &Options) -> Result<serde_json::Value> {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
     }
     serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))
+}
+
+/// The release of the compiler that the folder selects.
+fn release(options: &Options) -> Result<String> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let output = rustc.arg("-vV").current_dir(&options.source).output();
+    let output = output.map_err(|e| format!("cannot run rustc: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let release = text.lines().find_map(|line| line.strip_prefix("release: "));
+    release.map(str::to_owned).ok_or_else(|| "rustc -vV names no release".to_owned())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

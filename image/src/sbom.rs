@@ -1,4 +1,5 @@
-//! What is in the binary: every crate that is linked into it, as a CycloneDX document.
+//! What is in the binary, as a CycloneDX document: every crate that is linked into it, the C and assembly of crates, Rust's
+//! standard library and the C library of the target.
 //! Source: CycloneDX 1.6, <https://cyclonedx.org/docs/1.6/json/>.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +8,9 @@ use serde_json::{Value, json};
 
 use crate::Result;
 
-/// The document. `metadata` is what `cargo metadata --filter-platform` prints; `lock` is Cargo.lock, for the checksums.
-pub fn bill_of_materials(metadata: &Value, lock: &str) -> Result<Value> {
+/// The document. `metadata` is what `cargo metadata --filter-platform` prints; `lock` is Cargo.lock, for the checksums;
+/// `rust` is the release of the compiler, and `target` what it compiled for.
+pub fn bill_of_materials(metadata: &Value, lock: &str, rust: &str, target: &str) -> Result<Value> {
     let packages: BTreeMap<_, _> =
         list(&metadata["packages"]).map(|package| (text(&package["id"]), package)).collect();
     let is_macro = |id: &str| packages.get(id).is_some_and(|package| is_macro(package));
@@ -28,6 +30,7 @@ pub fn bill_of_materials(metadata: &Value, lock: &str) -> Result<Value> {
     let checksums = checksums(lock);
     let component = |id: &str| component(packages.get(id).copied().unwrap_or(&Value::Null), &checksums);
     let mut components: Vec<_> = found.iter().filter(|id| **id != root).map(|id| component(id)).collect();
+    components.extend(runtime(rust, target));
     components.sort_by_key(|component| text(&component["purl"]).to_owned());
     let reference = |id: &str| component(id)["bom-ref"].clone();
     let mut dependencies: Vec<_> = found
@@ -38,6 +41,14 @@ pub fn bill_of_materials(metadata: &Value, lock: &str) -> Result<Value> {
             json!({"ref": reference(id), "dependsOn": on})
         })
         .collect();
+    let runtime: Vec<_> = runtime(rust, target).iter().map(|part| part["bom-ref"].clone()).collect();
+    dependencies.push(json!({"ref": runtime[0], "dependsOn": runtime[1..]}));
+    dependencies.extend(runtime[1..].iter().map(|part| json!({"ref": part, "dependsOn": []})));
+    if let Some(of_root) = dependencies.iter_mut().find(|entry| entry["ref"] == reference(root))
+        && let Some(on) = of_root["dependsOn"].as_array_mut()
+    {
+        on.push(runtime[0].clone());
+    }
     dependencies.sort_by_key(|dependency| text(&dependency["ref"]).to_owned());
     let mut subject = component(root);
     subject["type"] = json!("application");
@@ -70,6 +81,49 @@ fn is_macro(package: &Value) -> bool {
     list(&package["targets"]).flat_map(|target| list(&target["kind"])).any(|kind| kind == "proc-macro")
 }
 
+/// What the compiler links into every program: the standard library, and for musl the C library that comes with it.
+fn runtime(rust: &str, target: &str) -> Vec<Value> {
+    let part = |name: &str, version: Option<&str>, license: &str, description: &str| {
+        let purl =
+            version.map_or_else(|| format!("pkg:generic/{name}"), |v| format!("pkg:generic/{name}@{v}"));
+        let mut part = json!({
+            "type": "library", "bom-ref": purl, "name": name, "purl": purl, "description": description,
+            "licenses": [{"expression": license}],
+        });
+        if let Some(version) = version {
+            part["version"] = json!(version);
+        }
+        part
+    };
+    let std = "Rust's standard library, with the crates that it is built from.";
+    let mut parts = vec![part("rust-std", Some(rust), "MIT OR Apache-2.0", std)];
+    if target.ends_with("-musl") {
+        let description = format!("The C library that comes with rust-std {rust} for {target}.");
+        parts.push(part("musl", None, "MIT", &description));
+    }
+    parts
+}
+
+/// The C and assembly that the crate's build script compiles; `None` for a crate of Rust alone.
+fn native(package: &Value) -> Option<Value> {
+    let compiles = |dependency: &Value| dependency["name"] == "cc" && dependency["kind"] == "build";
+    if package["links"].is_null() || !list(&package["dependencies"]).any(compiles) {
+        return None;
+    }
+    let (name, version) = (text(&package["name"]), text(&package["version"]));
+    let mut native = json!({
+        "type": "library",
+        "bom-ref": format!("pkg:cargo/{name}@{version}#native"),
+        "name": format!("{name}: C and assembly"),
+        "version": version,
+        "description": "Compiled by the C compiler of the build, which is not part of this document.",
+    });
+    if name == "ring" {
+        native["pedigree"] = json!({"ancestors": [{"type": "library", "name": "BoringSSL"}]});
+    }
+    Some(native)
+}
+
 fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
     let (name, version) = (text(&package["name"]).to_owned(), text(&package["version"]).to_owned());
     let purl = format!("pkg:cargo/{name}@{version}");
@@ -81,6 +135,9 @@ fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) ->
     }
     if let Some(checksum) = checksums.get(&(name, version)) {
         component["hashes"] = json!([{"alg": "SHA-256", "content": checksum}]);
+    }
+    if let Some(native) = native(package) {
+        component["components"] = json!([native]);
     }
     component
 }

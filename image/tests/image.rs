@@ -129,7 +129,11 @@ fn the_dockerfile_makes_the_same_image() {
     assert_eq!(line("FROM"), "scratch");
     let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
     let version = toolchain.split('"').nth(1).unwrap();
-    assert!(dockerfile.contains(&format!("FROM rust:{version}-alpine")), "the toolchain is {version}");
+    let base = format!("ARG RUST_IMAGE=rust:{version}-alpine\nFROM ${{RUST_IMAGE}} AS build\n");
+    assert!(dockerfile.contains(&base), "the toolchain is {version}");
+    // Nothing else is pulled, such as another frontend for the file.
+    assert_eq!(dockerfile.lines().filter(|line| line.starts_with("FROM")).count(), 2);
+    assert!(!dockerfile.contains("syntax="), "the file asks for a frontend by a tag");
 
     let context = Folder::new("context");
     for line in dockerfile
@@ -152,16 +156,25 @@ fn the_bill_of_materials_lists_what_is_linked_with_checksums_and_licences() {
     let cargo = |arguments: &[&str]| run(Command::new(env!("CARGO")).args(arguments).current_dir(root()));
     let metadata = cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform", TARGET]);
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
-    let bill = bill_of_materials(&serde_json::from_str(&metadata).unwrap(), &lock).unwrap();
+    let bill = bill_of_materials(&serde_json::from_str(&metadata).unwrap(), &lock, "1.95.0", TARGET).unwrap();
     assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&json!("CycloneDX"), &json!("1.6")));
     let components = bill["components"].as_array().unwrap();
-    for component in components {
+    let is_crate = |component: &&Value| component["purl"].as_str().unwrap().starts_with("pkg:cargo/");
+    for component in components.iter().filter(is_crate) {
         assert!(
             component["hashes"][0]["content"].as_str().is_some_and(|hash| hash.len() == 64),
             "{component}"
         );
         assert!(component["licenses"][0]["expression"].is_string(), "{component}");
     }
+    // What no crate of Cargo.lock stands for.
+    let named = |name: &str| components.iter().find(|component| component["name"] == name).expect(name);
+    assert_eq!(named("rust-std")["version"], "1.95.0");
+    assert_eq!(named("musl")["licenses"][0]["expression"], "MIT");
+    assert_eq!(named("ring")["components"][0]["name"], "ring: C and assembly");
+    // Every crate that compiles C is one of these, and no other is.
+    let native: Vec<_> = components.iter().filter(|component| component["components"].is_array()).collect();
+    assert_eq!(native.len(), 1, "{native:?}");
     // Cargo's own view of the same.
     let tree = ["tree", "--locked", "-p", "confrev", "--edges=normal,no-proc-macro", "--target", TARGET];
     let tree = cargo(&[&tree[..], &["--prefix=none", "--format={p}"]].concat());

@@ -29,6 +29,25 @@ fn the_manifests_are_what_the_chart_renders() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// The image of the manifests can be pinned, without a change of the chart.
+#[test]
+fn manifests_take_the_digest_of_the_image() {
+    let folder = std::env::temp_dir().join(format!("confrev-pinned-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let mut make = Command::new("make");
+    make.arg("--no-print-directory").arg("manifests").current_dir(root());
+    make.arg(format!("HELM={}", binary("helm").display())).arg(format!("MANIFESTS={}", folder.display()));
+    make.arg("IMAGE_REPOSITORY=registry.example.com/confrev").arg(format!("IMAGE_DIGEST={digest}"));
+    run(&mut make).ok();
+    for file in FILES {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        let wanted = format!("image: registry.example.com/confrev:0.1.0@{digest}\n");
+        assert!(text.contains(&wanted), "{file} lacks {wanted:?}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// They are read by people, too: what a reviewer must know stands beside it, and nothing of the templates shows.
 #[test]
 fn the_manifests_explain_themselves_and_carry_no_ca_bundle() {
@@ -38,6 +57,7 @@ fn the_manifests_explain_themselves_and_carry_no_ca_bundle() {
             "# confrev with certificates",
             "# No wildcards, and no Secrets",
             "# The guard:",
+            "# What confrev itself may write.",
             "# Opted in by ",
         ] {
             assert!(text.lines().any(|line| line.starts_with(comment)), "{file} lacks {comment:?}");

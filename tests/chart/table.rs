@@ -35,6 +35,8 @@ const VALIDATION: &str = "ValidatingWebhookConfiguration/confrev";
 const CERTIFICATE: &str = "Certificate/confrev-tls";
 const BUDGET: &str = "PodDisruptionBudget/confrev";
 const POLICY: &str = "NetworkPolicy/confrev";
+const SELF: &str = "ValidatingAdmissionPolicy/confrev-self";
+const WRITES: &str = "Role/confrev-writes";
 
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = workload();
@@ -157,13 +159,21 @@ fn program() -> Vec<Row> {
         extra(
             ROLE,
             "/rules/7",
-            json!({"apiGroups": ["apps.kruise.io"], "resources": ["clonesets"], "verbs": ["list", "watch", "patch"]}),
+            json!({"apiGroups": ["apps.kruise.io"], "resources": ["clonesets"],
+                "verbs": ["get", "list", "watch", "patch"]}),
         ),
         // With a template elsewhere, for the API server to compile the condition.
         row("extraKinds", elsewhere, WEBHOOKS, "/webhooks/0/rules/3/resources/0", json!("cs")),
         // What a Rollout may take its template from: read at its admission, and no revision of another.
         row("extraKinds", pod_templates.clone(), WEBHOOKS, "/webhooks/0/rules/3/apiGroups", json!([""])),
-        row("extraKinds", pod_templates, ROLE, "/rules/7/verbs", json!(["get", "list", "watch", "patch"])),
+        // The policy for confrev's own writes covers them, too.
+        row(
+            "extraKinds",
+            pod_templates,
+            SELF,
+            "/spec/matchConstraints/resourceRules/4/resources/0",
+            json!("podtemplates"),
+        ),
         row(
             "extraKinds",
             replica_sets,
@@ -196,7 +206,15 @@ fn reach() -> Vec<Row> {
     let peers =
         json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]);
     let left_out = |at| row("excludedNamespaces", json!(["legacy"]), WEBHOOKS, at, excluded.clone());
+    let listed = |object, at, becomes| row("rbac.namespaces", json!(["default"]), object, at, becomes);
+    let selected = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default"]});
     vec![
+        listed(ROLE, "/rules/0/verbs", json!(["get", "list", "watch"])),
+        listed(ROLE, "/rules/2/verbs", json!(["get", "list", "watch"])),
+        listed(WRITES, "/metadata/namespace", json!("default")),
+        listed(WRITES, "/rules/0/verbs", json!(["create", "patch", "delete"])),
+        listed("RoleBinding/confrev-writes", "/metadata/namespace", json!("default")),
+        listed(WEBHOOKS, "/webhooks/0/namespaceSelector/matchExpressions/1", selected),
         row("failurePolicy", json!("Ignore"), WEBHOOKS, "/webhooks/0/failurePolicy", json!("Ignore")),
         row("failurePolicy", json!("Ignore"), WEBHOOKS, "/webhooks/1/failurePolicy", json!("Ignore")),
         left_out("/webhooks/0/namespaceSelector/matchExpressions/0/values"),
@@ -264,6 +282,25 @@ fn reach() -> Vec<Row> {
                 "/spec/ingress/0/from",
                 json!([{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
             ),
+            &open,
+        ),
+        with(
+            row("networkPolicy.apiServerFrom", peers.clone(), POLICY, "/spec/ingress/0/from", peers.clone()),
+            &open,
+        ),
+        // Beside CIDRs.
+        with(
+            row(
+                "networkPolicy.apiServerFrom",
+                peers.clone(),
+                POLICY,
+                "/spec/ingress/0/from/1",
+                peers[0].clone(),
+            ),
+            &[open[0].clone(), ("networkPolicy.apiServerCIDRs", json!(["10.0.0.1/32"]))],
+        ),
+        with(
+            row("networkPolicy.apiServerTo", peers.clone(), POLICY, "/spec/egress/0/to", peers.clone()),
             &open,
         ),
         with(

@@ -8,6 +8,22 @@ app.kubernetes.io/name: confrev
 {{- concat (list "kube-system" "kube-public" "kube-node-lease" .Release.Namespace) .Values.excludedNamespaces | uniq | join ", " -}}
 {{- end }}
 
+{{/* One more term of a namespaceSelector: only the namespaces in which confrev may write, where they are listed. */}}
+{{- define "confrev.onlyNamespaces" -}}
+{{- with .Values.rbac.namespaces }}
+- key: kubernetes.io/metadata.name
+  operator: In
+  values: [{{ join ", " . }}]
+{{- end }}
+{{- end }}
+
+{{/* Whether confrev writes the `caBundle` of its webhook configurations. */}}
+{{- define "confrev.writesWebhooks" -}}
+{{- with .Values.certificates }}
+{{- if or (eq .mode "self-signed") (and (eq .mode "secret") (not .secret.caBundle)) }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* As a CEL expression: whether confrev is installed, seen by a right that it has in its own namespace and that goes with
 that namespace. Nothing that was left behind in the cluster can then be in anybody's way. */}}
 {{- define "confrev.installed" -}}

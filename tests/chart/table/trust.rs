@@ -85,6 +85,17 @@ pub(super) fn rows() -> Vec<Row> {
             ),
             &secret,
         ),
+        // Nothing is left to write in the webhook configurations.
+        with(
+            row(
+                "certificates.secret.caBundle",
+                json!(PEM),
+                ROLE,
+                "/rules/9/verbs",
+                json!(["get", "list", "watch"]),
+            ),
+            &secret,
+        ),
         with(
             row(
                 "certificates.secret.caBundle",
