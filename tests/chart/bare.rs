@@ -20,6 +20,8 @@ pub(crate) const IN_THE_WAY: [&str; 4] = [
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 ];
+/// How many such objects an installation has: one of each kind, and a second policy with its binding.
+pub(crate) const OBJECTS_IN_THE_WAY: usize = IN_THE_WAY.len() + 2;
 
 /// A cluster in which nothing is installed, for one test at a time: the chart's cluster-wide names are fixed. There are
 /// two, for two tests.

@@ -699,3 +699,126 @@ fn large_workload_stays_within_cost_limits() {
     trial.refused("an image", &subject, answer);
     trial.done();
 }
+
+/// One request with confrev's token.
+struct Attempt {
+    method: &'static str,
+    path: String,
+    body: Value,
+}
+
+impl Attempt {
+    fn send(&self, api: &Api) -> (u16, Value) {
+        match self.method {
+            "create" => api.post(&self.path, &self.body),
+            "delete" => api.delete(&self.path),
+            _ => api.patch(&self.path, MERGE, &self.body),
+        }
+    }
+}
+
+/// One attempt for each rule of the policy, in the order of the rules: no other rule refuses it.
+fn one_for_each_rule(trial: &Trial) -> Vec<Attempt> {
+    let deployment = &KINDS[0];
+    let path = deployment.path(trial.namespace.name());
+    let labels = json!({"confrev.dev/enabled": "true"});
+    trial.create(&path, &deployment.workload("web", &labels));
+    trial.create(&path, &deployment.workload("none", &json!({})));
+    let account = trial.create(&trial.path("serviceaccounts"), &json!({"metadata": {"name": "owner"}}));
+    let mut owned = source("plain");
+    owned["metadata"]["ownerReferences"] = json!([owner(&account)]);
+    trial.create(&trial.path("configmaps"), &owned);
+    created(&trial.confrev, &trial.path("configmaps"), &snapshot("demo-0123456789"));
+
+    let attempt = |method, path: String, body: Value| Attempt { method, path, body };
+    let on = |plural: &str, name: &str, body: Value| attempt("patch", trial.dry(plural, name), body);
+    let web = |body: Value| attempt("patch", format!("{path}/web?dryRun=All"), body);
+    let pod = |body: Value| web(json!({"spec": {"template": {"spec": body}}}));
+    let stored = deployment.workload("web", &labels);
+    let changed = |list: &str, pointer: &str, value: Value| {
+        let mut all = stored["spec"]["template"]["spec"][list].clone();
+        *all.pointer_mut(pointer).expect("it is stored") = value;
+        pod(json!({list: all}))
+    };
+    let mut token = snapshot("demo-aaaaaaaaaa");
+    token["type"] = json!("kubernetes.io/service-account-token");
+    token["metadata"]["annotations"]["kubernetes.io/service-account.name"] = json!("owner");
+    let mut controller = owner(&account);
+    controller["controller"] = json!(true);
+    let metadata = |change: Value| json!({"metadata": change});
+    vec![
+        attempt(
+            "create",
+            "/api/v1/namespaces/kube-system/configmaps?dryRun=All".to_owned(),
+            snapshot("demo-aaaaaaaaaa"),
+        ),
+        attempt("create", trial.dry("configmaps", ""), source("other")),
+        attempt("create", trial.dry("secrets", ""), token),
+        on("configmaps", "demo-0123456789", metadata(json!({"annotations": {"team": "evil"}}))),
+        on("configmaps", "plain", metadata(json!({"ownerReferences": null}))),
+        on("configmaps", "demo-0123456789", metadata(json!({"ownerReferences": [controller]}))),
+        attempt("delete", trial.dry("configmaps", "plain"), json!({})),
+        attempt("delete", format!("{path}/web?dryRun=All"), json!({})),
+        attempt(
+            "patch",
+            format!("{path}/none?dryRun=All"),
+            metadata(json!({"annotations": {"confrev.dev/roll": "auto-1"}})),
+        ),
+        web(metadata(json!({"labels": {"team": "evil"}}))),
+        web(json!({"spec": {"replicas": 9}})),
+        web(json!({"spec": {"template": {"metadata": {"labels": {"team": "evil"}}}}})),
+        pod(json!({"hostNetwork": true})),
+        changed("containers", "/0/image", json!("evil:1")),
+        changed("containers", "/0/env/0/value", json!("2")),
+        changed("volumes", "/0/configMap/name", json!("other")),
+    ]
+}
+
+/// Each rule is taken away by itself: its attempt passes then, and the other attempts are still refused.
+#[test]
+fn each_rule_refuses_what_no_other_does() {
+    const POLICY: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/confrev-self";
+    let trial = Trial::new();
+    let admin = trial.bare.cluster.api();
+    // RBAC would refuse a deletion before the policy does.
+    let kubectl = |arguments: &[&str]| trial.bare.cluster.kubectl(arguments).run().ok();
+    let namespace = ["--namespace", trial.namespace.name()];
+    let role = ["create", "role", "more", "--verb=delete", "--resource=deployments.apps"];
+    kubectl(&[&role[..], &namespace].concat());
+    let binding = ["create", "rolebinding", "more", "--role=more", "--serviceaccount=confrev:confrev"];
+    kubectl(&[&binding[..], &namespace].concat());
+    let attempts = one_for_each_rule(&trial);
+    let policy = wait_for("the types of the policy to be checked", LIMIT, || {
+        let policy = admin.get(POLICY).1;
+        if policy["status"]["typeChecking"].is_object() {
+            Ok(policy)
+        } else {
+            Err(policy["status"].to_string())
+        }
+    });
+    assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], Value::Null);
+    let rules = policy["spec"]["validations"].as_array().unwrap();
+    assert_eq!(rules.len(), attempts.len(), "one attempt for each rule");
+    let set = |rules: &[Value]| {
+        let (code, answer) = admin.patch(POLICY, MERGE, &json!({"spec": {"validations": rules}}));
+        assert_eq!(code, 200, "{answer}");
+    };
+    let refused = |attempt: &Attempt| {
+        let (code, answer) = attempt.send(&trial.confrev);
+        if is_refused(code, &answer) { Ok(()) } else { Err(format!("{code} {answer}")) }
+    };
+    for (index, attempt) in attempts.iter().enumerate() {
+        wait_for("the rights to count, and all rules", LIMIT, || refused(attempt));
+        let rest: Vec<_> = rules.iter().enumerate().filter(|(other, _)| *other != index).collect();
+        set(&rest.into_iter().map(|(_, rule)| rule.clone()).collect::<Vec<_>>());
+        wait_for(&format!("rule {index} to be missed"), LIMIT, || {
+            let (code, answer) = attempt.send(&trial.confrev);
+            if (200..300).contains(&code) { Ok(()) } else { Err(format!("{code} {answer}")) }
+        });
+        for (other, attempt) in attempts.iter().enumerate().filter(|(other, _)| *other != index) {
+            refused(attempt).unwrap_or_else(|answer| panic!("without rule {index}, {other}: {answer}"));
+        }
+        set(rules);
+    }
+    trial.done();
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, IN_THE_WAY, LIMIT, SNAPSHOTS, apply, as_its_pod, reads, web};
+use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
 use crate::helm::{root, run};
 use crate::reader::Reader;
 
@@ -125,8 +125,7 @@ impl User {
 
     fn takes_it_away_again(&self, page: &str, mut program: Program) {
         let command = in_the_text(page, "kubectl delete -f manifests/self-signed.yaml");
-        let kinds = IN_THE_WAY.len();
-        assert_eq!(self.bare.in_the_way().len(), kinds, "one of each kind");
+        assert_eq!(self.bare.in_the_way().len(), OBJECTS_IN_THE_WAY, "all of them");
         program.stop();
         self.types(command);
         assert_eq!(self.bare.in_the_way(), [""; 0], "left behind");

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, IN_THE_WAY, LIMIT, SNAPSHOTS, apply, reads, web};
+use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, reads, web};
 use crate::helm::root;
 
 #[test]
@@ -70,7 +70,7 @@ fn deleting_the_namespace_alone_blocks_nothing_and_helm_installs_again() {
     }
 
     bare.cluster.kubectl(&["delete", "namespace", "confrev", "--timeout=60s"]).run().ok();
-    assert_eq!(bare.in_the_way().len(), IN_THE_WAY.len(), "they are left behind");
+    assert_eq!(bare.in_the_way().len(), OBJECTS_IN_THE_WAY, "they are left behind");
     for (namespace, snapshot) in both.iter().zip(&snapshots) {
         // The API server learns by a watch of its own that the right is gone.
         wait_for("a template to change", LIMIT, || {
@@ -151,7 +151,7 @@ fn the_manifests_are_applied_again_and_again_in_both_ways_and_deleted_without_a_
     for apply in [&client[..], &client, &server, &server, &client] {
         bare.cluster.kubectl(apply).run().ok();
     }
-    assert_eq!(bare.in_the_way().len(), IN_THE_WAY.len(), "{:?}", bare.in_the_way());
+    assert_eq!(bare.in_the_way().len(), OBJECTS_IN_THE_WAY, "{:?}", bare.in_the_way());
     bare.cluster.kubectl(&["delete", "--wait", "-f", &manifests]).run().ok();
     assert_eq!(bare.in_the_way(), [""; 0], "left behind");
 }

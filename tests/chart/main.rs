@@ -29,5 +29,6 @@ mod reader;
 mod rights;
 mod support;
 mod table;
+mod threats;
 mod values;
 mod wrong;

@@ -89,6 +89,8 @@ fn in_another_namespace_the_same_is_rendered_with_that_namespace_in_every_place(
             .replace(r#".namespace(\"confrev\")"#, r#".namespace(\"elsewhere\")"#)
             .replace("--namespace=confrev", "--namespace=elsewhere")
             .replace("\"kube-node-lease\",\"confrev\"", "\"kube-node-lease\",\"elsewhere\"")
+            .replace(r#"\"kube-node-lease\" , \"confrev\""#, r#"\"kube-node-lease\" , \"elsewhere\""#)
+            .replace(r#"request.namespace == \"confrev\""#, r#"request.namespace == \"elsewhere\""#)
             .replace("\"confrev/confrev-tls\"", "\"elsewhere/confrev-tls\"")
             .replace("confrev.confrev.svc", "confrev.elsewhere.svc");
         assert_eq!(there, expected, "{mode}");

@@ -7,7 +7,7 @@ use std::fs;
 use confrev_controlplane::{Program, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, IN_THE_WAY, LIMIT, SNAPSHOTS, apply, as_its_pod, reads, web};
+use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
 use crate::helm::root;
 use crate::reader::Reader;
 
@@ -84,7 +84,7 @@ impl Administrator {
     fn installs_from_the_read_me(&mut self) -> Program {
         self.reader.open("README.md", "Install");
         self.reader.types("kubectl apply -f manifests/self-signed.yaml");
-        assert_eq!(self.bare.in_the_way().len(), IN_THE_WAY.len(), "one of each kind");
+        assert_eq!(self.bare.in_the_way().len(), OBJECTS_IN_THE_WAY, "all of them");
         as_its_pod(&self.bare).0
     }
 }
