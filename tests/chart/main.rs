@@ -18,6 +18,7 @@ mod first_steps;
 mod guard;
 mod helm;
 mod lifecycle;
+mod limited;
 mod manifests;
 #[path = "../tls/mount.rs"]
 mod mount;
