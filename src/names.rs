@@ -17,6 +17,8 @@ pub const ENABLED: &str = concat!(prefix!(), "enabled");
 pub const ENABLED_BY: &str = concat!(prefix!(), "enabled-by");
 /// Annotation on workloads: `"true"` snapshots referenced Secrets too.
 pub const SECRETS: &str = concat!(prefix!(), "secrets");
+/// Annotation on namespaces: whether Secrets are snapshotted or live, where they do not say so themselves.
+pub const SECRETS_MODE: &str = concat!(prefix!(), "secrets-mode");
 /// Annotation on workloads: references that stay as written.
 pub const EXCLUDE: &str = concat!(prefix!(), "exclude");
 /// Annotation on workloads: `"false"` resolves at apply only.
@@ -33,13 +35,15 @@ pub const MOUNT: &str = concat!(prefix!(), "mount");
 pub const SEEN: &str = concat!(prefix!(), "seen");
 /// Annotation on pod templates, written by confrev: source to snapshot.
 pub const SOURCES: &str = concat!(prefix!(), "sources");
+/// Annotation on pod templates, written by confrev: each live source to the digest of what the template reads of it.
+pub const LIVE: &str = concat!(prefix!(), "live");
 /// Label on pod templates, written by confrev: ten hex digits over [`SOURCES`].
 pub const REVISION: &str = concat!(prefix!(), "revision");
 /// Label on snapshots: the source's name, cut and hashed where it is longer than a label may be.
 pub const SOURCE: &str = concat!(prefix!(), "source");
 /// Annotation on snapshots: the source's whole name.
 pub const SOURCE_NAME: &str = concat!(prefix!(), "source-name");
-/// Annotation on snapshots: `sha256:` and 64 hex digits over the content.
+/// Annotation on snapshots: the digest of the content, with its scheme.
 pub const DIGEST: &str = concat!(prefix!(), "digest");
 /// Annotation on the copy of an object that is bound itself: the labels and annotations that it is made again with.
 pub const METADATA: &str = concat!(prefix!(), "metadata");

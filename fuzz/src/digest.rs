@@ -25,7 +25,8 @@ pub fn check(json: &[u8]) {
         let digest = observed.digest();
         let identity = Identity { source: "demo".to_owned(), digest };
         let name = snapshot_name(&identity.source, &digest, 10);
-        let made = snapshot_json(kind, NAMESPACE, &name, &identity, json, &[]).expect("what could be read");
+        let made =
+            snapshot_json(kind, NAMESPACE, &name, &identity, json, &[], &[]).expect("what could be read");
         let made = Observed::read(kind, made).expect("a snapshot can be read");
         assert!(made.is_snapshot_of("demo", &digest), "the snapshot holds the content");
         let Some(object) = &object else { continue };

@@ -91,7 +91,11 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
         for need in needs {
             match need {
                 Need::Namespace => {
-                    facts.set_namespace(NamespaceFacts { enabled: true, secrets: true, terminating: false });
+                    facts.set_namespace(NamespaceFacts {
+                        enabled: true,
+                        secrets: true,
+                        ..NamespaceFacts::default()
+                    });
                 }
                 Need::Newest { .. } => {}
                 Need::Target(target) => facts.set_target_enabled(target.kind == "Deployment"),

@@ -102,7 +102,7 @@ impl World {
             return Created::Exists;
         }
         let json =
-            snapshot_json(name.kind, NAMESPACE, &name.name, identity, of, &[]).expect("it is an object");
+            snapshot_json(name.kind, NAMESPACE, &name.name, identity, of, &[], &[]).expect("it is an object");
         let made = Observed::read(name.kind, json.clone()).expect("a snapshot can be read");
         assert!(made.is_snapshot_of(&identity.source, &identity.digest), "{name} is not what it was made of");
         self.written().insert(name.clone(), json);
@@ -121,7 +121,7 @@ impl Api for World {
     }
 
     async fn namespace(&self, _: &str) -> Result<NamespaceFacts, ApiError> {
-        Ok(NamespaceFacts { enabled: true, secrets: true, terminating: false })
+        Ok(NamespaceFacts { enabled: true, secrets: true, ..NamespaceFacts::default() })
     }
 
     async fn is_enabled(&self, _: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {

@@ -54,10 +54,10 @@ fn warnings<A: Api>(
     review: &Review<'_>,
     used: bool,
 ) -> Vec<String> {
-    let odd = observed.enabled().filter(|value| !matches!(*value, "true" | "false" | "bind"));
+    let odd = observed.enabled().filter(|value| !matches!(*value, "true" | "false" | "bind" | "live"));
     let odd = odd.map(|value| {
         let key = names::ENABLED;
-        format!("label {key}: {value:?} means nothing, use \"true\", \"false\" or \"bind\"")
+        format!("label {key}: {value:?} means nothing, use \"true\", \"false\", \"bind\" or \"live\"")
     });
     let mut warnings: Vec<_> = odd.into_iter().collect();
     let is_snapshotted = used || observed.enabled() == Some("true");

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     names,
     resolve::{Observed, is_reserved},
-    snapshot::{DIGITS, ObjectName, snapshot_name},
+    snapshot::{DIGITS, ObjectName, SourceKind, snapshot_name},
 };
 
 /// Options of `digest`.
@@ -24,8 +24,8 @@ pub(super) struct Options {
     filename: Vec<PathBuf>,
 }
 
-/// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret, or `-` and the reason in place of a name where there
-/// is never a snapshot; other objects are passed over.
+/// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret, or `-` and the reason in place of a name that is not
+/// known or never given; other objects are passed over.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let mut lines = String::new();
     for file in &options.filename {
@@ -46,6 +46,9 @@ fn digest_lines(file: &str, objects: &[Value]) -> Result<String, ManifestError> 
         let digest = observed.digest();
         let snapshot = match never(&source.name, &observed) {
             Some(reason) => format!("- ({reason})"),
+            None if kind == SourceKind::Secret => {
+                "- (the name of its snapshot depends on a key of the installation)".to_owned()
+            }
             None => snapshot_name(name, &digest, DIGITS[0]),
         };
         // Writing to a String cannot fail.
@@ -65,7 +68,7 @@ fn never(name: &ObjectName, observed: &Observed) -> Option<String> {
         Some(format!("no snapshot: {}={enabled}, it is bound itself", names::ENABLED))
     } else if !observed.stays_as_written() {
         None
-    } else if enabled == "false" {
+    } else if matches!(enabled, "false" | "live") {
         Some(format!("no snapshot: {}={enabled}", names::ENABLED))
     } else {
         Some("no snapshot: the platform writes Secrets of this type".to_owned())
@@ -90,7 +93,8 @@ mod tests {
         assert_eq!(
             lines(text).unwrap(),
             "demo sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f demo-3a18d34e26\n\
-             demo sha256:9aed6f85b6495273623e9f56dcf1a3d45eefd60d47ee53a4626c06ca21e91c56 demo-9aed6f85b6\n"
+             demo sha256:9aed6f85b6495273623e9f56dcf1a3d45eefd60d47ee53a4626c06ca21e91c56 - (the name of its snapshot \
+             depends on a key of the installation)\n"
         );
     }
 
@@ -116,6 +120,10 @@ mod tests {
                 format!("{}, labels: {{confrev.dev/enabled: bind}}}}\n", head("ConfigMap", "a")),
                 "no snapshot: confrev.dev/enabled=bind",
             ),
+            (
+                format!("{}, labels: {{confrev.dev/enabled: live}}}}\n", head("Secret", "a")),
+                "no snapshot: confrev.dev/enabled=live",
+            ),
             (format!("{}, {snapshot}}}\n", head("ConfigMap", "a-0123456789")), "it is a snapshot itself"),
         ] {
             let line = lines(&manifest).unwrap();
@@ -124,7 +132,7 @@ mod tests {
             assert!(said.starts_with(&format!("- ({reason}")), "{line}");
         }
         let opaque = lines(&format!("{}}}\ntype: Opaque\n", head("Secret", "a"))).unwrap();
-        assert!(!opaque.contains("- ("), "{opaque}");
+        assert!(opaque.contains("depends on a key"), "{opaque}");
     }
 
     #[test]

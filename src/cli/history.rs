@@ -16,7 +16,7 @@ use super::{
 use crate::{
     names,
     resolve::Observed,
-    snapshot::{ObjectName, source_label},
+    snapshot::{ObjectName, SourceKind, source_label},
 };
 
 /// Options of `history`.
@@ -40,6 +40,9 @@ struct Line {
     present: bool,
     created: Timestamp,
     digest: String,
+    /// The same for people: the scheme and the first digits.
+    #[serde(skip)]
+    short: String,
     /// Bytes of keys and values.
     size: usize,
     /// The field manager that last wrote the source, where it holds this content.
@@ -57,7 +60,7 @@ impl Row for Line {
         vec![
             self.snapshot.clone(),
             output::age(self.created, Timestamp::now()),
-            self.digest.chars().take("sha256:".len() + 12).collect(),
+            self.short.clone(),
             format!("{} B", self.size),
             if self.present { "present".to_owned() } else { String::new() },
             if self.used_by.is_empty() { "-".to_owned() } else { self.used_by.join(",") },
@@ -85,7 +88,7 @@ pub(super) struct History {
 impl History {
     /// Reads a source and its snapshots.
     pub(super) async fn read(target: &Target, source: ObjectName) -> Result<Self, Failure> {
-        let present = inventory::source(target, &(target.namespace.clone(), source.clone())).await?;
+        let mut present = inventory::source(target, &(target.namespace.clone(), source.clone())).await?;
         let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, source.kind.plural());
         let selector = format!(
             "{}={},{}={}",
@@ -102,9 +105,19 @@ impl History {
             .filter(|(_, snapshot)| snapshot.source == source)
             .map(|((_, name), snapshot)| (name.name.to_string(), snapshot))
             .collect();
+        // Digests of Secrets are under a key of the installation: contents are compared instead.
+        for (_, snapshot) in snapshots.iter().filter(|_| source.kind == SourceKind::Secret) {
+            let read = Observed::read(source.kind, snapshot.value.to_string().into_bytes());
+            if let (Some(present), Ok(snapshot)) = (&mut present, read) {
+                present.learn(&snapshot);
+            }
+        }
         // Times are of whole seconds, and an old content may be the present one again.
-        let digest = present.as_ref().map(Observed::digest);
-        let is_present = |snapshot: &Snapshot| digest.is_some() && snapshot.digest == digest;
+        let holds = |present: &Observed, snapshot: &Snapshot| {
+            snapshot.digest.is_some_and(|digest| present.digests().contains(&digest))
+        };
+        let is_present =
+            |snapshot: &Snapshot| present.as_ref().is_some_and(|present| holds(present, snapshot));
         snapshots.sort_by(|(a, x), (b, y)| (is_present(y), y.created, b).cmp(&(is_present(x), x.created, a)));
         if present.is_none() && snapshots.is_empty() {
             return Err(Failure::NotFound(format!(
@@ -117,8 +130,8 @@ impl History {
 
     /// Whether a snapshot holds what the source holds now.
     pub(super) fn is_present(&self, snapshot: &Snapshot) -> bool {
-        let present = self.present.as_ref().map(Observed::digest);
-        present.is_some() && snapshot.digest == present
+        let present = self.present.as_ref().map(Observed::digests);
+        present.is_some_and(|present| snapshot.digest.is_some_and(|digest| present.contains(&digest)))
     }
 
     /// The snapshot that is meant: by its name, the digits at its end, a digest, or `~N`, the Nth in its history, from 0.
@@ -133,10 +146,10 @@ impl History {
                 ))
             });
         }
-        let digits = text.trim_start_matches("sha256:");
+        let digits = text.rsplit(':').next().unwrap_or_default();
         let fits = |(name, snapshot): &&(String, Snapshot)| {
-            let digest = snapshot.digest.map(|digest| digest.to_string()).unwrap_or_default();
-            name == text || (digits.len() >= 4 && digest.trim_start_matches("sha256:").starts_with(digits))
+            let digest = snapshot.digest.map(|digest| digest.hex(64)).unwrap_or_default();
+            name == text || (digits.len() >= 4 && digest.starts_with(digits))
         };
         let found: Vec<_> = self.snapshots.iter().filter(fits).collect();
         match found[..] {
@@ -170,6 +183,7 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
         present,
         created: snapshot.created,
         digest: snapshot.digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        short: snapshot.digest.map(|digest| digest.short(12)).unwrap_or_default(),
         size: size(&snapshot.value),
         changed_by: source.and_then(last_manager),
         used_by: used_by(inventory, &key),

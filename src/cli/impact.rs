@@ -135,7 +135,8 @@ async fn effect(
     let Some(used) = record.uses.iter().find(|used| used.source == *source) else {
         return Ok((false, "does not use it".to_owned()));
     };
-    let as_written = content.is_some_and(Observed::stays_as_written);
+    let live = content.map_or(Some(used.live), Observed::is_live).unwrap_or(used.live);
+    let as_written = content.is_some_and(Observed::stays_as_written) && !live;
     if used.excluded || as_written {
         return Ok((false, "its references stay as written: pods read the change as they start".to_owned()));
     }
@@ -150,18 +151,22 @@ async fn effect(
             if used.whole { "it uses the whole source" } else { "it uses some keys: only if those change" };
         return Ok((true, why.to_owned()));
     };
-    if record.seen.get(source) == Some(&content.digest()) {
+    if record.has_seen(source, content.digests()) {
         return Ok((false, "it has taken this content into account already".to_owned()));
     }
-    let Some(snapshot) = &used.snapshot else {
-        return Ok((true, "it is not resolved yet".to_owned()));
+    let (held, from) = match &used.snapshot {
+        _ if live => (source.clone(), "the source is live: every pod restarts".to_owned()),
+        Some(snapshot) => (ObjectName::new(source.kind, snapshot.clone()), format!("from {snapshot}")),
+        None => return Ok((true, "it is not resolved yet".to_owned())),
     };
-    let held = ObjectName::new(source.kind, snapshot.clone());
-    let held = inventory::source(target, &workload.key(&held)).await?;
+    let held = match inventory::source(target, &workload.key(&held)).await {
+        Err(Failure::Refused(_)) => return Ok((true, format!("{from}, unless the content is the same"))),
+        held => held?,
+    };
     if held.is_some_and(|held| standing::reads_the_same(workload, source, &held, content)) {
         return Ok((false, "the keys that it reads do not change".to_owned()));
     }
-    Ok((true, format!("from {snapshot}")))
+    Ok((true, from))
 }
 
 /// Why admission would refuse the roll, as with `missing: deny`; `None` where it would not, or where that cannot be known.

@@ -152,7 +152,7 @@ impl Found {
     /// Whether it is about to take a change of the source.
     fn is_pending(&self, source: &ObjectName, history: &History) -> bool {
         let record = &self.workload.record;
-        let is_news = |present: &Observed| record.seen.get(source) != Some(&present.digest());
+        let is_news = |present: &Observed| !record.has_seen(source, present.digests());
         record.track && history.present.as_ref().is_some_and(is_news)
     }
 

@@ -30,7 +30,8 @@ pub(super) struct Options {
     /// Print the snapshots as well, before the workloads.
     #[arg(long)]
     snapshots: bool,
-    /// Secrets are snapshotted in this installation.
+    /// Secrets are snapshotted in this installation. Their references stay as written all the same, since the names of their
+    /// snapshots depend on a key of the installation.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
     #[command(flatten)]
@@ -93,8 +94,18 @@ fn render(
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
         let text = object.to_string();
         let new = Workload::parse(kind, &text).map_err(|error| wrong(error.to_string()))?;
-        let request = Request { namespace, secrets: options.secrets, new, old: None };
-        let decision = given.decide(&request);
+        // The names of snapshots of Secrets depend on a key that nobody but the installation has.
+        let request = Request { namespace, secrets: false, new, old: None };
+        let mut decision = given.decide(&request);
+        if options.secrets {
+            for warning in decision.warnings.iter_mut().filter(|warning| warning.contains(names::SECRETS)) {
+                *warning = format!(
+                    "{}: references to Secrets stay as written here: the names of their snapshots depend on a key of the \
+                     installation",
+                    request.new.display()
+                );
+            }
+        }
         if let Some(denial) = decision.denial {
             return Err(Failure::No(format!("{file}: {denial}")));
         }
@@ -131,6 +142,7 @@ impl Given {
                 let facts = NamespaceFacts {
                     enabled: object["metadata"]["labels"][names::ENABLED] == "true",
                     secrets: object["metadata"]["annotations"][names::SECRETS] == "true",
+                    live_secrets: object["metadata"]["annotations"][names::SECRETS_MODE] == "live",
                     terminating: false,
                 };
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -186,7 +198,7 @@ impl Given {
             let content = self.objects.get(&(namespace.to_owned(), ensure.source.clone()))?;
             let identity = ensure.identity();
             let (kind, json) = (ensure.source.kind, content.json());
-            let snapshot = snapshot_json(kind, namespace, &ensure.name, &identity, json, &[]).ok()?;
+            let snapshot = snapshot_json(kind, namespace, &ensure.name, &identity, json, &[], &[]).ok()?;
             serde_json::from_slice(&snapshot).ok()
         });
         objects.collect()

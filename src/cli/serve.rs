@@ -9,9 +9,10 @@ use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use super::{limits::Limits, target::KindFlag};
 use crate::{
     admission,
-    cluster::{self, IdentityError, KubeApi, Lease},
+    cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
     controller::{self, Leadership, Shared, State},
     resolve::parse_duration,
+    snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
     tls::{self, WebhookUrl, webhooks},
 };
@@ -69,6 +70,10 @@ pub(super) struct Options {
     /// Snapshot Secrets of the workloads that ask for it. Without this no Secret is ever read, and none needs be readable.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
+    /// Labels that snapshots take over from their source, so that backup and policy tools treat both alike.
+    #[arg(long, env = "CONFREV_COPIED_LABELS", default_value = "velero.io/exclude-from-backup", value_name = "LABEL",
+          value_delimiter = ',', value_parser = copied_label)]
+    copied_labels: Vec<CopiedLabelFlag>,
     #[command(flatten)]
     kinds: KindFlag,
     #[command(flatten)]
@@ -100,6 +105,13 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
         .ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
+/// A label to copy; `None` of an empty text, which turns the default off.
+type CopiedLabelFlag = Option<CopiedLabel>;
+
+fn copied_label(text: &str) -> Result<CopiedLabelFlag, CopiedLabelError> {
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
+}
+
 /// Why serving did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -129,6 +141,9 @@ pub(super) enum Error {
     /// No certificate.
     #[error("{}", log::causes(.0))]
     Tls(#[source] Box<tls::Error>),
+    /// No key for the digests of Secrets.
+    #[error(transparent)]
+    Key(#[from] cluster::KeyError),
     /// The watches ended.
     #[error("a watch ended beyond repair")]
     Watches,
@@ -201,10 +216,21 @@ async fn serve(options: Options) -> Result<(), Error> {
         secrets: options.secrets,
     };
     let excluded = EXCLUDED.map(str::to_owned).into_iter().chain([options.namespace.clone()]);
+    let keys = DigestKeys::default();
     let state = State::new(Arc::clone(&kinds), config)
+        .keyed_by(keys.clone())
         .excluding(excluded.chain(options.excluded_namespaces.iter().cloned()));
     let shared = Shared::new(state, caches);
-    let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone());
+    let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
+        .keyed_by(keys.clone())
+        .copying(options.copied_labels.iter().flatten().cloned());
+    // Before anything is decided: digests of Secrets without the key would be other ones.
+    let key_keeper = if options.secrets {
+        Some(KeyKeeper::start(api.clone(), &options.namespace, keys).await?)
+    } else {
+        None
+    };
+    let key_keeper = key_keeper.map(|keeper| tokio::spawn(async move { keeper.run().await }));
     let leadership = Leadership::default();
     let lease = Lease::new(client.clone(), &options.namespace, identity());
     let leader = tokio::spawn(controller::lead(
@@ -241,7 +267,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let _ = drain.send(true);
     let _ = server.await;
     watches.abort();
-    keepers.iter().for_each(tokio::task::JoinHandle::abort);
+    keepers.iter().chain(&key_keeper).for_each(tokio::task::JoinHandle::abort);
     result
 }
 

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use super::{
     Failure,
-    inventory::{Inventory, Live, OptedIn, source},
+    inventory::{Inventory, Key, Live, OptedIn, Snapshot, source},
     target::Target,
 };
 use crate::{
-    resolve::{Health, Observed, Workload},
-    snapshot::ObjectName,
+    resolve::{Health, Observed, Use, Workload},
+    snapshot::{Digest, ObjectName},
     template::{Reference, Template},
 };
 
@@ -23,6 +23,8 @@ pub(super) enum Standing {
     AsWritten,
     /// The source itself is bound to the workload's revisions.
     Bound,
+    /// Its references stay as written, and a change of the source rolls it.
+    Live,
     /// It is a Job, which keeps what it was created with, and there was a change since.
     AsCreated,
     /// It does not follow changes by itself (`track: "false"`), and there was one.
@@ -46,6 +48,7 @@ impl Standing {
             Self::Current => "current",
             Self::AsWritten => "as written",
             Self::Bound => "bound",
+            Self::Live => "live",
             Self::AsCreated => "as created",
             Self::Paused => "paused",
             Self::Pinned => "pinned",
@@ -58,7 +61,7 @@ impl Standing {
 
     /// Whether nothing is to be said of it.
     pub(super) const fn is_plain(self) -> bool {
-        matches!(self, Self::Current | Self::AsWritten | Self::Bound)
+        matches!(self, Self::Current | Self::AsWritten | Self::Bound | Self::Live)
     }
 }
 
@@ -94,8 +97,9 @@ pub(super) async fn of_workload(
             continue;
         }
         let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&Live::Forbidden);
-        let mut standing =
-            without_contents(workload, inventory, &used.source, used.snapshot.as_deref(), present);
+        let learned = learned(target, inventory, workload, used, present).await?;
+        let present = learned.as_ref().unwrap_or(present);
+        let mut standing = without_contents(workload, inventory, used, present);
         // A change of keys that it does not read leaves it with the snapshot that it has.
         let may_read_the_same = matches!(standing, Standing::Pinned | Standing::AsCreated);
         if let (Live::There(present), Some(held), true) = (present, &used.snapshot, may_read_the_same) {
@@ -116,19 +120,50 @@ pub(super) async fn of_workload(
     Ok(found)
 }
 
+/// A Secret as it is, known by the digests that the workload and its snapshot state of it: these are under a key of the
+/// installation, so contents are compared instead. `None` where nothing is to be learned.
+async fn learned(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    used: &Use,
+    present: &Live,
+) -> Result<Option<Live>, Failure> {
+    let Live::There(present) = present else { return Ok(None) };
+    let held = used.snapshot.as_ref().map(|name| ObjectName::new(used.source.kind, name.clone()));
+    let seen = workload.record.seen.get(&used.source);
+    let is_unknown = |digest: Option<&Digest>| {
+        digest.is_some_and(|digest| digest.key().is_some() && !present.digests().contains(digest))
+    };
+    let states = |key: &&Key, snapshot: &Snapshot| {
+        let is_its = snapshot.source == used.source && key.0 == workload.namespace();
+        let is_wanted = Some(&key.1) == held.as_ref() || snapshot.digest.as_ref() == seen;
+        is_its && is_wanted && is_unknown(snapshot.digest.as_ref())
+    };
+    let stating: Vec<_> = inventory
+        .snapshots
+        .iter()
+        .filter(|(key, snapshot)| states(key, snapshot))
+        .map(|(key, _)| key)
+        .collect();
+    if stating.is_empty() {
+        return Ok(None);
+    }
+    let mut present = present.clone();
+    for key in stating {
+        source(target, key).await?.iter().for_each(|snapshot| present.learn(snapshot));
+    }
+    Ok(Some(Live::There(present)))
+}
+
 fn is_bound(inventory: &Inventory, workload: &OptedIn, object: &ObjectName) -> bool {
     let live = inventory.sources.get(&workload.key(object));
     matches!(live, Some(Live::There(live)) if live.is_bound_itself())
 }
 
 /// What can be said by names and digests alone.
-fn without_contents(
-    workload: &OptedIn,
-    inventory: &Inventory,
-    source: &ObjectName,
-    snapshot: Option<&str>,
-    present: &Live,
-) -> Standing {
+fn without_contents(workload: &OptedIn, inventory: &Inventory, used: &Use, present: &Live) -> Standing {
+    let (source, snapshot) = (&used.source, used.snapshot.as_deref());
     let record = &workload.record;
     let excluded = record.uses.iter().any(|used| used.source == *source && used.excluded);
     match (present, snapshot) {
@@ -137,6 +172,19 @@ fn without_contents(
         (Live::Gone, None) => Standing::Missing,
         (Live::Gone, Some(_)) => Standing::SourceGone,
         (Live::There(present), _) if present.is_bound_itself() => Standing::Bound,
+        (Live::There(present), None)
+            if !excluded
+                && (present.is_live() == Some(true) || (used.live && present.is_live().is_none())) =>
+        {
+            // What was seen of a Secret is under a key of the installation.
+            let is_known = |seen: &Digest| present.digests().judge(seen).is_some();
+            match record.seen.get(source) {
+                Some(seen) if !is_known(seen) || present.digests().contains(seen) => Standing::Live,
+                _ if !workload.kind.rolls => Standing::AsCreated,
+                _ if record.track => Standing::Pending,
+                _ => Standing::Paused,
+            }
+        }
         (Live::There(present), _) if excluded || present.stays_as_written() => Standing::AsWritten,
         (Live::There(_), None) if !workload.kind.rolls => Standing::AsWritten,
         (Live::There(_), None) if record.track => Standing::Pending,
@@ -144,11 +192,11 @@ fn without_contents(
         (Live::There(present), Some(snapshot)) => {
             let held = ObjectName::new(source.kind, snapshot);
             let digest = inventory.snapshots.get(&workload.key(&held)).and_then(|snapshot| snapshot.digest);
-            if digest == Some(present.digest()) {
+            if digest.is_some_and(|digest| present.digests().contains(&digest)) {
                 Standing::Current
             } else if !workload.kind.rolls {
                 Standing::AsCreated
-            } else if record.seen.get(source) == Some(&present.digest()) {
+            } else if record.has_seen(source, present.digests()) {
                 Standing::Pinned
             } else if record.track {
                 Standing::Pending
@@ -176,7 +224,7 @@ pub(super) fn reads_the_same(
     held: &Observed,
     present: &Observed,
 ) -> bool {
-    if held.digest() == present.digest() {
+    if held.same_content(present) {
         return true;
     }
     let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };

@@ -13,7 +13,7 @@ use super::{
     standing, status,
     target::{Flags, Target},
 };
-use crate::names;
+use crate::{names, snapshot::Digest, template::SourceMap};
 
 /// What a ReplicaSet may be to its workload.
 const ROLES: [&str; 5] = ["active", "preview", "stable", "canary", "present"];
@@ -81,6 +81,12 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     output::print(&out)
 }
 
+/// The live sources of a template.
+fn live_of(template: Option<&Value>) -> SourceMap<Digest> {
+    let entered = template.and_then(|template| annotation(template, names::LIVE));
+    entered.and_then(SourceMap::parse).unwrap_or_default()
+}
+
 fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Node {
     let pods = inventory.pods_of(workload, revision);
     let mut notes = vec![format!("revision {}", label(revision, names::REVISION).unwrap_or_default())];
@@ -93,13 +99,19 @@ fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) ->
         let notes = if is_there { Vec::new() } else { vec![LOST.to_owned()] };
         Node { object: format!("{}/{snapshot}", source.kind.as_str()), notes, below: Vec::new() }
     });
+    let live = live_of(revision_template(revision));
+    let live = live.iter().map(|(source, digest)| Node {
+        object: format!("{}/{}", source.kind.as_str(), source.name),
+        notes: vec!["live".to_owned(), digest.short(10)],
+        below: Vec::new(),
+    });
     let pods = pods.into_iter().map(|pod| Node {
         object: format!("Pod/{}", text(pod, "/metadata/name")),
         notes: vec![pod_state(pod)],
         below: Vec::new(),
     });
     let object = format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name"));
-    Node { object, notes, below: snapshots.chain(pods).collect() }
+    Node { object, notes, below: snapshots.chain(live).chain(pods).collect() }
 }
 
 impl Node {

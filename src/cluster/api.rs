@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use super::{
-    Api, ApiError, CALL_LIMIT, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey,
+    Api, ApiError, CALL_LIMIT, Created, DigestKeys, Event, Owner, Precondition, Usage, Version, WorkloadKey,
     patch::{PatchFormat, poke_body},
     path,
     reads::SharedReads,
@@ -20,7 +20,7 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
-    snapshot::{self, Identity, ObjectName, snapshot_json},
+    snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, SourceKind, snapshot_json},
     telemetry::{Metrics, metrics::Told, traces},
 };
 
@@ -60,12 +60,48 @@ pub struct KubeApi {
     metrics: Metrics,
     /// Those of ConfigMaps and Secrets.
     reads: Arc<SharedReads<(String, ObjectName), Option<Observed>>>,
+    /// The keys of the digests of Secrets.
+    keys: DigestKeys,
+    /// The labels of sources that snapshots carry.
+    copied: Arc<[CopiedLabel]>,
 }
 
 impl KubeApi {
     /// Calls through that client; every one is counted in `metrics`.
     pub fn new(client: kube::Client, kinds: Arc<Kinds>, metrics: Metrics) -> Self {
-        Self { client, kinds, metrics, reads: Arc::default() }
+        Self {
+            client,
+            kinds,
+            metrics,
+            reads: Arc::default(),
+            keys: DigestKeys::default(),
+            copied: Arc::default(),
+        }
+    }
+
+    /// Computes the digests of Secrets under these keys.
+    #[must_use]
+    pub fn keyed_by(self, keys: DigestKeys) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// Copies these labels of a source to its snapshots.
+    #[must_use]
+    pub fn copying(self, labels: impl IntoIterator<Item = CopiedLabel>) -> Self {
+        Self { copied: labels.into_iter().collect(), ..self }
+    }
+
+    fn observed(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+        bytes: Vec<u8>,
+        path: &str,
+    ) -> Result<Observed, ApiError> {
+        let keying =
+            if object.kind == SourceKind::Secret { self.keys.keying(namespace) } else { Keying::default() };
+        Observed::read_keyed(object.kind, bytes, keying)
+            .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
     }
 
     /// The client, for watches.
@@ -206,7 +242,7 @@ impl Api for KubeApi {
             match self.get(path.clone()).await {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
-                Ok(bytes) => observed(object, bytes, &path).map(Some),
+                Ok(bytes) => self.observed(namespace, object, bytes, &path).map(Some),
             }
         };
         self.reads.read((namespace.to_owned(), object.clone()), read).await
@@ -224,6 +260,7 @@ impl Api for KubeApi {
         Ok(NamespaceFacts {
             enabled: value["metadata"]["labels"][names::ENABLED] == "true",
             secrets: value["metadata"]["annotations"][names::SECRETS] == "true",
+            live_secrets: value["metadata"]["annotations"][names::SECRETS_MODE] == "live",
             terminating: value["metadata"].get("deletionTimestamp").is_some(),
         })
     }
@@ -254,9 +291,9 @@ impl Api for KubeApi {
         let path = path::collection("v1", namespace, name.kind.plural())? + "?" + FIELD_MANAGER;
         let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
         let body =
-            snapshot_json(name.kind, namespace, &name.name, identity, of, &owners).map_err(|error| {
-                ApiError::Answer { what: format!("create {name}"), reason: error.to_string() }
-            })?;
+            snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, &self.copied).map_err(
+                |error| ApiError::Answer { what: format!("create {name}"), reason: error.to_string() },
+            )?;
         match self.call("create", Method::POST, path, "application/json", body).await {
             Ok(_) => {
                 self.metrics.snapshot_created();
@@ -282,7 +319,7 @@ impl Api for KubeApi {
         }});
         let bytes = self.patch(path.clone(), PatchFormat::Merge, &body).await?;
         self.metrics.snapshot_bound();
-        observed(snapshot, bytes, &path)
+        self.observed(namespace, snapshot, bytes, &path)
     }
 
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
@@ -368,17 +405,11 @@ impl Api for KubeApi {
     }
 }
 
-fn observed(object: &ObjectName, bytes: Vec<u8>, path: &str) -> Result<Observed, ApiError> {
-    Observed::read(object.kind, bytes)
-        .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::snapshot::SourceKind;
 
     /// A client whose first connections break, as many as that; afterwards every object is an empty ConfigMap.
     fn breaking(times: usize) -> (KubeApi, Arc<AtomicUsize>) {

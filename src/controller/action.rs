@@ -14,6 +14,13 @@ use crate::{
 pub enum Action {
     /// Read a source.
     Read(Name),
+    /// Read a source beside snapshots of it whose digests cannot be computed, and learn which of them hold its content.
+    Compare {
+        /// The source.
+        source: Name,
+        /// The snapshots.
+        snapshots: Vec<Name>,
+    },
     /// Let admission take a workload's sources into account.
     Poke {
         /// The workload.
@@ -31,7 +38,7 @@ pub enum Action {
         owners: Vec<Owner>,
         /// Its last owners may all be gone, and the collector at work on it.
         hazard: bool,
-        /// What it must hold, or it is no snapshot; `None` where that was looked at before.
+        /// What it must state and hold, or it is no snapshot; `None` where that was looked at before.
         verify: Option<Digest>,
         /// Only of its own may confrev take owners away: the object is a user's.
         own: bool,

@@ -18,6 +18,16 @@ use crate::{
 pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<Outcome, ApiError> {
     match action {
         Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?.map(Box::new))),
+        Action::Compare { source, snapshots } => {
+            let mut observed = api.read(&source.namespace, &source.object).await?;
+            if let Some(observed) = &mut observed {
+                for name in &snapshots {
+                    let snapshot = api.read(&name.namespace, &name.object).await?;
+                    snapshot.iter().for_each(|snapshot| observed.learn(snapshot));
+                }
+            }
+            Ok(Outcome::Read(observed.map(Box::new)))
+        }
         Action::Poke { workload, resource_version } => {
             let condition = Precondition::Version(resource_version);
             let record = api.poke(&workload, &condition, now).await?;
@@ -155,11 +165,13 @@ async fn restore<A: Api>(
         }
         live = if content.is_none() { last_copy(api, copies).await? } else { None };
     }
-    let fits = |content: &&Observed| {
-        let named =
-            |digits: &usize| snapshot_name(source, &content.digest(), *digits) == *snapshot.object.name;
-        bound_itself || DIGITS.iter().any(named)
+    let named_after = |content: &Observed| {
+        let is_its = |digest: &&Digest| {
+            DIGITS.iter().any(|digits| snapshot_name(source, digest, *digits) == *snapshot.object.name)
+        };
+        content.digests().iter().find(is_its).copied()
     };
+    let fits = |content: &&Observed| bound_itself || named_after(content).is_some();
     if !bound_itself && !content.or(live.as_ref()).as_ref().is_some_and(fits) {
         live = twin(api, copies).await?;
     }
@@ -179,7 +191,8 @@ async fn restore<A: Api>(
              pods of the revisions that refer to it do not start");
         return Ok(Outcome::Lost);
     };
-    let identity = Identity { source: source.to_owned(), digest: content.digest() };
+    let digest = named_after(content).unwrap_or_else(|| content.digest());
+    let identity = Identity { source: source.to_owned(), digest };
     let created =
         api.create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), owners).await?;
     if created == Created::Exists {

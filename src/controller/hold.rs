@@ -59,9 +59,9 @@ impl State {
         let limited = record.uses.iter().filter_map(|used| {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(Source::Found(found)) = self.sources.get(&name) else { return None };
-            let untaken = record.seen.get(&used.source) != Some(&found.present.digest);
+            let untaken = !record.has_seen(&used.source, &found.present.digests);
             let limit = found.max_in_flight.filter(|_| untaken)?;
-            let of = (found.present.digest, limit);
+            let of = (found.present.digests.current(), limit);
             let fresh = |verdict: &&Verdict| verdict.of == of && verdict.is_fresh(now);
             if let Some(verdict) = self.verdicts.get(&(name.clone(), unwell)).filter(fresh) {
                 return Some((verdict.hold.clone(), name, None));
@@ -102,7 +102,7 @@ impl State {
     ) -> Option<Hold> {
         let mut in_flight = 0;
         for (key, record) in self.workloads_using(source).filter(|(key, _)| *key != waiting) {
-            let taken = record.seen.get(&source.object) == Some(&found.present.digest);
+            let taken = record.has_seen(&source.object, &found.present.digests);
             let counts = taken && !unwell;
             if counts && (record.health == Health::Failed || self.was_taken_back(record, source, found)) {
                 return Some(Hold::Failed(key.clone()));
@@ -127,7 +127,7 @@ impl State {
     /// Enters an Event on the source, once for each content.
     fn tell_of_hold(&mut self, source: &Name, failed: WorkloadKey, now: Timestamp) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
-        let digest = found.present.digest;
+        let digest = found.present.digests.current();
         let told = self.told.insert(source.clone(), (digest, failed.clone()));
         if told != Some((digest, failed)) {
             self.tell_later_of_hold(source.clone(), now + TURN);
@@ -137,7 +137,8 @@ impl State {
     /// The Event on a source whose change is held; `None` where nothing is held any more.
     pub(super) fn hold_event(&self, source: &Name, now: Timestamp) -> Option<Event> {
         let Some(Source::Found(found)) = self.sources.get(source) else { return None };
-        let (digest, failed) = self.told.get(source).filter(|(digest, _)| *digest == found.present.digest)?;
+        let current = found.present.digests.current();
+        let (digest, failed) = self.told.get(source).filter(|(digest, _)| *digest == current)?;
         let held = self.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
         let note = format!(
             "{held} workloads keep the content they have, since {} failed with {digest:?} or was put back: correct the \
@@ -185,6 +186,7 @@ mod tests {
             uses: vec![Use {
                 source: source.clone(),
                 snapshot: Some("demo-0123456789".into()),
+                live: false,
                 whole: true,
                 excluded: false,
                 optional: false,

@@ -89,6 +89,11 @@ impl State {
         if observed.is_some_and(|observed| !observed.is_bound_itself() && observed.may_have_our_owners()) {
             self.agenda.schedule(Task::Free(name.clone()), now);
         }
+        // Without the snapshots that came meanwhile, the content would be taken for another one.
+        if self.agenda.has(&Task::Read(name.clone())) && !self.unverifiable_of(name).is_empty() {
+            self.sources.insert(name.clone(), Source::Unknown);
+            return;
+        }
         let source = observed.map_or(Source::Missing, |observed| {
             let keep = observed.annotation(names::KEEP);
             let max_in_flight = observed.annotation(names::MAX_IN_FLIGHT);
@@ -96,7 +101,8 @@ impl State {
                 uid: observed.uid.as_str().into(),
                 resource_version: observed.resource_version.clone(),
                 present: Present {
-                    digest: observed.digest(),
+                    digests: observed.digests().clone(),
+                    live: observed.is_live(),
                     stays_as_written: observed.stays_as_written(),
                     bound_itself: observed.is_bound_itself(),
                     is_snapshot: observed.identity().is_some(),
@@ -136,12 +142,14 @@ impl State {
     /// What was lost of a source is made again when that holds its content once more.
     fn look_for_what_it_holds(&mut self, source: &Name, now: Timestamp) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
-        let (of, digest) = (&*source.object.name, found.present.digest);
+        let (of, digests) = (&*source.object.name, &found.present.digests);
         let fits = |lost: &&Name| {
             let is_its = lost.namespace == source.namespace
                 && lost.object.kind == source.object.kind
                 && self.source_of_referenced(lost).is_some_and(|entered| *entered == *of);
-            is_its && DIGITS.iter().any(|n| snapshot_name(of, &digest, *n) == *lost.object.name)
+            let is_named_after =
+                |digest| DIGITS.iter().any(|n| snapshot_name(of, digest, *n) == *lost.object.name);
+            is_its && digests.iter().any(is_named_after)
         };
         for lost in self.lost.iter().filter(fits).cloned().collect::<Vec<_>>() {
             self.agenda.schedule(Task::Restore(lost), now);
@@ -194,6 +202,7 @@ impl State {
                 self.look_at_snapshot(&snapshot, now);
             }
             self.look_for_lost(name, now);
+            self.compare_with(&source, &record, now);
         }
         // The copy of an object that was bound itself, and is gone while it is in use: it is made again from this.
         if self.users.contains_key(&source) && source != *name {
@@ -201,6 +210,31 @@ impl State {
         }
         self.want_source(source, now);
         self.look_at_snapshot(name, now);
+    }
+
+    /// Reads a source again beside a snapshot whose digest cannot be computed.
+    fn compare_with(&mut self, source: &Name, record: &SnapshotRecord, now: Timestamp) {
+        if !self.is_unverifiable(record) {
+            return;
+        }
+        let read = Task::Read(source.clone());
+        let is_old = match self.sources.get(source) {
+            Some(Source::Found(found)) => !found.present.digests.contains(&record.digest),
+            // A read that is under way began without this snapshot.
+            Some(Source::Unknown) => self.agenda.is_working(&read),
+            Some(Source::Missing) | None => false,
+        };
+        if is_old {
+            self.sources.insert(source.clone(), Source::Unknown);
+            self.agenda.schedule(read, now);
+        }
+    }
+
+    /// The snapshots of a source whose digests cannot be computed, since their key is lost.
+    pub(super) fn unverifiable_of(&self, source: &Name) -> Vec<Name> {
+        let mut names = self.snapshots_of(source);
+        names.retain(|name| self.snapshots.get(name).is_some_and(|record| self.is_unverifiable(record)));
+        names
     }
 
     fn untake(&mut self, name: &Name, source: &str) {
@@ -245,7 +279,7 @@ impl State {
         self.snapshots_of(source)
             .iter()
             .filter_map(|name| self.snapshots.get(name))
-            .any(|record| record.digest == found.present.digest)
+            .any(|record| found.present.digests.contains(&record.digest))
     }
 
     /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
@@ -303,7 +337,7 @@ impl State {
     pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
         let found = match self.sources.get(source)? {
             Source::Found(found) if !self.has_snapshot_of(source, found) => {
-                return Some(snapshot_name(&source.object.name, &found.present.digest, DIGITS[0]));
+                return Some(snapshot_name(&source.object.name, &found.present.digests.current(), DIGITS[0]));
             }
             Source::Found(found) => Some(found),
             Source::Unknown | Source::Missing => None,
@@ -319,7 +353,7 @@ impl State {
     ) -> impl Iterator<Item = (bool, Timestamp, &'s str)> {
         self.taken.get(source).into_iter().flatten().filter_map(move |name| {
             let record = self.snapshots.get(&source.sibling(Arc::clone(name)))?;
-            let is_present = found.is_some_and(|found| record.digest == found.present.digest);
+            let is_present = found.is_some_and(|found| found.present.digests.contains(&record.digest));
             Some((is_present, record.created, &**name))
         })
     }

@@ -48,7 +48,7 @@ impl State {
             return None;
         }
         let action = match task {
-            Task::Read(name) => self.is_watched(name).then(|| Action::Read(name.clone())),
+            Task::Read(name) => self.is_watched(name).then(|| self.read(name)),
             Task::Roll(key) => return self.roll(key, now),
             Task::Ensure(name) => self.ensure(name),
             Task::Bind(name) => self.bind(name, now),
@@ -106,6 +106,16 @@ impl State {
         Some(Action::Poke { workload: key.clone(), resource_version })
     }
 
+    /// Reads a source, and what it takes to compare it with digests under lost keys.
+    fn read(&self, source: &Name) -> Action {
+        let snapshots = self.unverifiable_of(source);
+        if snapshots.is_empty() {
+            Action::Read(source.clone())
+        } else {
+            Action::Compare { source: source.clone(), snapshots }
+        }
+    }
+
     fn ensure(&mut self, source: &Name) -> Option<Action> {
         let content = self.fresh.take(source);
         let Some(Source::Found(found)) = self.sources.get(source) else { return None };
@@ -116,8 +126,13 @@ impl State {
     /// Whether the present content of a source should have a snapshot, and has none.
     fn lacks_snapshot(&self, source: &Name) -> bool {
         let Some(Source::Found(found)) = self.sources.get(source) else { return false };
+        // Workloads that read it live have no snapshot of it.
+        let is_used =
+            |record: &Record| record.uses.iter().any(|used| used.source == source.object && !used.live);
+        let is_used = self.workloads_using(source).any(|(_, record)| is_used(record));
         // With `keep: 0` a snapshot that nothing uses yet would only be swept again; an admission that needs it makes it.
-        let wanted = self.is_snapshotted(source) && !found.present.stays_as_written && found.keep > 0;
+        let wanted =
+            (is_used || self.labelled.contains(source)) && !found.present.stays_as_written && found.keep > 0;
         wanted
             && !found.present.is_snapshot
             && !self.has_snapshot_of(source, found)

@@ -41,6 +41,7 @@ impl State {
             pinned: count(&|namespace, record| self.pinned(namespace, record).next().is_some()),
             unresolved: count(&|namespace, record| self.unresolved(namespace, record).next().is_some()),
             lost: self.lost.len(),
+            unverifiable: self.snapshots.values().filter(|record| self.is_unverifiable(record)).count(),
             ..known
         }
     }
@@ -59,8 +60,7 @@ impl State {
             }
             let source = Name::new(namespace, used.source.clone());
             let Some(Source::Found(found)) = self.sources.get(&source) else { return false };
-            record.seen.get(&used.source) == Some(&found.present.digest)
-                && self.holds_another(used, &source, found)
+            record.has_seen(&used.source, &found.present.digests) && self.holds_another(used, &source, found)
         })
     }
 
@@ -68,7 +68,7 @@ impl State {
     pub(super) fn holds_another(&self, used: &Use, source: &Name, found: &Found) -> bool {
         let held =
             used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
-        held.is_some_and(|held| held.digest != found.present.digest)
+        held.is_some_and(|held| !found.present.digests.contains(&held.digest))
     }
 
     /// What a workload refers to that does not exist, so that its pods do not start.

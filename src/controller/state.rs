@@ -20,7 +20,7 @@ use super::{
     texts::Texts,
 };
 use crate::{
-    cluster::{Owner, WorkloadKey, workload_owner},
+    cluster::{DigestKeys, Owner, WorkloadKey, workload_owner},
     few::FewSet,
     kinds::Kinds,
     resolve::{Present, Record, Use, is_pending},
@@ -88,6 +88,8 @@ pub struct State {
     pub(super) verified: HashMap<Name, Verified>,
     /// Namespaces that the webhooks leave out.
     pub(super) excluded: HashSet<String>,
+    /// The keys of the digests of Secrets.
+    pub(super) keys: DigestKeys,
     /// Whether every watch has listed its objects: nothing is taken away before that.
     pub(super) synced: bool,
 }
@@ -126,6 +128,7 @@ impl State {
             unreadable: HashMap::new(),
             verified: HashMap::new(),
             excluded: HashSet::new(),
+            keys: DigestKeys::default(),
             synced: false,
         }
     }
@@ -135,6 +138,18 @@ impl State {
     pub fn excluding(mut self, namespaces: impl IntoIterator<Item = String>) -> Self {
         self.excluded.extend(namespaces);
         self
+    }
+
+    /// Compares the digests of Secrets under these keys.
+    #[must_use]
+    pub fn keyed_by(mut self, keys: DigestKeys) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Whether the digest that a snapshot states is under a key that is not known.
+    pub(super) fn is_unverifiable(&self, record: &SnapshotRecord) -> bool {
+        record.digest.key().is_some_and(|key| !self.keys.knows(key))
     }
 
     /// Says that every watch has listed its objects.
@@ -273,9 +288,9 @@ impl State {
     /// The snapshot of what a source held until now is left its whole time from now on, whatever was to be taken off it sooner.
     pub(super) fn spare_what_it_held(&mut self, source: &Name) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
-        let held = found.present.digest;
+        let held = found.present.digests.clone();
         for snapshot in self.snapshots_of(source) {
-            if self.snapshots.get(&snapshot).is_some_and(|record| record.digest == held) {
+            if self.snapshots.get(&snapshot).is_some_and(|record| held.contains(&record.digest)) {
                 self.agenda.cancel(&Task::Unbind(snapshot));
             }
         }
@@ -315,7 +330,7 @@ impl State {
     /// What decisions need to know of a source; `None` where it does not exist or is not known.
     fn present(&self, source: &Name) -> Option<Present> {
         match self.sources.get(source)? {
-            Source::Found(found) => Some(found.present),
+            Source::Found(found) => Some(found.present.clone()),
             Source::Unknown | Source::Missing => None,
         }
     }

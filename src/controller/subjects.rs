@@ -147,6 +147,7 @@ fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
             Some(Use {
                 source,
                 snapshot: Some(reference.name.into()),
+                live: false,
                 whole: reference.keys.is_none(),
                 excluded: false,
                 optional: reference.optional,

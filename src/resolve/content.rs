@@ -1,12 +1,12 @@
 //! What a resolver knows of live objects, and the snapshot of a source's present content.
 
 use super::{
-    Ensure, Need, Observed,
+    Ensure, Need, Observed, Seen,
     decide::{Resolver, Stop, is_reserved},
     used::{UsedKeys, keys_of},
 };
 use crate::{
-    snapshot::{DIGITS, ObjectName, SourceKind, snapshot_name},
+    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     template::Reference,
 };
 
@@ -22,14 +22,18 @@ impl<'r> Resolver<'r> {
         let facts = self.facts;
         let Some(Some(present)) = facts.object(source) else { return Err(Stop::Unknown) };
         let digest = present.digest();
-        if let Some(held) = held
-            && let Some(keys) = keys_of(source, held, used)
-        {
-            let snapshot = ObjectName::new(source.kind, held);
-            if let Some(content) = self.live(&snapshot)?
-                && content.same_values(present, keys.iter().copied())
+        if let Some(held) = held {
+            let keys = keys_of(source, held, used);
+            // A snapshot of a Secret may be named after a digest of another scheme or key.
+            let is_renamed = source.kind == SourceKind::Secret
+                && !DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == held);
+            if (keys.is_some() || is_renamed)
+                && let Some(content) = self.live(&ObjectName::new(source.kind, held))?
             {
-                return Ok(held.to_owned());
+                let same_values = keys.is_some_and(|keys| content.same_values(present, keys.iter().copied()));
+                if same_values || (is_renamed && content.is_sound() && content.same_content(present)) {
+                    return Ok(held.to_owned());
+                }
             }
         }
         for digits in DIGITS {
@@ -62,7 +66,109 @@ impl<'r> Resolver<'r> {
         if !ours || is_reserved(source) || self.policy.exclude.contains(source) {
             return Ok(true);
         }
-        Ok(self.live(source)?.is_some_and(Observed::stays_as_written))
+        // Both are read at once.
+        let live_secrets = (source.kind == SourceKind::Secret).then(|| self.namespace_has_live_secrets());
+        let Some(present) = self.live(source)? else { return Ok(false) };
+        Ok(present.stays_as_written()
+            || match (present.is_live(), live_secrets) {
+                (None, Some(live_secrets)) => live_secrets?,
+                (live, _) => live == Some(true),
+            })
+    }
+
+    /// Whether the namespace makes Secrets live that do not say otherwise.
+    fn namespace_has_live_secrets(&mut self) -> Result<bool, Stop> {
+        self.facts.namespace().map(|namespace| namespace.live_secrets).ok_or_else(|| {
+            self.needs.insert(Need::Namespace);
+            Stop::Unknown
+        })
+    }
+
+    /// Whether references to a source that stays as written take part in rolls.
+    fn is_live_mode(&mut self, source: &ObjectName) -> Result<bool, Stop> {
+        let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
+        if !ours || is_reserved(source) || self.policy.exclude.contains(source) {
+            return Ok(false);
+        }
+        match self.live(source)?.map(Observed::is_live) {
+            None => Ok(false),
+            Some(Some(live)) => Ok(live),
+            Some(None) => self.namespace_has_live_secrets(),
+        }
+    }
+
+    /// Enters a live source with the digest of what the template reads of it. That digest is what rolls the workload, so it
+    /// stays where the content does, and where the content cannot be compared.
+    pub(super) fn enter_live(
+        &mut self,
+        source: &ObjectName,
+        name: &str,
+        used: &UsedKeys<'_>,
+    ) -> Result<(), Stop> {
+        if !self.is_live_mode(source)? {
+            return Ok(());
+        }
+        let Some(present) = self.live(source)? else { return Ok(()) };
+        let read = present.digests_of(keys_of(source, name, used).as_ref());
+        let seen = self.is_seen(source)?;
+        let prior = self.prior_live.get(source).copied();
+        let is_kept = |prior: &Digest| match read.judge(prior) {
+            Some(true) => true,
+            Some(false) => {
+                !self.policy.track && !self.roll && self.request.new.live().get(source) == Some(prior)
+            }
+            // The key of that digest is lost.
+            None => !self.roll && seen != Seen::No,
+        };
+        let kept = prior.filter(is_kept);
+        let is_behind = kept.is_some_and(|kept| read.judge(&kept) == Some(false));
+        if is_behind || (seen == Seen::Unknown && kept.is_some() && !self.is_poke) {
+            self.keep_seen(source);
+        } else {
+            self.mark_seen(source)?;
+        }
+        self.now_live.insert(source.clone(), kept.unwrap_or_else(|| read.current()));
+        Ok(())
+    }
+
+    /// A live source that is missing stays entered, so that its return is no news unless its content is.
+    pub(super) fn keep_live(&mut self, source: &ObjectName) {
+        if let Some(digest) = self.prior_live.get(source) {
+            self.now_live.insert(source.clone(), *digest);
+            self.keep_seen(source);
+        }
+    }
+
+    /// Whether the content last taken into account is the present one.
+    ///
+    /// What was seen may be stated under a scheme or key that cannot be computed. The snapshot that states the same digest
+    /// then holds that content.
+    pub(super) fn is_seen(&mut self, source: &ObjectName) -> Result<Seen, Stop> {
+        let Some(stated) = self.seen.get(source).copied() else { return Ok(Seen::No) };
+        let Some(present) = self.live(source)? else { return Ok(Seen::Unknown) };
+        let seen = |is_seen| if is_seen { Seen::Yes } else { Seen::No };
+        if let Some(known) = present.digests().judge(&stated) {
+            return Ok(seen(known));
+        }
+        let held = self.prior.get(source).map(|held| ObjectName::new(source.kind, held.as_str()));
+        let held = match held {
+            Some(held) => self.live(&held)?.filter(|held| held.is_snapshot_of_source(&source.name)),
+            None => None,
+        };
+        if let Some(held) = held.filter(|held| held.digests().contains(&stated)) {
+            return Ok(seen(held.same_content(present)));
+        }
+        for digits in DIGITS {
+            let name = snapshot_name(&source.name, &stated, digits);
+            match self.live(&ObjectName::new(source.kind, name))? {
+                Some(named) if named.is_snapshot_of(&source.name, &stated) => {
+                    return Ok(seen(named.same_content(present)));
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(if held.is_some_and(|held| held.same_content(present)) { Seen::Alike } else { Seen::Unknown })
     }
 
     /// Whether Secrets are snapshotted: by the workload's word, else by its namespace's.
@@ -112,11 +218,19 @@ impl<'r> Resolver<'r> {
 
     /// The present content of the source is taken into account by this decision.
     pub(super) fn mark_seen(&mut self, source: &ObjectName) -> Result<(), Stop> {
-        if let Some(present) = self.live(source)? {
-            self.now_seen.insert(source.clone(), present.digest());
-        } else {
+        let Some(present) = self.live(source)? else {
             self.keep_seen(source);
-        }
+            return Ok(());
+        };
+        // What was written under another scheme or key stays while it is true: an upgrade writes nothing.
+        let stated = self.seen.get(source).copied();
+        let is_true = match self.is_seen(source)? {
+            Seen::Yes => true,
+            Seen::Alike => !self.is_poke,
+            Seen::No | Seen::Unknown => false,
+        };
+        let digest = stated.filter(|_| is_true).unwrap_or_else(|| present.digest());
+        self.now_seen.insert(source.clone(), digest);
         Ok(())
     }
 
@@ -134,7 +248,8 @@ impl<'r> Resolver<'r> {
             // One that is bound itself is known by no other name.
             self.keep_seen(source);
         } else if let Some(held) = self.live(&ObjectName::new(source.kind, held))? {
-            self.now_seen.insert(source.clone(), held.digest());
+            let stated = self.seen.get(source).filter(|stated| held.digests().contains(stated));
+            self.now_seen.insert(source.clone(), stated.copied().unwrap_or_else(|| held.digest()));
         }
         Ok(())
     }
@@ -147,9 +262,9 @@ impl<'r> Resolver<'r> {
             return Ok(());
         }
         let stated = self.request.new.seen().get(source).copied();
-        if stated.is_some()
-            && stated != self.seen.get(source).copied()
-            && stated == self.live(held)?.map(Observed::digest)
+        if let Some(stated) = stated
+            && Some(stated) != self.seen.get(source).copied()
+            && self.live(held)?.is_some_and(|held| held.digests().contains(&stated))
         {
             return self.mark_held(source, &held.name);
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Decision, Ensure, Facts, Need, Observed, Outcome, Request,
+    Decision, Ensure, Facts, Need, Observed, Outcome, Request, Seen,
     effects::{self, Resolution},
     mount,
     optin::{Giver, OptIn, opt_in},
@@ -77,7 +77,9 @@ pub(super) struct Resolver<'r> {
     pub(super) facts: &'r Facts,
     pub(super) policy: &'r Policy,
     /// What the stored template says of its snapshots, where an earlier decision wrote it.
-    prior: SourceMap<String>,
+    pub(super) prior: SourceMap<String>,
+    /// What the stored template says of live sources, likewise.
+    pub(super) prior_live: SourceMap<Digest>,
     /// What the requested template says of its own; a user may have written it.
     stated: SourceMap<String>,
     /// The content last taken into account.
@@ -85,15 +87,16 @@ pub(super) struct Resolver<'r> {
     /// Names that the stored template refers to.
     pub(super) stored: BTreeSet<ObjectName>,
     /// A person asks for the newest content.
-    roll: bool,
+    pub(super) roll: bool,
     /// A person, or confrev's controller, does.
-    is_poke: bool,
+    pub(super) is_poke: bool,
     pub(super) needs: BTreeSet<Need>,
     pub(super) ensure: BTreeMap<ObjectName, Ensure>,
     pub(super) adopt: BTreeSet<ObjectName>,
     pub(super) warnings: Vec<String>,
     pub(super) missing: Vec<String>,
     pub(super) now_seen: SourceMap<Digest>,
+    pub(super) now_live: SourceMap<Digest>,
 }
 
 impl<'r> Resolver<'r> {
@@ -111,6 +114,7 @@ impl<'r> Resolver<'r> {
             facts,
             policy,
             prior: old.filter(|old| was_decided_on(old)).map(super::Workload::sources).unwrap_or_default(),
+            prior_live: old.filter(|old| was_decided_on(old)).map(super::Workload::live).unwrap_or_default(),
             stated: request.new.sources(),
             seen: old.map(super::Workload::seen).unwrap_or_default(),
             stored,
@@ -123,6 +127,7 @@ impl<'r> Resolver<'r> {
             warnings: Vec::new(),
             missing: Vec::new(),
             now_seen: SourceMap::default(),
+            now_live: SourceMap::default(),
         }
     }
 
@@ -168,6 +173,7 @@ impl<'r> Resolver<'r> {
             ));
         }
         self.warnings.dedup();
+        resolution.live = std::mem::take(&mut self.now_live);
         let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen);
         decision.ensure = self.ensure.into_values().collect();
         decision.adopt = self.adopt.into_iter().collect();
@@ -268,6 +274,7 @@ impl<'r> Resolver<'r> {
         if stays? {
             // What confrev rewrote goes back to what the user wrote; what the user wrote stays. `seen` tells them apart.
             if self.roll || self.seen.get(&source).is_some() {
+                self.enter_live(&source, &object.name, used)?;
                 return Ok(self.written(source));
             }
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
@@ -313,6 +320,7 @@ impl<'r> Resolver<'r> {
         used: &UsedKeys<'_>,
     ) -> Result<Target, Stop> {
         if self.stays_as_written(&source)? {
+            self.enter_live(&source, &source.name, used)?;
             return Ok(self.written(source));
         }
         let prior =
@@ -321,7 +329,10 @@ impl<'r> Resolver<'r> {
             let name = self.present_content(&source, prior.as_deref(), used)?;
             return Ok(Target::Snapshot { source, name });
         }
-        let Some(name) = prior else { return Ok(Target::Unresolved) };
+        let Some(name) = prior else {
+            self.keep_live(&source);
+            return Ok(Target::Unresolved);
+        };
         if !reference.optional {
             self.warn_source_is_gone(&source, &name);
         }
@@ -353,9 +364,8 @@ impl<'r> Resolver<'r> {
         // A template copied from another namespace or cluster brings names of snapshots that were never here.
         // What the present content is called was entered by this very decision, in a dry-run that is asked once more.
         let of_present = self.live(&source)?.is_some_and(|present| {
-            DIGITS
-                .iter()
-                .any(|digits| snapshot_name(&source.name, &present.digest(), *digits) == *object.name)
+            let digest = present.digest();
+            DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == *object.name)
         });
         if source_lives && (self.request.old.is_none() || of_present) {
             let name = self.present_content(&source, None, used)?;
@@ -371,12 +381,14 @@ impl<'r> Resolver<'r> {
         object: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<Target, Stop> {
-        let Some(present) = self.live(&source)?.map(Observed::digest) else {
+        if self.live(&source)?.is_none() {
             self.warn_source_is_gone(&source, &object.name);
             self.keep_seen_or_held(&source, object)?;
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
-        };
-        let pending = self.policy.track && self.seen.get(&source) != Some(&present);
+        }
+        let seen = if self.policy.track { self.is_seen(&source)? } else { Seen::Yes };
+        // The controller compares with more than this request shows, and pokes only where it found a difference.
+        let pending = seen == Seen::No || (seen == Seen::Unknown && self.is_poke);
         if self.roll || pending || self.is_applied(&source, object, used) {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(Target::Snapshot { source, name });
@@ -384,7 +396,11 @@ impl<'r> Resolver<'r> {
         // What a workload that does not track misses is news when it tracks again; a pin of another reference to the source
         // takes it into account, or would not outlast that.
         if self.now_seen.get(&source).is_none() {
-            self.keep_seen(&source);
+            if seen == Seen::Alike {
+                self.mark_seen(&source)?;
+            } else {
+                self.keep_seen(&source);
+            }
         }
         Ok(Target::Snapshot { source, name: object.name.to_string() })
     }

@@ -18,6 +18,8 @@ use crate::{
 pub(super) struct Resolution {
     /// Every snapshot that the template names, by its source.
     pub(super) sources: SourceMap<String>,
+    /// Every live source, with the digest of what the template reads of it.
+    pub(super) live: SourceMap<Digest>,
     /// Pointers within the template, and the names to put there.
     pub(super) renames: Vec<(String, String)>,
     /// ConfigMaps to mount in every container.
@@ -29,6 +31,8 @@ pub(super) struct Resolution {
 struct Stated {
     /// The text of the `sources` annotation.
     sources: Option<String>,
+    /// The text of the `live` annotation.
+    live: Option<String>,
     /// The value of the `revision` label.
     revision: Option<String>,
 }
@@ -38,7 +42,8 @@ impl Resolution {
     fn stated(&self) -> Stated {
         let sources = (!self.sources.is_empty()).then(|| self.sources.to_annotation());
         let revision = sources.as_deref().map(revision_of);
-        Stated { sources, revision }
+        let live = (!self.live.is_empty()).then(|| self.live.to_annotation());
+        Stated { sources, live, revision }
     }
 
     /// The resolved names of the mount's ConfigMaps, in its order.
@@ -96,9 +101,9 @@ fn last_roll(request: &Request<'_>) -> Option<String> {
 /// The changes of a Job that is stored: the API server refuses any of its template, so the names that it was resolved to
 /// stand in for those that an applier states again.
 pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> Decision {
-    let mut resolution = Resolution { sources: old.sources(), ..Resolution::default() };
+    let mut resolution = Resolution { sources: old.sources(), live: old.live(), ..Resolution::default() };
     keep_mount(&mut resolution, old);
-    let is_ours = !resolution.sources.is_empty() || resolution.mount.is_some();
+    let is_ours = !resolution.sources.is_empty() || !resolution.live.is_empty() || resolution.mount.is_some();
     let Some(template) = request.new.template.as_ref().filter(|_| is_ours) else {
         return Decision::default();
     };
@@ -131,6 +136,7 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     let written = |workload: &super::Workload<'_>| {
         [names::SEEN, names::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
             || !workload.sources().is_empty()
+            || !workload.live().is_empty()
             || (workload.label(names::ENABLED) == Some("true") && mount::is_made(workload))
     };
     if !written(&request.new) && !request.old.as_ref().is_some_and(written) {
@@ -200,14 +206,14 @@ fn set_template(
     patch: &mut Patch,
 ) {
     let at = request.new.kind.template_pointer();
-    let Stated { sources, revision } = stated;
-    if !template.has_metadata() && sources.is_some() {
+    let Stated { sources, live, revision } = stated;
+    if !template.has_metadata() && (sources.is_some() || live.is_some()) {
         patch.add(&format!("{at}/metadata"), Value::Object(serde_json::Map::new()));
     }
     patch.set_keys(
         &format!("{at}/metadata/annotations"),
         template.annotations(),
-        &[(names::SOURCES, sources)],
+        &[(names::SOURCES, sources), (names::LIVE, live)],
     );
     patch.set_keys(&format!("{at}/metadata/labels"), template.labels(), &[(names::REVISION, revision)]);
     for (pointer, name) in resolution.renames.iter().filter(|(pointer, _)| pointer.starts_with('/')) {

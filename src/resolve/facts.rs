@@ -1,10 +1,10 @@
 //! What is known of the live objects when a decision is made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     names,
-    snapshot::{self, ContentError, Digest, Identity, Object, ObjectName, SourceKind},
+    snapshot::{self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, SourceKind},
 };
 
 /// What was read so far.
@@ -24,6 +24,8 @@ pub struct NamespaceFacts {
     pub enabled: bool,
     /// Its annotation asks for snapshots of Secrets. It counts only beside the label.
     pub secrets: bool,
+    /// Its annotation makes Secrets live that do not say otherwise themselves.
+    pub live_secrets: bool,
     /// Its deletion has begun, or it is gone.
     pub terminating: bool,
 }
@@ -93,13 +95,14 @@ impl Facts {
 pub struct Observed {
     json: std::sync::Arc<[u8]>,
     kind: SourceKind,
-    digest: Digest,
+    digests: Digests,
+    keying: Keying,
     /// The object's uid.
     pub uid: String,
     /// The object's resourceVersion.
     pub resource_version: String,
     /// The keys of its content.
-    keys: std::collections::BTreeSet<String>,
+    keys: BTreeSet<String>,
     /// The uids of its owners.
     owners: Vec<String>,
     identity: Option<Identity>,
@@ -113,7 +116,7 @@ impl std::fmt::Debug for Observed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Observed")
             .field("kind", &self.kind)
-            .field("digest", &self.digest)
+            .field("digest", &self.digest())
             .finish_non_exhaustive()
     }
 }
@@ -130,14 +133,24 @@ pub enum SourceError {
 }
 
 impl Observed {
-    /// Reads an object from the API server's answer.
+    /// Reads an object without keys: Secrets have plain digests.
     pub fn read(kind: SourceKind, json: impl Into<std::sync::Arc<[u8]>>) -> Result<Self, SourceError> {
+        Self::read_keyed(kind, json, Keying::default())
+    }
+
+    /// Reads an object from the API server's answer.
+    pub fn read_keyed(
+        kind: SourceKind,
+        json: impl Into<std::sync::Arc<[u8]>>,
+        keying: Keying,
+    ) -> Result<Self, SourceError> {
         let json = json.into();
         let object = Object::parse(&json)?;
-        let digest = object.digest(kind)?;
+        let mut digests = object.digests(kind, &keying, None)?;
         let identity = object.identity();
-        let sound =
-            identity.as_ref().is_some_and(|identity| object.is_snapshot_of(&identity.source, &digest));
+        let stated = object.stated_digest(&digests);
+        stated.into_iter().for_each(|digest| digests.insert(digest));
+        let sound = stated.is_some();
         let untouched = match kind {
             SourceKind::ConfigMap => false,
             SourceKind::Secret => !snapshot::secret_type_is_snapshotted(object.secret_type()),
@@ -148,7 +161,8 @@ impl Observed {
         Ok(Self {
             json,
             kind,
-            digest,
+            digests,
+            keying,
             uid,
             resource_version,
             keys,
@@ -160,9 +174,32 @@ impl Observed {
         })
     }
 
-    /// The digest of the content.
+    /// The digest that is written for the content.
     pub fn digest(&self) -> Digest {
-        self.digest
+        self.digests.current()
+    }
+
+    /// All digests by which the content is known. Those of a snapshot include the digest that it states.
+    pub fn digests(&self) -> &Digests {
+        &self.digests
+    }
+
+    /// The digests of the entries that have these keys; without `keys`, of all.
+    pub(super) fn digests_of(&self, keys: Option<&BTreeSet<&str>>) -> Digests {
+        let some = self.object().and_then(|object| object.digests(self.kind, &self.keying, Some(keys?)).ok());
+        some.unwrap_or_else(|| self.digests.clone())
+    }
+
+    /// Whether both hold the same content.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.digests.same_content(&other.digests)
+    }
+
+    /// Learns the digest that a snapshot of the same content states: the key of that digest may be lost.
+    pub fn learn(&mut self, snapshot: &Self) {
+        if snapshot.sound && self.same_content(snapshot) {
+            snapshot.identity.iter().for_each(|stated| self.digests.insert(stated.digest));
+        }
     }
 
     /// The object's text.
@@ -178,8 +215,13 @@ impl Observed {
     /// Whether it is a sound snapshot of that content of that source.
     pub fn is_snapshot_of(&self, source: &str, digest: &Digest) -> bool {
         self.sound
-            && self.digest == *digest
+            && self.digests.contains(digest)
             && self.identity.as_ref().is_some_and(|identity| identity.source == source)
+    }
+
+    /// Whether it is a snapshot of that source, whatever its content.
+    pub fn is_snapshot_of_source(&self, source: &str) -> bool {
+        self.sound && self.identity.as_ref().is_some_and(|identity| identity.source == source)
     }
 
     /// Whether it is a snapshot, and holds what it says.
@@ -198,10 +240,19 @@ impl Observed {
         !self.owners.is_empty() && self.json.windows(mark.len()).any(|bytes| bytes == mark.as_bytes())
     }
 
-    /// Whether references to it stay as written: by its label (`"false"`, `"bind"`), or because its type is the
+    /// Whether references to it stay as written: by its label (`"false"`, `"bind"`, `"live"`), or because its type is the
     /// platform's own.
     pub fn stays_as_written(&self) -> bool {
-        self.untouched || matches!(self.enabled.as_deref(), Some("false" | "bind"))
+        self.untouched || matches!(self.enabled.as_deref(), Some("false" | "bind" | "live"))
+    }
+
+    /// Whether a change of it rolls workloads that refer to it as written. `None`: its namespace decides.
+    pub fn is_live(&self) -> Option<bool> {
+        match self.enabled.as_deref() {
+            _ if self.untouched => Some(false),
+            None if self.kind == SourceKind::Secret => None,
+            enabled => Some(enabled == Some("live")),
+        }
     }
 
     /// Whether it is bound itself to the revisions that use it, in place of a snapshot.

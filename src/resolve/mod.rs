@@ -63,6 +63,19 @@ pub enum Need {
     },
 }
 
+/// Whether a workload has taken the present content of a source into account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// The content is the one that was seen.
+    Yes,
+    /// What was seen cannot be told, but the workload's snapshot holds the present content.
+    Alike,
+    /// Another content was seen, or none.
+    No,
+    /// What was seen cannot be told.
+    Unknown,
+}
+
 /// An answer of [`resolve`].
 #[derive(Debug)]
 pub enum Outcome {

@@ -8,7 +8,7 @@ use super::{Health, Missing, Policy, Workload, decide::is_reserved, policy::auto
 use crate::{
     few::FewMap,
     names,
-    snapshot::{Digest, ObjectName, SourceKind},
+    snapshot::{Digest, Digests, ObjectName, SourceKind},
     uid::Uid,
 };
 
@@ -42,6 +42,8 @@ pub struct Use {
     pub source: ObjectName,
     /// The snapshot that stands for it; `None` where the template names the source itself.
     pub snapshot: Option<Arc<str>>,
+    /// Whether the template names the source itself, and holds the digest of its content.
+    pub live: bool,
     /// Whether the whole content is taken, not some keys.
     pub whole: bool,
     /// Whether the workload itself says that its references stay as written.
@@ -51,12 +53,15 @@ pub struct Use {
 }
 
 /// What is known of a source that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
-    /// The digest of its content.
-    pub digest: Digest,
+    /// The digests of its content.
+    pub digests: Digests,
     /// References to it stay as written.
     pub stays_as_written: bool,
+    /// References to it stay as written, and a change of it rolls. `None`: as its namespace says, which an admission has
+    /// followed.
+    pub live: Option<bool>,
     /// It is bound itself to the revisions that use it, which must then name it in `sources`.
     pub bound_itself: bool,
     /// It is itself a snapshot: a second one of its source, which speaks for nothing.
@@ -64,11 +69,16 @@ pub struct Present {
 }
 
 impl Record {
+    /// Whether the workload has taken this content of the source into account.
+    pub fn has_seen(&self, source: &ObjectName, content: &Digests) -> bool {
+        self.seen.get(source).is_some_and(|seen| content.contains(seen))
+    }
+
     /// Derives the record of a workload. References that stay as written by the workload's own word are left out, as are
     /// Secrets that only the namespace asks for, until an admission has resolved them.
     pub fn of(workload: &Workload<'_>, health: Health) -> Self {
         let (policy, _) = Policy::read(workload);
-        let sources = workload.sources();
+        let (sources, live) = (workload.sources(), workload.live());
         // Whether Secrets are taken may be the namespace's word, which an admission has followed where it was.
         let excluded = |source: &ObjectName| {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
@@ -86,9 +96,10 @@ impl Record {
                 let source = entered.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name));
                 let excluded = excluded(&source);
                 let optional = reference.optional || policy.missing == Missing::Allow;
-                Use { source, snapshot, whole: reference.keys.is_none(), excluded, optional }
+                let live = snapshot.is_none() && live.get(&source).is_some();
+                Use { source, snapshot, live, whole: reference.keys.is_none(), excluded, optional }
             })
-            .filter(|used| used.snapshot.is_some() || (asked(&used.source) && !used.excluded))
+            .filter(|used| used.snapshot.is_some() || used.live || (asked(&used.source) && !used.excluded))
             .collect();
         uses.sort();
         uses.dedup();
@@ -118,6 +129,15 @@ pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Optio
         && record.uses.iter().any(|used| match present(&used.source) {
             Some(source) if source.is_snapshot => false,
             None => false,
+            Some(source)
+                if !used.excluded && (source.live == Some(true) || (used.live && source.live.is_none())) =>
+            {
+                // What confrev rewrote is to go back.
+                match used.snapshot {
+                    Some(_) => record.seen.contains_key(&used.source),
+                    None => !record.has_seen(&used.source, &source.digests),
+                }
+            }
             // What confrev rewrote is to go back; a snapshot that the user named is not in `seen`, and stays.
             Some(source) if used.excluded || (source.stays_as_written && !source.bound_itself) => {
                 used.snapshot.is_some() && record.seen.contains_key(&used.source)
@@ -125,6 +145,6 @@ pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Optio
             Some(source) if source.bound_itself => {
                 used.snapshot.is_none() || record.seen.contains_key(&used.source)
             }
-            Some(source) => used.snapshot.is_none() || record.seen.get(&used.source) != Some(&source.digest),
+            Some(source) => used.snapshot.is_none() || !record.has_seen(&used.source, &source.digests),
         })
 }

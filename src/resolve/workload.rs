@@ -203,8 +203,14 @@ impl<'a> Workload<'a> {
         text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
+    /// The annotation `live` of the template; empty where there is none or it is not of confrev's form.
+    pub fn live(&self) -> crate::template::SourceMap<Digest> {
+        let text = self.template.as_ref().and_then(|template| template.annotation(names::LIVE));
+        text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    }
+
     /// The annotation `seen`; empty where there is none or it is not of confrev's form.
-    pub fn seen(&self) -> crate::template::SourceMap<crate::snapshot::Digest> {
+    pub fn seen(&self) -> crate::template::SourceMap<Digest> {
         self.annotation(names::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 }

@@ -1,54 +1,92 @@
 //! The digest of a source's content: what makes two contents the same.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, num::NonZeroU32, str::FromStr};
 
+use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::SourceKind;
+use super::{Key, KeyId, Keying, SourceKind};
+use crate::few::FewSet;
 
-/// SHA-256 over a source's content. Metadata does not count, nor does the order of keys.
+/// The digest of a source's content under one scheme. Metadata does not count, nor does the order of keys.
+///
+/// The scheme is part of the value, and of its text: `sha256:HEX`, or `hmac-sha256:KEYID:HEX` for a Secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest([u8; 32]);
+pub struct Digest {
+    bytes: [u8; 32],
+    /// The key; `None` for plain SHA-256.
+    key: Option<KeyId>,
+}
+
+const SHA256: &str = "sha256:";
+const HMAC_SHA256: &str = "hmac-sha256:";
 
 impl Digest {
-    /// The first `digits` (at most 64) lower-case hex digits.
+    /// The first `digits` (at most 64) lower-case hex digits, without the scheme.
     pub fn hex(&self, digits: usize) -> String {
         const HEX: [char; 16] =
             ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-        let halves = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let halves = self.bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
         halves.take(digits).map(|half| HEX[usize::from(half)]).collect()
     }
 
-    /// The digest of any bytes, for names that are made of more than content.
+    /// The key of a keyed digest; `None` for plain SHA-256.
+    pub fn key(&self) -> Option<KeyId> {
+        self.key
+    }
+
+    /// The SHA-256 of any bytes, for names that are made of more than content.
     pub fn of_bytes(bytes: impl AsRef<[u8]>) -> Self {
-        Self(Sha256::digest(bytes.as_ref()).into())
+        Self { bytes: Sha256::digest(bytes.as_ref()).into(), key: None }
+    }
+
+    /// The scheme as text, with its colon.
+    fn scheme(&self) -> String {
+        self.key.map_or_else(|| SHA256.to_owned(), |key| format!("{HMAC_SHA256}{key}:"))
+    }
+
+    /// The text with the first hex digits alone, for people.
+    pub fn short(&self, digits: usize) -> String {
+        self.scheme() + &self.hex(digits)
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", self.hex(64))
+        f.write_str(&self.short(64))
     }
 }
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", self.hex(10))
+        f.write_str(&self.short(10))
     }
 }
 
-/// A text is no digest: it must be `sha256:` and 64 lower-case hex digits.
+/// A text is not a digest.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a digest is `sha256:` and 64 lower-case hex digits")]
+#[error(
+    "a digest is `sha256:` and 64 lower-case hex digits, or `hmac-sha256:`, 8 hex digits of a key, `:` and 64 hex digits"
+)]
 pub struct DigestFormatError;
+
+/// Whether all of the text is lower-case hex digits, as many as that.
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
 
 impl FromStr for Digest {
     type Err = DigestFormatError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let hex = text.strip_prefix("sha256:").ok_or(DigestFormatError)?;
-        if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        let (key, hex) = if let Some(rest) = text.strip_prefix(HMAC_SHA256) {
+            let (key, hex) = rest.split_once(':').ok_or(DigestFormatError)?;
+            (Some(key.parse()?), hex)
+        } else {
+            (None, text.strip_prefix(SHA256).ok_or(DigestFormatError)?)
+        };
+        if !is_hex(hex, 64) {
             return Err(DigestFormatError);
         }
         let mut bytes = [0; 32];
@@ -56,7 +94,25 @@ impl FromStr for Digest {
             let pair = std::str::from_utf8(pair).map_err(|_| DigestFormatError)?;
             *byte = u8::from_str_radix(pair, 16).map_err(|_| DigestFormatError)?;
         }
-        Ok(Self(bytes))
+        Ok(Self { bytes, key })
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = DigestFormatError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if !is_hex(text, 8) {
+            return Err(DigestFormatError);
+        }
+        let number = u32::from_str_radix(text, 16).ok().and_then(NonZeroU32::new);
+        number.map(Self).ok_or(DigestFormatError)
     }
 }
 
@@ -73,6 +129,62 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
+/// All digests by which one content is known: the one that is written for it, and those of other schemes and keys, which may
+/// stand in annotations that were written before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digests {
+    current: Digest,
+    others: FewSet<Digest>,
+}
+
+impl Digests {
+    /// The digest that is written for this content.
+    pub fn current(&self) -> Digest {
+        self.current
+    }
+
+    /// Every digest, the current one first.
+    pub fn iter(&self) -> impl Iterator<Item = &Digest> {
+        std::iter::once(&self.current).chain(&self.others)
+    }
+
+    /// Whether the content has this digest under any scheme. For digests that were read from the API server only: see
+    /// [`Self::judge`].
+    pub fn contains(&self, digest: &Digest) -> bool {
+        self.current == *digest || self.others.contains(digest)
+    }
+
+    /// Whether a digest that a review states is this content's; `None` where that cannot be told.
+    ///
+    /// A plain SHA-256 of a Secret is never told: anyone may send a review, and would learn whether a guess of the content
+    /// is right.
+    pub fn judge(&self, stated: &Digest) -> Option<bool> {
+        if stated.key.is_none() && self.current.key.is_some() {
+            return None;
+        }
+        self.iter().find(|known| known.key == stated.key).map(|known| known == stated)
+    }
+
+    /// Whether both are of the same content, computed by one program.
+    pub fn same_content(&self, other: &Self) -> bool {
+        let plain = |digests: &Self| digests.iter().find(|digest| digest.key.is_none()).copied();
+        self.current == other.current || (plain(self).is_some() && plain(self) == plain(other))
+    }
+
+    /// Adds a digest that is known to be of this content.
+    pub fn insert(&mut self, digest: Digest) {
+        if self.current != digest {
+            self.others.insert(digest);
+        }
+    }
+}
+
+impl From<Digest> for Digests {
+    fn from(current: Digest) -> Self {
+        Self { current, others: FewSet::default() }
+    }
+}
+
 /// Whether an entry is text (`data` of a ConfigMap) or bytes (`binaryData`, and `data` of a Secret).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
@@ -83,21 +195,57 @@ pub enum Tag {
 }
 
 /// Builds a [`Digest`]; entries must come in ascending order of their key's bytes.
-pub struct Hasher(Sha256);
+pub struct Hasher(Function);
+
+/// The function under construction, with the key's id.
+enum Function {
+    Plain(Sha256),
+    Keyed(KeyId, hmac::Context),
+}
+
+impl Function {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Plain(sha) => sha.update(bytes),
+            Self::Keyed(_, hmac) => hmac.update(bytes),
+        }
+    }
+}
 
 impl Hasher {
-    /// Starts a digest. `secret_type` counts for a Secret only.
+    /// Starts a plain digest. `secret_type` counts for a Secret only.
     pub fn new(kind: SourceKind, secret_type: &str) -> Self {
-        let mut sha = Sha256::new();
+        let mut hasher = Self(Function::Plain(Sha256::new()));
         match kind {
-            SourceKind::ConfigMap => sha.update(b"confrev/v1/configmap\n"),
+            SourceKind::ConfigMap => hasher.0.update(b"confrev/v1/configmap\n"),
             SourceKind::Secret => {
-                sha.update(b"confrev/v1/secret\n");
-                sha.update(length32(secret_type));
-                sha.update(secret_type.as_bytes());
+                hasher.0.update(b"confrev/v1/secret\n");
+                hasher.text(secret_type);
             }
         }
-        Self(sha)
+        hasher
+    }
+
+    /// Starts a keyed digest of a Secret in that namespace.
+    pub fn keyed(key: &Key, namespace: &str, secret_type: &str) -> Self {
+        let mut hasher = Self(Function::Keyed(key.id(), key.context()));
+        hasher.0.update(b"confrev/v2/secret\n");
+        hasher.text(namespace);
+        hasher.text(secret_type);
+        hasher
+    }
+
+    /// Starts a digest of each scheme for a content, the one that is written for it first.
+    pub(super) fn all(keying: &Keying, kind: SourceKind, secret_type: &str) -> Vec<Self> {
+        let keys = if kind == SourceKind::Secret { keying.keys() } else { &[] };
+        let keyed = keys.iter().map(|key| Self::keyed(key, keying.namespace(), secret_type));
+        keyed.chain([Self::new(kind, secret_type)]).collect()
+    }
+
+    /// Adds a text with its length before it.
+    fn text(&mut self, text: &str) {
+        self.0.update(&length32(text));
+        self.0.update(text.as_bytes());
     }
 
     /// Adds one entry, its value decoded.
@@ -106,15 +254,21 @@ impl Hasher {
             Tag::Text => b"d",
             Tag::Bytes => b"b",
         });
-        self.0.update(length32(key));
-        self.0.update(key.as_bytes());
-        self.0.update((value.len() as u64).to_be_bytes());
+        self.text(key);
+        self.0.update(&(value.len() as u64).to_be_bytes());
         self.0.update(value);
     }
 
     /// The digest of all that was added.
     pub fn finish(self) -> Digest {
-        Digest(self.0.finalize().into())
+        match self.0 {
+            Function::Plain(sha) => Digest { bytes: sha.finalize().into(), key: None },
+            Function::Keyed(key, hmac) => {
+                let mut bytes = [0; 32];
+                bytes.copy_from_slice(hmac.sign().as_ref());
+                Digest { bytes, key: Some(key) }
+            }
+        }
     }
 }
 

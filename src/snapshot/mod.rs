@@ -1,12 +1,16 @@
 //! Content, its digest, and the immutable snapshot that carries both. Pure: no I/O, no client.
 
 mod digest;
+mod key;
+mod label;
 mod name;
 mod object;
 
 use std::{fmt, sync::Arc};
 
-pub use digest::{Digest, DigestFormatError, Hasher, Tag};
+pub use digest::{Digest, DigestFormatError, Digests, Hasher, Tag};
+pub use key::{KEY_BYTES, Key, KeyId, Keying};
+pub use label::{CopiedLabel, CopiedLabelError};
 pub use name::{DIGITS, is_namespace_name, is_object_name, snapshot_name, source_label};
 pub use object::{ContentError, Identity, Object, snapshot_json};
 

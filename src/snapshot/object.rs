@@ -13,7 +13,9 @@ use base64::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Digest, Hasher, SourceKind, Tag, source_label};
+use super::{
+    CopiedLabel, DIGITS, Digest, Digests, Hasher, Keying, SourceKind, Tag, snapshot_name, source_label,
+};
 use crate::{json::Str, names};
 
 /// A ConfigMap or Secret, borrowed from its JSON text.
@@ -147,21 +149,42 @@ impl<'a> Object<'a> {
         Some(Identity { source, digest })
     }
 
-    /// Whether this is a sound snapshot of exactly that content, which it is known to hold: immutable, not going away, and
-    /// labelled by confrev as a snapshot of `source`. The name is not trusted.
-    pub fn is_snapshot_of(&self, source: &str, digest: &Digest) -> bool {
-        self.immutable == Some(true)
-            && !self.is_being_deleted()
-            && self.identity().is_some_and(|identity| identity.source == source && identity.digest == *digest)
+    /// The plain SHA-256 of the content.
+    pub fn digest(&self, kind: SourceKind) -> Result<Digest, ContentError> {
+        Ok(self.digests(kind, &Keying::default(), None)?.current())
     }
 
-    /// The digest of the content.
-    pub fn digest(&self, kind: SourceKind) -> Result<Digest, ContentError> {
-        let mut hasher = Hasher::new(kind, self.secret_type());
+    /// The digests of the content under every scheme; with `keys`, of these entries alone.
+    pub fn digests(
+        &self,
+        kind: SourceKind,
+        keying: &Keying,
+        keys: Option<&BTreeSet<&str>>,
+    ) -> Result<Digests, ContentError> {
+        let mut hashers = Hasher::all(keying, kind, self.secret_type());
         for (key, tag, text) in self.entries(kind)? {
-            hasher.entry(tag, key, &decode(tag, key, text)?);
+            if keys.is_none_or(|keys| keys.contains(key)) {
+                let value = decode(tag, key, text)?;
+                hashers.iter_mut().for_each(|hasher| hasher.entry(tag, key, &value));
+            }
         }
-        Ok(hasher.finish())
+        let mut digests = hashers.into_iter().map(Hasher::finish);
+        // There is always one.
+        let current = digests.next().unwrap_or_else(|| Digest::of_bytes(""));
+        let mut all = Digests::from(current);
+        digests.for_each(|digest| all.insert(digest));
+        Ok(all)
+    }
+
+    /// The digest that the object states, where it is a snapshot: immutable, not being deleted, labelled by confrev, and of
+    /// that digest. A digest under a key that is not known cannot be verified: it counts where the object is named after it,
+    /// since the snapshot must outlive the key.
+    pub fn stated_digest(&self, digests: &Digests) -> Option<Digest> {
+        let Identity { source, digest } = self.identity()?;
+        let is_known = digest.key().is_none() || digests.iter().any(|known| known.key() == digest.key());
+        let is_named_after = || DIGITS.iter().any(|n| snapshot_name(&source, &digest, *n) == self.name());
+        let holds = if is_known { digests.contains(&digest) } else { is_named_after() };
+        (self.immutable == Some(true) && !self.is_being_deleted() && holds).then_some(digest)
     }
 
     /// The keys of the content.
@@ -307,7 +330,8 @@ impl OwnMetadata {
     }
 }
 
-/// The snapshot to create: the payload of `json` copied as it stands, none of the source's labels or annotations.
+/// The snapshot to create: the payload of `json` copied as it stands, the `copied` labels, and no other label or annotation
+/// of the source.
 ///
 /// `json` is the source, or another snapshot of the same content. Of an object that is bound itself the snapshot is a
 /// copy, which notes the labels and annotations; under the source's own name that object is made again, as it was. Its
@@ -319,6 +343,7 @@ pub fn snapshot_json(
     of: &Identity,
     json: &[u8],
     owners: &[serde_json::Value],
+    copied: &[CopiedLabel],
 ) -> Result<Vec<u8>, serde_json::Error> {
     let payload: Payload<'_> = serde_json::from_slice(json)?;
     let object = Object {
@@ -341,7 +366,9 @@ pub fn snapshot_json(
         if let Some(own) = own {
             annotations.insert(names::METADATA.to_owned(), own.note()?);
         }
-        let labels = BTreeMap::from([
+        let of_source = |key: &str| object.label(key).map(str::to_owned);
+        let mut labels: BTreeMap<_, _> = CopiedLabel::choose(copied, of_source).collect();
+        labels.extend([
             (names::MANAGED_BY.to_owned(), names::MANAGER.to_owned()),
             (names::SOURCE.to_owned(), source_label(&of.source)),
         ]);

@@ -78,10 +78,12 @@ pub struct Standing {
     pub lost: usize,
     /// Workloads and revisions that cannot be read.
     pub unreadable: usize,
+    /// Snapshots whose digests are under a key that is lost.
+    pub unverifiable: usize,
 }
 
 /// Names and help of the gauges of a [`Standing`], in the order of its fields.
-const STANDING: [(&str, &str); 9] = [
+const STANDING: [(&str, &str); 10] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
@@ -91,12 +93,14 @@ const STANDING: [(&str, &str); 9] = [
     ("unresolved_workloads", "Workloads that refer to a ConfigMap or Secret that does not exist"),
     ("lost_snapshots", "Snapshots that are referenced and gone, and cannot be made again"),
     ("unreadable_objects", "Workloads and revisions that cannot be read"),
+    ("unverifiable_snapshots", "Snapshots of Secrets whose digests are under a key that is lost"),
 ];
 
 impl Standing {
     const fn counts(&self) -> [usize; STANDING.len()] {
-        let Self { workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable } = *self;
-        [workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable]
+        let Self { workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable, unverifiable } =
+            *self;
+        [workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable, unverifiable]
     }
 }
 

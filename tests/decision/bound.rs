@@ -66,8 +66,14 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
 fn an_object_that_is_bound_itself_is_made_again_with_its_users_as_owners() {
     let mut desk = Desk::new();
     let source = ObjectName::new(SourceKind::ConfigMap, "demo");
-    let used =
-        Use { snapshot: Some(source.name.clone()), source, whole: true, excluded: false, optional: false };
+    let used = Use {
+        snapshot: Some(source.name.clone()),
+        source,
+        live: false,
+        whole: true,
+        excluded: false,
+        optional: false,
+    };
     let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
     let revision = Revision { uid: "rs".into(), uses: vec![used] };
     desk.state.apply_revision(&replica_set, Some(revision), desk.now);
@@ -183,6 +189,7 @@ fn a_second_snapshot_of_one_source_is_made_again_as_what_it_was_whichever_name_i
         let used = Use {
             source: entry.clone(),
             snapshot: snapshot.map(Into::into),
+            live: false,
             whole: true,
             excluded: false,
             optional: false,
@@ -227,7 +234,14 @@ fn where_secrets_are_off_a_snapshot_of_one_is_not_looked_for() {
     let mut desk = Desk::new();
     let [source, snapshot] =
         ["keys", "keys-0123456789"].map(|name| ObjectName::new(SourceKind::Secret, name));
-    let used = Use { source, snapshot: Some(snapshot.name), whole: true, excluded: false, optional: false };
+    let used = Use {
+        source,
+        snapshot: Some(snapshot.name),
+        live: false,
+        whole: true,
+        excluded: false,
+        optional: false,
+    };
     let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
     let revision = Revision { uid: "rs".into(), uses: vec![used] };
     desk.state.apply_revision(&replica_set, Some(revision), desk.now);

@@ -237,6 +237,7 @@ fn a_lost_snapshot_is_told_with_the_revisions_that_name_it_and_one_made_again_to
         let used = Use {
             source: configmap("demo"),
             snapshot: Some(BLUE.into()),
+            live: false,
             whole: true,
             excluded: false,
             optional: false,

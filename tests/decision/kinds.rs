@@ -142,7 +142,7 @@ fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_anno
         let observed = Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap();
         let identity = Identity { source: "demo-v1".to_owned(), digest: observed.digest() };
         let json = observed.json();
-        let json = snapshot_json(SourceKind::ConfigMap, NAMESPACE, name, &identity, json, &[]).unwrap();
+        let json = snapshot_json(SourceKind::ConfigMap, NAMESPACE, name, &identity, json, &[], &[]).unwrap();
         serde_json::from_slice::<Value>(&json).unwrap()
     };
     for (immutable, many) in [(None, false), (Some(false), false), (Some(true), false), (None, true)] {

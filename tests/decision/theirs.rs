@@ -77,7 +77,7 @@ async fn an_object_whose_tool_entered_the_workload_as_its_owner_is_not_deleted_b
 fn of_an_object_that_is_bound_itself_there_are_never_too_many_owners() {
     let source = ObjectName::new(SourceKind::ConfigMap, "next");
     let snapshot = Some(source.name.clone());
-    let used = Use { snapshot, source, whole: true, excluded: false, optional: false };
+    let used = Use { snapshot, source, live: false, whole: true, excluded: false, optional: false };
     let mut desk = Desk::new();
     for number in 0..20_000 {
         let set = RevisionKey { kind: 0, namespace: "ns".into(), name: format!("set-{number}").into() };
@@ -155,7 +155,7 @@ async fn of_an_object_that_is_bound_itself_confrev_takes_only_its_own_owners_awa
 fn an_object_full_of_stale_owners_gets_the_one_that_uses_it() {
     let source = ObjectName::new(SourceKind::ConfigMap, "next");
     let snapshot = Some(source.name.clone());
-    let used = Use { snapshot, source, whole: true, excluded: false, optional: false };
+    let used = Use { snapshot, source, live: false, whole: true, excluded: false, optional: false };
     for stale in [2047, 2048] {
         let mut desk = Desk::new();
         let set = |number: usize, uses: Vec<Use>| {

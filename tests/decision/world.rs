@@ -134,7 +134,8 @@ impl World {
             let source = self.objects[&ensure.source].to_string();
             let (name, identity) = (ensure.snapshot(), ensure.identity());
             let json =
-                snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[]).unwrap();
+                snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[], &[])
+                    .unwrap();
             let before = self.objects.insert(name.clone(), serde_json::from_slice(&json).unwrap());
             assert!(before.is_none(), "{name} was there: a snapshot never takes another object's place");
         }

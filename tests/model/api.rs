@@ -91,7 +91,7 @@ impl Api for Memory {
     async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
         self.call("read namespace", false, || {
             let enabled = self.0.store().namespace_enabled(namespace);
-            Ok(NamespaceFacts { enabled, secrets: false, terminating: false })
+            Ok(NamespaceFacts { enabled, secrets: false, ..NamespaceFacts::default() })
         })
     }
 
@@ -109,7 +109,7 @@ impl Api for Memory {
     ) -> Result<Created, ApiError> {
         let key = Key::configmap(namespace, &name.name);
         let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
-        let json = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners).unwrap();
+        let json = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, &[]).unwrap();
         self.call(&format!("create {key}"), true, || {
             if self.0.get(&key).is_some() {
                 return Ok(Created::Exists);

@@ -82,7 +82,7 @@ pub(crate) fn parts() {
         let identity = Identity { source: "settings-0".to_owned(), digest };
         let kind = SourceKind::ConfigMap;
         case(&format!("part/snapshot/{name}"), bytes, &[&text], || {
-            snapshot_json(kind, NAMESPACE, "settings-0-1", &identity, &text, &[]).ok()
+            snapshot_json(kind, NAMESPACE, "settings-0-1", &identity, &text, &[], &[]).ok()
         });
     }
     let kinds = Kinds::default();

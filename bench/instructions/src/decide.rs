@@ -33,7 +33,8 @@ pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answ
     let made = decision.ensure.iter().filter_map(|ensure| {
         let content = facts.object(&ensure.source)??;
         let (name, identity) = (ensure.snapshot(), ensure.identity());
-        let json = snapshot_json(name.kind, NAMESPACE, &name.name, &identity, content.json(), &[]).ok()?;
+        let json =
+            snapshot_json(name.kind, NAMESPACE, &name.name, &identity, content.json(), &[], &[]).ok()?;
         Some((name, json))
     });
     let made = made.collect();

@@ -1,0 +1,230 @@
+//! The key of the digests of Secrets: made once, kept in a Secret that the replicas share.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::Method;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Value, json};
+
+use super::{ApiError, KubeApi, path};
+use crate::snapshot::{KEY_BYTES, Key, KeyId, Keying, SourceKind};
+
+/// The name of the Secret.
+const SECRET: &str = "confrev-digest-key";
+/// The entry of the Secret that holds the key.
+const ENTRY: &str = "key";
+/// How long until the Secret is looked at again.
+const LOOK: Duration = Duration::from_secs(30);
+/// How often the first look is repeated when another replica is faster.
+const ATTEMPTS: u32 = 5;
+
+/// The keys that this replica knows, the present one first. Clones share them.
+#[derive(Clone)]
+pub struct DigestKeys(Arc<ArcSwap<Vec<(Key, [u8; KEY_BYTES])>>>);
+
+impl Default for DigestKeys {
+    fn default() -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(Vec::new())))
+    }
+}
+
+/// Ids only: a key is never printed.
+impl std::fmt::Debug for DigestKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.load().iter().map(|(key, _)| key.id())).finish()
+    }
+}
+
+impl DigestKeys {
+    /// Whether digests under this key can be computed.
+    pub fn knows(&self, id: KeyId) -> bool {
+        self.0.load().iter().any(|(key, _)| key.id() == id)
+    }
+
+    /// How the contents of a namespace are digested.
+    pub fn keying(&self, namespace: &str) -> Keying {
+        let keys = self.0.load();
+        if keys.is_empty() {
+            return Keying::default();
+        }
+        Keying::new(namespace, keys.iter().map(|(key, _)| key.clone()).collect())
+    }
+
+    /// Makes this key the present one; the others are still recognised. Answers whether it was not so before.
+    pub fn set(&self, bytes: &[u8; KEY_BYTES]) -> bool {
+        let key = Key::new(bytes);
+        let known = self.0.load();
+        if known.first().is_some_and(|(first, _)| first.id() == key.id()) {
+            return false;
+        }
+        let others = known.iter().filter(|(known, _)| known.id() != key.id()).cloned();
+        let keys: Vec<_> = [(key.clone(), *bytes)].into_iter().chain(others).collect();
+        self.0.store(Arc::new(keys));
+        true
+    }
+
+    /// The bytes of the present key.
+    fn present(&self) -> Option<[u8; KEY_BYTES]> {
+        self.0.load().first().map(|(_, bytes)| *bytes)
+    }
+}
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The Secret cannot be read or written.
+    #[error("cannot {verb} Secret {namespace}/{SECRET}: {source}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// The Secret's namespace.
+        namespace: String,
+        /// What the API server answered.
+        #[source]
+        source: ApiError,
+    },
+    /// The Secret holds something else.
+    #[error(
+        "Secret {namespace}/{SECRET} holds no key of {KEY_BYTES} bytes under {ENTRY:?}: restore it from a backup, or delete it and \
+         another key is made"
+    )]
+    Malformed {
+        /// The Secret's namespace.
+        namespace: String,
+    },
+    /// Other replicas write and delete the Secret.
+    #[error(
+        "Secret {namespace}/{SECRET} was created and deleted {ATTEMPTS} times in a row: see who deletes it"
+    )]
+    Contended {
+        /// The Secret's namespace.
+        namespace: String,
+    },
+    /// The system has no random bytes.
+    #[error("cannot make a key: the system has no random bytes")]
+    Random,
+}
+
+/// Keeps the key in its Secret, and follows a Secret that somebody else wrote.
+pub struct KeyKeeper {
+    api: KubeApi,
+    namespace: String,
+    keys: DigestKeys,
+}
+
+impl KeyKeeper {
+    /// Reads the key, or makes it. The first replica to write decides.
+    pub async fn start(api: KubeApi, namespace: &str, keys: DigestKeys) -> Result<Self, KeyError> {
+        let keeper = Self { api, namespace: namespace.to_owned(), keys };
+        keeper.converge().await?;
+        Ok(keeper)
+    }
+
+    /// Looks at the Secret from time to time. Never returns.
+    pub async fn run(&self) {
+        let mut failed = false;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            match self.converge().await {
+                Ok(()) => failed = false,
+                // Once, not at each look.
+                Err(error) if !failed => {
+                    tracing::warn!(%error, "the key of the digests of Secrets could not be looked at");
+                    failed = true;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// One look: the key that the Secret holds becomes the present one; without a Secret, the present one is written.
+    async fn converge(&self) -> Result<(), KeyError> {
+        for _ in 0..ATTEMPTS {
+            if let Some(bytes) = self.read().await? {
+                if self.keys.set(&bytes) {
+                    tracing::info!(keys = ?self.keys, "the key of the digests of Secrets was read");
+                }
+                return Ok(());
+            }
+            let known = self.keys.present();
+            let bytes = match known {
+                Some(bytes) => bytes,
+                None => random()?,
+            };
+            if self.create(&bytes).await? {
+                self.keys.set(&bytes);
+                if known.is_some() {
+                    tracing::warn!(
+                        secret = SECRET,
+                        "the key of the digests of Secrets was deleted, and is written again"
+                    );
+                } else {
+                    tracing::info!(secret = SECRET, keys = ?self.keys, "a key of the digests of Secrets was made");
+                }
+                return Ok(());
+            }
+        }
+        Err(KeyError::Contended { namespace: self.namespace.clone() })
+    }
+
+    /// The key in the Secret; `None` where there is no Secret.
+    async fn read(&self) -> Result<Option<[u8; KEY_BYTES]>, KeyError> {
+        let path = path::object("v1", &self.namespace, SourceKind::Secret.plural(), SECRET)
+            .map_err(|source| self.error("read", source))?;
+        let answer = match self.api.call("get", Method::GET, path, "", Vec::new()).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            answer => answer.map_err(|source| self.error("read", source))?,
+        };
+        let object: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let bytes = object["data"][ENTRY].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Some).ok_or_else(|| KeyError::Malformed { namespace: self.namespace.clone() })
+    }
+
+    /// Writes the Secret. Answers whether no other replica was faster.
+    async fn create(&self, bytes: &[u8; KEY_BYTES]) -> Result<bool, KeyError> {
+        let path = path::collection("v1", &self.namespace, SourceKind::Secret.plural())
+            .map_err(|source| self.error("create", source))?;
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": SECRET, "namespace": self.namespace},
+            "type": "Opaque",
+            "data": {ENTRY: BASE64_STANDARD.encode(bytes)},
+        });
+        let body = body.to_string().into_bytes();
+        match self.api.call("create", Method::POST, path, "application/json", body).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_conflict() => Ok(false),
+            Err(source) => Err(self.error("create", source)),
+        }
+    }
+
+    fn error(&self, verb: &'static str, source: ApiError) -> KeyError {
+        KeyError::Api { verb, namespace: self.namespace.clone(), source }
+    }
+}
+
+fn random() -> Result<[u8; KEY_BYTES], KeyError> {
+    let mut bytes = [0; KEY_BYTES];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| KeyError::Random)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_key_becomes_first_and_both_are_known() {
+        let keys = DigestKeys::default();
+        assert!(keys.set(&[1; KEY_BYTES]) && !keys.set(&[1; KEY_BYTES]) && keys.set(&[2; KEY_BYTES]));
+        let ids = [1, 2].map(|byte| Key::new(&[byte; KEY_BYTES]).id());
+        assert!(ids.iter().all(|id| keys.knows(*id)));
+        assert_eq!(keys.present(), Some([2; KEY_BYTES]));
+        assert!(!keys.knows(Key::new(&[3; KEY_BYTES]).id()));
+        assert_eq!(format!("{keys:?}"), format!("{:?}", [ids[1], ids[0]]), "ids and nothing else");
+    }
+}
