@@ -213,6 +213,11 @@ impl Agenda {
         self.at.contains_key(task) || self.working.contains(task)
     }
 
+    /// Whether the task is entered, be it for another time after the present one.
+    pub fn is_entered(&self, task: &Task) -> bool {
+        self.at.contains_key(task)
+    }
+
     /// Whether the task is being worked on.
     pub fn is_working(&self, task: &Task) -> bool {
         self.working.contains(task)

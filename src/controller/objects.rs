@@ -90,7 +90,7 @@ impl State {
             self.agenda.schedule(Task::Free(name.clone()), now);
         }
         // Without the snapshots that came meanwhile, the content would be taken for another one.
-        if self.agenda.has(&Task::Read(name.clone())) && !self.unverifiable_of(name).is_empty() {
+        if self.agenda.is_entered(&Task::Read(name.clone())) && !self.unverifiable_of(name).is_empty() {
             self.sources.insert(name.clone(), Source::Unknown);
             return;
         }

@@ -155,13 +155,13 @@ impl<'r> Resolver<'r> {
             Some(held) => self.live(&held)?.filter(|held| held.is_snapshot_of_source(&source.name)),
             None => None,
         };
-        if let Some(held) = held.filter(|held| held.digests().contains(&stated)) {
+        if let Some(held) = held.filter(|held| held.states(&stated)) {
             return Ok(seen(held.same_content(present)));
         }
         for digits in DIGITS {
             let name = snapshot_name(&source.name, &stated, digits);
             match self.live(&ObjectName::new(source.kind, name))? {
-                Some(named) if named.is_snapshot_of(&source.name, &stated) => {
+                Some(named) if named.is_snapshot_of_source(&source.name) && named.states(&stated) => {
                     return Ok(seen(named.same_content(present)));
                 }
                 Some(_) => {}
@@ -248,7 +248,7 @@ impl<'r> Resolver<'r> {
             // One that is bound itself is known by no other name.
             self.keep_seen(source);
         } else if let Some(held) = self.live(&ObjectName::new(source.kind, held))? {
-            let stated = self.seen.get(source).filter(|stated| held.digests().contains(stated));
+            let stated = self.seen.get(source).filter(|stated| held.is_known_by(stated));
             self.now_seen.insert(source.clone(), stated.copied().unwrap_or_else(|| held.digest()));
         }
         Ok(())
@@ -264,7 +264,7 @@ impl<'r> Resolver<'r> {
         let stated = self.request.new.seen().get(source).copied();
         if let Some(stated) = stated
             && Some(stated) != self.seen.get(source).copied()
-            && self.live(held)?.is_some_and(|held| held.digests().contains(&stated))
+            && self.live(held)?.is_some_and(|held| held.is_known_by(&stated))
         {
             return self.mark_held(source, &held.name);
         }

@@ -224,6 +224,16 @@ impl Observed {
         self.sound && self.identity.as_ref().is_some_and(|identity| identity.source == source)
     }
 
+    /// Whether it is a snapshot that states this digest.
+    pub fn states(&self, digest: &Digest) -> bool {
+        self.sound && self.identity.as_ref().is_some_and(|identity| identity.digest == *digest)
+    }
+
+    /// Whether a digest that a review states is this content's, as far as that may be told.
+    pub(super) fn is_known_by(&self, stated: &Digest) -> bool {
+        self.states(stated) || self.digests.judge(stated) == Some(true)
+    }
+
     /// Whether it is a snapshot, and holds what it says.
     pub fn is_sound(&self) -> bool {
         self.sound

@@ -1,10 +1,15 @@
 //! Digests and names against vectors that were made without this code.
 
-use confrev::snapshot::{Object, SourceKind, snapshot_name};
+use std::sync::Arc;
+
+use confrev::snapshot::{Digest, Key, Keying, Object, SourceKind, snapshot_name};
 use serde_json::Value;
 
 /// The vectors stand in the tests' own folder, so that they are there wherever the repository is.
 const VECTORS: &str = include_str!("digest-vectors.json");
+
+/// Made with another implementation of HMAC.
+const KEYED: &str = include_str!("keyed-digest-vectors.json");
 
 #[test]
 fn every_vector_has_its_digest_and_its_name() {
@@ -17,6 +22,48 @@ fn every_vector_has_its_digest_and_its_name() {
         assert_eq!(digest.hex(64), vector["sha256"].as_str().unwrap(), "{vector}");
         assert_eq!(snapshot_name("demo", &digest, 10), vector["name"].as_str().unwrap());
     }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn every_keyed_vector_has_its_digest() {
+    let vectors: Vec<Value> = serde_json::from_str(KEYED).unwrap();
+    assert!(vectors.len() > 5);
+    let mut seen = std::collections::BTreeSet::new();
+    for vector in vectors {
+        let text = |field: &str| vector[field].as_str().unwrap();
+        let key = Key::new(&bytes(text("key")).try_into().unwrap());
+        let keying = Keying::new(text("namespace"), Arc::from([key]));
+        let json = vector.to_string();
+        let object = Object::parse(json.as_bytes()).unwrap();
+        let digests = object.digests(SourceKind::Secret, &keying, None).unwrap();
+        assert_eq!(digests.current().to_string(), text("digest"));
+        assert_eq!(text("digest").parse::<Digest>(), Ok(digests.current()));
+        assert_eq!(snapshot_name("demo", &digests.current(), 10), text("name"));
+        assert!(digests.contains(&object.digest(SourceKind::Secret).unwrap()), "the plain one is known too");
+        assert!(seen.insert(digests.current()), "two vectors have one digest");
+    }
+}
+
+#[test]
+fn a_digest_of_another_form_is_refused() {
+    let hex = "0a".repeat(32);
+    for text in [
+        "",
+        &hex,
+        &format!("sha512:{hex}"),
+        &format!("hmac-sha256:{hex}"),
+        &format!("hmac-sha256:00000000:{hex}"),
+        &format!("hmac-sha256:0123456:{hex}"),
+        &format!("hmac-sha256:0123456G:{hex}"),
+        &format!("hmac-sha256:01234567:{hex}0"),
+    ] {
+        assert!(text.parse::<Digest>().is_err(), "{text}");
+    }
+    assert!(format!("hmac-sha256:01234567:{hex}").parse::<Digest>().is_ok());
 }
 
 /// As the API server reads it, and stores it in its own way.

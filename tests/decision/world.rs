@@ -6,7 +6,7 @@ use confrev::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
-    snapshot::{ObjectName, SourceKind, snapshot_json},
+    snapshot::{Keying, ObjectName, SourceKind, snapshot_json},
 };
 use serde_json::{Value, json};
 
@@ -19,6 +19,8 @@ pub(crate) struct World {
     pub objects: BTreeMap<ObjectName, Value>,
     pub namespace: NamespaceFacts,
     pub target_enabled: Option<bool>,
+    /// How the contents of Secrets are digested.
+    pub keying: Keying,
 }
 
 /// What admission made of an object.
@@ -123,9 +125,10 @@ impl World {
         panic!("no decision after 12 rounds");
     }
 
-    fn observe(&self, name: &ObjectName) -> Option<Observed> {
+    pub(crate) fn observe(&self, name: &ObjectName) -> Option<Observed> {
         let object = self.objects.get(name)?;
-        Some(Observed::read(name.kind, object.to_string().into_bytes()).unwrap())
+        let json = object.to_string().into_bytes();
+        Some(Observed::read_keyed(name.kind, json, self.keying.clone()).unwrap())
     }
 
     /// Creates the snapshots that a decision asks for.
