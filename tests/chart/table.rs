@@ -145,6 +145,7 @@ fn program() -> Vec<Row> {
         option("rollRate", json!(7), "--roll-rate=7"),
         option("settle", json!("2s"), "--settle=2s"),
         option("orphanGrace", json!("1h"), "--orphan-grace=1h"),
+        option("copiedLabels", json!(["team"]), "--copied-labels=team"),
         option("logFormat", json!("json"), "--log-format=json"),
         option("extraArgs", json!(["--listen=[::]:8443"]), "--listen=[::]:8443"),
         option("webhookUrl", json!("https://127.0.0.1:9443"), "--webhook-url=https://127.0.0.1:9443"),

@@ -14,7 +14,6 @@
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
 #[path = "../cluster/shared.rs"]
-#[expect(dead_code, reason = "no test here stops confrev")]
 mod shared;
 #[path = "../cluster/world.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]

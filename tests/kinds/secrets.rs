@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::load::{Load, owners};
 use crate::setup::logs;
-use crate::shared::running;
+use crate::shared::{exclusive, running};
 use crate::world::{LIMIT, SNAPSHOTS, World, expect, text};
 
 /// Found in a log, they are no chance.
@@ -197,4 +197,234 @@ fn who_may_not_read_secrets_finds_no_value_of_one_in_anything_that_confrev_write
     for value in VALUES {
         assert!(!told.contains(value), "a value of a Secret is in an answer or in the log");
     }
+}
+
+/// The Secret of the key, in confrev's namespace.
+const KEY: &str = "confrev-digest-key";
+
+fn key(world: &World) -> Option<String> {
+    Some(text(&world.cluster.get("secret", "confrev", KEY)?["data"]["key"]))
+}
+
+/// The digest of the Secret `keys` that the workload has seen.
+fn seen(world: &World, web: &Load) -> String {
+    let seen = text(&web.live(world)["metadata"]["annotations"]["confrev.dev/seen"]);
+    let seen: Value = serde_json::from_str(&seen).unwrap();
+    text(&seen["secrets"]["keys"])
+}
+
+/// The versions of all that a write of confrev would change.
+fn versions(world: &World) -> Vec<String> {
+    let all = ["deployments", "replicasets", "secrets"];
+    let objects = all.iter().flat_map(|kind| world.cluster.list(kind, world.name(), ""));
+    objects
+        .map(|object| {
+            text(&object["metadata"]["name"])
+                + " "
+                + &text(&object["metadata"]["uid"])
+                + &text(&object["metadata"]["generation"])
+                + &text(&object["metadata"]["annotations"]["confrev.dev/seen"])
+        })
+        .collect()
+}
+
+fn replica_sets(world: &World) -> usize {
+    world.cluster.list("replicasets", world.name(), "app=web").len()
+}
+
+fn wait_at_rest(world: &World) {
+    let mut before = Vec::new();
+    wait_for("the workload to be at rest", LIMIT, || {
+        std::thread::sleep(Duration::from_secs(2));
+        let now = world.cluster.list("deployments", world.name(), "")[0].clone();
+        let all = [versions(world), vec![text(&now["metadata"]["resourceVersion"])]].concat();
+        let same = before == all;
+        before = all;
+        if same { Ok(()) } else { Err("it changes".to_owned()) }
+    });
+}
+
+/// As an older confrev left it: a snapshot that is named after the plain digest, which the workload has seen.
+#[test]
+fn upgrade_from_plain_digests_writes_nothing() {
+    let _confrev = running();
+    let world = World::new("secrets-upgrade");
+    let web = every_form().annotation("secrets", "true");
+    world.apply(&secret("release", "helm.sh/release.v1", "fixed")).ok();
+    world.apply(&secret("keys", "Opaque", VALUES[0])).ok();
+    let live = world.cluster.get("secret", world.name(), "keys").unwrap();
+    let digest = {
+        let object =
+            json!({"metadata": {"name": "keys"}, "type": "Opaque", "data": live["data"]}).to_string();
+        let object = confrev::snapshot::Object::parse(object.as_bytes()).unwrap();
+        object.digest(confrev::snapshot::SourceKind::Secret).unwrap()
+    };
+    let name = confrev::snapshot::snapshot_name("keys", &digest, 10);
+    world
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": live["data"],
+            "metadata": {
+                "name": name,
+                "labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "keys"},
+                "annotations": {"confrev.dev/source-name": "keys", "confrev.dev/digest": digest.to_string()},
+            },
+        }))
+        .ok();
+    // Before it opts in, no webhook sees what it says.
+    let mut old = web.clone().unlabelled();
+    let manifest = old.manifest.to_string().replace("\"keys\"", &format!("{name:?}"));
+    old.manifest = serde_json::from_str(&manifest).unwrap();
+    let said = json!({"secrets": {"keys": digest.to_string()}}).to_string();
+    old.manifest["metadata"]["annotations"]["confrev.dev/seen"] = json!(said);
+    old.apply(&world).ok();
+    world.kubectl(&["label", "deployment/web", "confrev.dev/enabled=true"]).ok();
+    wait_reads(&world, &web, VALUES[0]);
+    wait_at_rest(&world);
+    assert_eq!((volume(&world, &web, 0), seen(&world, &web)), (name.clone(), digest.to_string()));
+    assert_eq!(snapshots(&world).len(), 1, "no other snapshot of the same content");
+
+    let before = versions(&world);
+    web.apply(&world).ok();
+    holds_for("that nothing is written", Duration::from_secs(5), || expect(&versions(&world), &before));
+
+    let count = replica_sets(&world);
+    world.apply(&secret("keys", "Opaque", VALUES[1])).ok();
+    wait_reads(&world, &web, VALUES[1]);
+    assert!(seen(&world, &web).starts_with("hmac-sha256:"), "{}", seen(&world, &web));
+    assert_eq!(replica_sets(&world), count + 1);
+    world.kubectl(&["rollout", "undo", "deployment/web"]).ok();
+    wait_reads(&world, &web, VALUES[0]);
+    assert_eq!(volume(&world, &web, 0), name);
+}
+
+#[test]
+fn lost_key_writes_nothing_and_next_change_rolls() {
+    let confrev = running();
+    let [world, undone, live] = ["key-lost", "key-lost-undone", "key-lost-live"].map(World::new);
+    let web = every_form().annotation("secrets", "true");
+    for world in [&world, &undone] {
+        roll(world, &web);
+    }
+    undone.kubectl(&["rollout", "undo", "deployment/web"]).ok();
+    wait_reads(&undone, &web, VALUES[0]);
+    live.apply(&secret("release", "helm.sh/release.v1", "fixed")).ok();
+    live.apply(&with_mode(secret("keys", "Opaque", VALUES[0]), "live")).ok();
+    web.apply(&live).ok();
+    for world in [&world, &undone, &live] {
+        wait_at_rest(world);
+    }
+    drop(confrev);
+
+    let mut confrev = exclusive();
+    let before = [versions(&world), versions(&undone)];
+    let template = |world: &World| web.live(world)["spec"]["template"].clone();
+    let (of_live, first) = (template(&live), key(&world).expect("there is a key"));
+    confrev.stop();
+    world.cluster.kubectl(&["delete", "secret", KEY, "--namespace", "confrev"]).run().ok();
+    confrev.start();
+    let confrev = confrev.downgrade();
+    assert_ne!(key(&world).expect("there is another key"), first);
+    wait_for("the lost key to be counted", LIMIT, || {
+        let count = confrev.metric("confrev_unverifiable_snapshots");
+        if count >= 4.0 { Ok(()) } else { Err(format!("{count} snapshots")) }
+    });
+    holds_for("that nothing is written", Duration::from_secs(8), || {
+        expect(&[versions(&world), versions(&undone)], &before)?;
+        expect(&template(&live), &of_live)
+    });
+    // Its owners are as they were: an undo turns to a snapshot whose digest nobody can compute.
+    world.kubectl(&["rollout", "undo", "deployment/web"]).ok();
+    wait_reads(&world, &web, VALUES[0]);
+
+    for world in [&world, &undone] {
+        world.apply(&secret("keys", "kubernetes.io/basic-auth", "third")).ok();
+        wait_reads(world, &web, "third");
+    }
+    live.apply(&with_mode(secret("keys", "Opaque", VALUES[1]), "live")).ok();
+    wait_for("the live Secret to roll", LIMIT, || {
+        if template(&live) == of_live { Err("it has not".to_owned()) } else { Ok(()) }
+    });
+    assert_eq!(replica_sets(&undone), 3);
+}
+
+#[test]
+fn deleted_key_is_written_again() {
+    let _confrev = running();
+    let world = World::new("key-deleted");
+    let before = key(&world).expect("there is a key");
+    world.cluster.kubectl(&["delete", "secret", KEY, "--namespace", "confrev"]).run().ok();
+    wait_for("the key to be written again", Duration::from_secs(60), || match key(&world) {
+        Some(now) => expect(&now, &before),
+        None => Err("there is none".to_owned()),
+    });
+}
+
+fn with_mode(mut source: Value, mode: &str) -> Value {
+    source["metadata"]["labels"] = json!({"confrev.dev/enabled": mode});
+    source
+}
+
+#[test]
+fn live_secret_rolls_once_and_undo_holds() {
+    let _confrev = running();
+    let world = World::new("secrets-live");
+    let web = every_form().annotation("secrets", "true");
+    let live = |value: &str| with_mode(secret("keys", "Opaque", value), "live");
+    let digest =
+        || text(&web.live(&world)["spec"]["template"]["metadata"]["annotations"]["confrev.dev/live"]);
+    world.apply(&secret("release", "helm.sh/release.v1", "fixed")).ok();
+    world.apply(&live(VALUES[0])).ok();
+    web.apply(&world).ok();
+    wait_reads(&world, &web, VALUES[0]);
+    assert_eq!(volume(&world, &web, 0), "keys");
+    let first = digest();
+    assert!(first.contains("hmac-sha256:"), "{first}");
+
+    world.apply(&live(VALUES[1])).ok();
+    wait_for("the change to roll", LIMIT, || {
+        if digest() == first { Err("it has not".to_owned()) } else { Ok(()) }
+    });
+    wait_reads(&world, &web, VALUES[1]);
+    let second = digest();
+    wait_at_rest(&world);
+    assert_eq!((replica_sets(&world), snapshots(&world).len()), (2, 0));
+
+    world.kubectl(&["set", "image", "deployment/web", "app=app:2"]).ok();
+    world.kubectl(&["rollout", "undo", "deployment/web"]).ok();
+    wait_at_rest(&world);
+    assert_eq!(digest(), second, "the present content is what pods read");
+    let count = replica_sets(&world);
+    holds_for("that nothing rolls again", Duration::from_secs(4), || {
+        expect(&replica_sets(&world), &count)?;
+        expect(&digest(), &second)
+    });
+    wait_reads(&world, &web, VALUES[1]);
+
+    // Each other mode takes effect once.
+    world.apply(&with_mode(secret("keys", "Opaque", VALUES[1]), "true")).ok();
+    wait_for("the Secret to be snapshotted", LIMIT, || {
+        let name = volume(&world, &web, 0);
+        if name.starts_with("keys-") { Ok(()) } else { Err(name) }
+    });
+    wait_at_rest(&world);
+    assert_eq!(replica_sets(&world), count + 1);
+    world.apply(&live(VALUES[1])).ok();
+    wait_for("the reference to go back", LIMIT, || expect(&volume(&world, &web, 0), "keys"));
+    wait_at_rest(&world);
+    assert_eq!((digest(), replica_sets(&world)), (second.clone(), count + 1), "the template of before");
+}
+
+#[test]
+fn snapshot_carries_the_label_that_keeps_it_from_backups() {
+    let _confrev = running();
+    let world = World::new("secrets-labels");
+    let mut source = secret("keys", "Opaque", VALUES[0]);
+    source["metadata"]["labels"] =
+        json!({"velero.io/exclude-from-backup": "true", "app.kubernetes.io/instance": "shop"});
+    world.apply(&secret("release", "helm.sh/release.v1", "fixed")).ok();
+    world.apply(&source).ok();
+    every_form().annotation("secrets", "true").apply(&world).ok();
+    let labels = snapshots(&world)[0]["metadata"]["labels"].clone();
+    assert_eq!(labels["velero.io/exclude-from-backup"], "true");
+    assert_eq!(labels["app.kubernetes.io/instance"], Value::Null);
 }
