@@ -22,52 +22,55 @@ const ATTEMPTS: u32 = 5;
 
 /// The keys that this replica knows, the present one first. Clones share them.
 #[derive(Clone)]
-pub struct DigestKeys(Arc<ArcSwap<Vec<(Key, [u8; KEY_BYTES])>>>);
+pub struct DigestKeys(Arc<ArcSwap<Known>>);
+
+/// The keys, and the bytes of the present one.
+#[derive(Default)]
+struct Known {
+    keys: Arc<[Key]>,
+    present: Option<[u8; KEY_BYTES]>,
+}
 
 impl Default for DigestKeys {
     fn default() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Vec::new())))
+        Self(Arc::new(ArcSwap::from_pointee(Known::default())))
     }
 }
 
 /// Ids only: a key is never printed.
 impl std::fmt::Debug for DigestKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.load().iter().map(|(key, _)| key.id())).finish()
+        f.debug_list().entries(self.0.load().keys.iter().map(Key::id)).finish()
     }
 }
 
 impl DigestKeys {
     /// Whether digests under this key can be computed.
     pub fn knows(&self, id: KeyId) -> bool {
-        self.0.load().iter().any(|(key, _)| key.id() == id)
+        self.0.load().keys.iter().any(|key| key.id() == id)
     }
 
     /// How the contents of a namespace are digested.
     pub fn keying(&self, namespace: &str) -> Keying {
-        let keys = self.0.load();
-        if keys.is_empty() {
-            return Keying::default();
-        }
-        Keying::new(namespace, keys.iter().map(|(key, _)| key.clone()).collect())
+        Keying::new(namespace, Arc::clone(&self.0.load().keys))
     }
 
     /// Makes this key the present one; the others are still recognised. Answers whether it was not so before.
     pub fn set(&self, bytes: &[u8; KEY_BYTES]) -> bool {
         let key = Key::new(bytes);
         let known = self.0.load();
-        if known.first().is_some_and(|(first, _)| first.id() == key.id()) {
+        if known.keys.first().is_some_and(|first| first.id() == key.id()) {
             return false;
         }
-        let others = known.iter().filter(|(known, _)| known.id() != key.id()).cloned();
-        let keys: Vec<_> = [(key.clone(), *bytes)].into_iter().chain(others).collect();
-        self.0.store(Arc::new(keys));
+        let others: Vec<_> = known.keys.iter().filter(|known| known.id() != key.id()).cloned().collect();
+        let keys = [key].into_iter().chain(others).collect();
+        self.0.store(Arc::new(Known { keys, present: Some(*bytes) }));
         true
     }
 
     /// The bytes of the present key.
     fn present(&self) -> Option<[u8; KEY_BYTES]> {
-        self.0.load().first().map(|(_, bytes)| *bytes)
+        self.0.load().present
     }
 }
 

@@ -23,7 +23,9 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             if let Some(observed) = &mut observed {
                 for name in &snapshots {
                     let snapshot = api.read(&name.namespace, &name.object).await?;
-                    snapshot.iter().for_each(|snapshot| observed.learn(snapshot));
+                    if let Some(snapshot) = snapshot {
+                        observed.learn(&snapshot);
+                    }
                 }
             }
             Ok(Outcome::Read(observed.map(Box::new)))

@@ -19,6 +19,7 @@ pub struct Facts {
 
 /// What a namespace says for its workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a label or an annotation of its own")]
 pub struct NamespaceFacts {
     /// Its label opts them in.
     pub enabled: bool,
@@ -149,7 +150,9 @@ impl Observed {
         let mut digests = object.digests(kind, &keying, None)?;
         let identity = object.identity();
         let stated = object.stated_digest(&digests);
-        stated.into_iter().for_each(|digest| digests.insert(digest));
+        if let Some(stated) = stated {
+            digests.insert(stated);
+        }
         let sound = stated.is_some();
         let untouched = match kind {
             SourceKind::ConfigMap => false,
@@ -198,7 +201,7 @@ impl Observed {
     /// Learns the digest that a snapshot of the same content states: the key of that digest may be lost.
     pub fn learn(&mut self, snapshot: &Self) {
         if snapshot.sound && self.same_content(snapshot) {
-            snapshot.identity.iter().for_each(|stated| self.digests.insert(stated.digest));
+            self.digests.extend(snapshot.identity.iter().map(|stated| stated.digest));
         }
     }
 

@@ -37,6 +37,7 @@ pub struct Record {
 
 /// A source that a template uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Use {
     /// The source.
     pub source: ObjectName,

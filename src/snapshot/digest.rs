@@ -179,6 +179,12 @@ impl Digests {
     }
 }
 
+impl Extend<Digest> for Digests {
+    fn extend<I: IntoIterator<Item = Digest>>(&mut self, digests: I) {
+        digests.into_iter().for_each(|digest| self.insert(digest));
+    }
+}
+
 impl From<Digest> for Digests {
     fn from(current: Digest) -> Self {
         Self { current, others: FewSet::default() }
@@ -200,7 +206,7 @@ pub struct Hasher(Function);
 /// The function under construction, with the key's id.
 enum Function {
     Plain(Sha256),
-    Keyed(KeyId, hmac::Context),
+    Keyed(KeyId, Box<hmac::Context>),
 }
 
 impl Function {
@@ -228,7 +234,7 @@ impl Hasher {
 
     /// Starts a keyed digest of a Secret in that namespace.
     pub fn keyed(key: &Key, namespace: &str, secret_type: &str) -> Self {
-        let mut hasher = Self(Function::Keyed(key.id(), key.context()));
+        let mut hasher = Self(Function::Keyed(key.id(), Box::new(key.context())));
         hasher.0.update(b"confrev/v2/secret\n");
         hasher.text(namespace);
         hasher.text(secret_type);

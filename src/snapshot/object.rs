@@ -165,14 +165,16 @@ impl<'a> Object<'a> {
         for (key, tag, text) in self.entries(kind)? {
             if keys.is_none_or(|keys| keys.contains(key)) {
                 let value = decode(tag, key, text)?;
-                hashers.iter_mut().for_each(|hasher| hasher.entry(tag, key, &value));
+                for hasher in &mut hashers {
+                    hasher.entry(tag, key, &value);
+                }
             }
         }
         let mut digests = hashers.into_iter().map(Hasher::finish);
         // There is always one.
         let current = digests.next().unwrap_or_else(|| Digest::of_bytes(""));
         let mut all = Digests::from(current);
-        digests.for_each(|digest| all.insert(digest));
+        all.extend(digests);
         Ok(all)
     }
 
