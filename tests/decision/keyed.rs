@@ -285,6 +285,7 @@ impl Keeper {
             settle: SignedDuration::from_secs(1),
             orphan_grace: SignedDuration::from_mins(10),
             rolls_per_second: 100,
+            max_snapshots: 2000,
             secrets: true,
         };
         let keys = DigestKeys::default();
