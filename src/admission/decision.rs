@@ -31,8 +31,8 @@ pub struct Decider<'a, A> {
     pub limits: Limits,
     /// Write nothing.
     pub dry_run: bool,
-    /// What it reads is counted here.
-    pub share: Share<'a>,
+    /// What it reads, and its calls, are counted here.
+    pub share: Share,
     /// Limits that are reached are counted here.
     pub metrics: &'a Metrics,
     /// What is known of snapshots, to guess which one is needed. Nothing of it is believed.
@@ -84,7 +84,7 @@ impl<A: Api> Decider<'_, A> {
 
     /// Why no more is read for this decision; `None` where it may go on.
     fn too_much(&self, request: &Request<'_>, facts: &Facts, more: usize) -> Option<String> {
-        let Limits { reads, read_bytes, .. } = self.limits;
+        let (reads, read_bytes) = (self.limits.reads, self.limits.bytes_of_one());
         let (objects, bytes) = facts.size();
         let name = request.new.display();
         if objects + more > reads {
@@ -138,6 +138,11 @@ impl<A: Api> Decider<'_, A> {
         let api = self.api;
         let guessed = guesses.keys().cloned().map(Need::Object);
         let reads = needs.into_iter().chain(guessed).map(|need| async move {
+            // Where it could be guessed, its name stands beside it.
+            if matches!(need, Need::Newest { .. }) {
+                return Ok(Read::Nothing);
+            }
+            let _call = self.share.call(self.metrics).await?;
             Ok::<_, ApiError>(match need {
                 Need::Namespace => Read::Namespace(api.namespace(namespace).await?),
                 Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
@@ -149,7 +154,6 @@ impl<A: Api> Decider<'_, A> {
                         Err(error) => return Err(error),
                     }
                 }
-                // Where it could be guessed, its name stands beside it.
                 Need::Newest { .. } => Read::Nothing,
             })
         });
@@ -162,13 +166,13 @@ impl<A: Api> Decider<'_, A> {
                 Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
             }
             let (_, bytes) = facts.size();
-            if bytes > self.limits.read_bytes {
+            if bytes > self.limits.bytes_of_one() {
                 // The decision goes no further than asking for the rest.
                 return Ok(());
             }
-            if !self.share.set(bytes, self.limits.read_bytes) {
+            if !self.share.set(bytes) {
                 self.metrics.limit_reached(Limit::ReadBytes, 1);
-                let reason = "too much is read for all workloads at once (--max-read-bytes)".to_owned();
+                let reason = "too much is read for reviews at once (--max-read-bytes)".to_owned();
                 return Err(ApiError::Answer { what: format!("namespace {namespace:?}"), reason });
             }
         }
@@ -190,12 +194,14 @@ impl<A: Api> Decider<'_, A> {
         let api = self.api;
         let ensures = decision.ensure.iter().map(|ensure| async move {
             let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
+            let _call = self.share.call(self.metrics).await?;
             let created = ensure_snapshot(api, namespace, ensure, content.json()).await?;
             Ok::<_, ApiError>((created == Created::Exists).then(|| ensure.snapshot()))
         });
         let mut stale: Vec<_> = try_join_all(ensures).await?.into_iter().flatten().collect();
         let Some(owner) = owner else { return Ok(stale) };
         let adopts = decision.adopt.iter().map(|snapshot| async move {
+            let _call = self.share.call(self.metrics).await?;
             if api.usages(namespace, std::slice::from_ref(owner), snapshot).await? == [Usage::Gone] {
                 return Ok(None);
             }

@@ -1,53 +1,57 @@
-//! What one review may take, and all together: past it there is a clear answer, and the others are still served.
+//! The limits of one review and of all reviews together. Past each limit there is a clear answer, and others are served.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use axum::{
     body::{Body, HttpBody as _},
-    http::StatusCode,
+    http::{StatusCode, Uri},
     response::{IntoResponse, Response},
 };
 use http_body_util::BodyExt as _;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 
-use super::DECISION_LIMIT;
-use crate::telemetry::{Metrics, metrics::Limit};
+use super::{
+    DECISION_LIMIT,
+    fair::{Client, Fair, Permit},
+};
+use crate::{
+    cluster::ApiError,
+    resolve::parse_duration,
+    telemetry::{Metrics, metrics::Limit},
+};
 
 /// The unit in which memory is handed out.
 const KIB: usize = 1024;
 /// What a review takes beside its body.
 const BESIDE: usize = 16 * KIB;
+/// The longest time between the deadline of a review and the API server's timeout.
+const MARGIN: Duration = Duration::from_secs(1);
 
-/// How long the rest of a body that is too large is waited for. It takes neither memory nor a turn, and the time for the
-/// whole request holds as well.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The limits of reviews. Those of connections are [`super::server::Limits`].
+/// The limits of reviews. Those of connections are [`super::server::Limits`]. Each limit of all reviews together is
+/// divided fairly by source address and namespace ([`super::fair`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one body. An AdmissionReview carries the object twice, and etcd takes 1.5 MiB of each. The same as
     /// controller-runtime's limit.
     pub body: usize,
-    /// Bytes of all bodies that are read, or decided on, at once, but for one, so that those which are half read do not wait
-    /// for each other. Further reviews wait for their turn.
+    /// Bytes of all bodies that are read, decided on or answered at once, except for one body, so that half-read bodies
+    /// do not wait for each other. Further reviews wait.
     pub bodies: usize,
-    /// Reviews that are decided on at once. Further ones wait for their turn.
+    /// Reviews that are decided on at once. Further reviews wait.
     pub decisions: usize,
+    /// Calls to the API server at once for all reviews. Further calls wait.
+    pub calls: usize,
     /// Objects that are read for one decision: two for each source, in the usual case.
     pub reads: usize,
-    /// Bytes of all objects that are read for one decision, and for all that are under way.
+    /// Bytes of all objects that are read for all decisions at once. One decision may read half of it.
     pub read_bytes: usize,
     /// Snapshots of a source, beyond which none is taken of a version that nothing uses yet.
     pub snapshots: usize,
+    /// The longest time for one review, whatever timeout the API server states.
+    pub review: Duration,
 }
 
 impl Default for Limits {
@@ -56,51 +60,73 @@ impl Default for Limits {
             body: 7 << 20,
             bodies: 64 << 20,
             decisions: 200,
+            calls: 128,
             reads: 2000,
             read_bytes: 64 << 20,
             snapshots: 2000,
+            review: Duration::from_secs(10),
         }
+    }
+}
+
+impl Limits {
+    /// Bytes of all objects that are read for one decision. Less than the share of a namespace that is alone.
+    pub(super) fn bytes_of_one(&self) -> usize {
+        self.read_bytes / 2
+    }
+
+    /// The time until which a review that began at `start` must be answered: before the timeout that the API server
+    /// states in the query (`timeout=5s`).
+    pub(super) fn deadline(&self, uri: &Uri, start: Instant) -> Instant {
+        let query = uri.query().unwrap_or_default();
+        let stated = query.split('&').find_map(|pair| parse_duration(pair.strip_prefix("timeout=")?));
+        let time = stated.map_or(DECISION_LIMIT, |timeout| timeout - (timeout / 5).min(MARGIN));
+        start + time.min(self.review)
     }
 }
 
 /// Hands out the memory for bodies, and turns.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
-    places: Arc<Semaphore>,
-    /// For the one that may take more than there is.
-    beyond: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+    places: Fair,
+    /// For one body that may take more than there is.
+    beyond: Fair,
+    turns: Fair,
     body: usize,
     metrics: Metrics,
 }
 
-/// A body, the memory that it takes, and the turn to decide on it.
+/// A body and the memory that it takes.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) bytes: Vec<u8>,
-    _places: OwnedSemaphorePermit,
-    _beyond: Option<OwnedSemaphorePermit>,
-    _turn: OwnedSemaphorePermit,
+    pub(super) held: Held,
+}
+
+/// The memory of a review, until its answer is sent.
+#[derive(Debug)]
+pub(super) struct Held {
+    places: Permit,
+    _beyond: Option<Permit>,
 }
 
 impl Budget {
     pub(super) fn new(limits: &Limits, metrics: Metrics) -> Self {
         // One body always finds its place.
         let places = limits.bodies.max(limits.body + BESIDE).div_ceil(KIB);
-        let [places, beyond, turns] = [places, 1, limits.decisions].map(Semaphore::new).map(Arc::new);
+        let [places, beyond, turns] = [places, 1, limits.decisions].map(Fair::new);
         Self { places, beyond, turns, body: limits.body, metrics }
     }
 
-    /// Reads a body as it comes, and waits for a turn. Only what has come takes memory, and it must have come in the time
-    /// for a decision: who is slow keeps nobody waiting.
-    pub(super) async fn admit(&self, body: Body) -> Result<Admitted, Response> {
-        let by = Instant::now() + DECISION_LIMIT;
+    /// Reads a body as it comes, until `by`. Only the bytes that have come take memory, so a slow client keeps nobody
+    /// waiting.
+    pub(super) async fn admit(&self, body: Body, client: &Client, by: Instant) -> Result<Admitted, Response> {
         // A length that is stated is known before a byte has come.
         if body.size_hint().lower() > self.body as u64 {
-            return Err(self.too_large(body, 0).await);
+            return Err(self.too_large(body, 0, by).await);
         }
         let (mut body, mut bytes) = (body, Vec::new());
-        let mut places = self.wait(&self.places, BESIDE, by, Limit::Bodies).await?;
+        let mut places = self.wait(&self.places, client, BESIDE / KIB, by, Limit::Bodies).await?;
         let (mut room, mut beyond) = (0, None);
         loop {
             let data = match tokio::time::timeout_at(by, body.frame()).await {
@@ -114,17 +140,17 @@ impl Budget {
             if bytes.len() + data.len() > self.body {
                 let read = bytes.len() + data.len();
                 drop((bytes, places, beyond));
-                return Err(self.too_large(body, read).await);
+                return Err(self.too_large(body, read, by).await);
             }
             if bytes.len() + data.len() > room {
                 // As the vector grows.
                 let more = (bytes.len() + data.len() - room).max(room).min(self.body - room);
                 if beyond.is_none() {
+                    let amount = more.div_ceil(KIB);
                     tokio::select! {
                         biased;
-                        taken = self.wait(&self.places, more, by, Limit::Bodies) => places.merge(taken?),
-                        // The semaphore is never closed.
-                        Ok(one) = Arc::clone(&self.beyond).acquire_owned() => beyond = Some(one),
+                        taken = self.wait(&self.places, client, amount, by, Limit::Bodies) => places.merge(taken?),
+                        Some(one) = self.beyond.acquire(client, 1, by) => beyond = Some(one),
                     }
                 }
                 room += more;
@@ -132,24 +158,36 @@ impl Budget {
             }
             bytes.extend_from_slice(&data);
         }
-        let turn = self.wait(&self.turns, 1, by, Limit::Decisions).await?;
-        Ok(Admitted { bytes, _places: places, _beyond: beyond, _turn: turn })
+        Ok(Admitted { bytes, held: Held { places, _beyond: beyond } })
     }
 
-    /// So many bytes of memory, or a turn.
+    /// Counts the memory for the namespace, which is now known, and waits for a turn to decide.
+    pub(super) async fn turn(
+        &self,
+        held: &mut Held,
+        client: &Client,
+        by: Instant,
+    ) -> Result<Permit, Response> {
+        if let Some(namespace) = &client.namespace
+            && !held.places.assign(namespace)
+        {
+            self.metrics.limit_reached(Limit::Bodies, 1);
+            let message = "too many bytes of reviews of this namespace at once (--max-bodies): try again\n";
+            return Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response());
+        }
+        self.wait(&self.turns, client, 1, by, Limit::Decisions).await
+    }
+
+    /// So many KiB of memory, or a turn.
     async fn wait(
         &self,
-        of: &Arc<Semaphore>,
+        of: &Fair,
+        client: &Client,
         amount: usize,
         by: Instant,
         limit: Limit,
-    ) -> Result<OwnedSemaphorePermit, Response> {
-        let amount = u32::try_from(amount.div_ceil(KIB)).unwrap_or(u32::MAX);
-        // In nearly all cases, and then no clock is asked. Who waits already comes first all the same.
-        if let Ok(permit) = Arc::clone(of).try_acquire_many_owned(amount) {
-            return Ok(permit);
-        }
-        if let Ok(Ok(permit)) = tokio::time::timeout_at(by, Arc::clone(of).acquire_many_owned(amount)).await {
+    ) -> Result<Permit, Response> {
+        if let Some(permit) = of.acquire(client, amount, by).await {
             return Ok(permit);
         }
         self.metrics.limit_reached(limit, 1);
@@ -157,11 +195,10 @@ impl Budget {
         Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response())
     }
 
-    /// A body of up to twice what may be read is taken to its end and thrown away, with what was `read` of it: to a client
-    /// that writes to the end before it reads, the answer would else be a broken connection.
-    async fn too_large(&self, mut body: Body, read: usize) -> Response {
+    /// Refuses a body of which `read` bytes were read. Up to twice the limit is taken to its end and thrown away: a client
+    /// that writes to the end before it reads would otherwise see a broken connection.
+    async fn too_large(&self, mut body: Body, read: usize, by: Instant) -> Response {
         self.metrics.limit_reached(Limit::Body, 1);
-        let by = Instant::now() + PATIENCE;
         let mut left = (2 * self.body).saturating_sub(read);
         while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(by, body.frame()).await {
             let length = frame.into_data().map_or(0, |data| data.len());
@@ -174,42 +211,74 @@ impl Budget {
 
     fn too_slow(&self) -> Response {
         self.metrics.limit_reached(Limit::Request, 1);
-        let message = format!("the body did not come within {} s\n", DECISION_LIMIT.as_secs());
+        let message = "the body did not come before the timeout of the review\n";
         (StatusCode::REQUEST_TIMEOUT, message).into_response()
     }
 }
 
-/// What all decisions that are under way have read.
-#[derive(Clone, Debug, Default)]
-pub struct Reading(Arc<AtomicUsize>);
+/// The bytes that all decisions have read, and their calls to the API server.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    bytes: Fair,
+    calls: Fair,
+}
 
-/// The part of it that is one decision's; given back when dropped.
+/// The part of one decision. It is given back when dropped.
 #[derive(Debug)]
-pub struct Share<'r> {
-    all: &'r Reading,
-    own: AtomicUsize,
+pub struct Share {
+    reading: Reading,
+    client: Client,
+    by: Instant,
+    held: Mutex<Option<Permit>>,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self::new(&Limits::default())
+    }
 }
 
 impl Reading {
-    /// Of a decision that begins.
-    pub fn share(&self) -> Share<'_> {
-        Share { all: self, own: AtomicUsize::new(0) }
+    /// Nothing is read yet.
+    pub fn new(limits: &Limits) -> Self {
+        Self { bytes: Fair::new(limits.read_bytes.div_ceil(KIB)), calls: Fair::new(limits.calls) }
+    }
+
+    /// The part of a decision that begins, and that ends by then.
+    pub fn share(&self, client: Client, by: Instant) -> Share {
+        Share { reading: self.clone(), client, by, held: Mutex::new(None) }
     }
 }
 
-impl Share<'_> {
-    /// This decision has read so many bytes by now. Whether all together are within `most`.
-    pub fn set(&self, bytes: usize, most: usize) -> bool {
-        let before = self.own.swap(bytes, Ordering::Relaxed);
-        let others = self.all.0.fetch_sub(before, Ordering::Relaxed) - before;
-        self.all.0.fetch_add(bytes, Ordering::Relaxed);
-        others + bytes <= most
+impl Share {
+    /// Records how many bytes the decision has read by now. False where its namespace would hold more than its share.
+    pub fn set(&self, bytes: usize) -> bool {
+        let amount = bytes.div_ceil(KIB);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = held.as_ref().map_or(0, Permit::amount);
+        if amount <= before {
+            held.iter_mut().for_each(|held| held.shrink(amount));
+            return true;
+        }
+        let Some(more) = self.reading.bytes.try_acquire(&self.client, amount - before) else { return false };
+        match &mut *held {
+            Some(held) => held.merge(more),
+            None => *held = Some(more),
+        }
+        true
     }
-}
 
-impl Drop for Share<'_> {
-    fn drop(&mut self) {
-        self.all.0.fetch_sub(*self.own.get_mut(), Ordering::Relaxed);
+    /// Waits for a call to the API server, which lasts until the permit is dropped.
+    pub async fn call(&self, metrics: &Metrics) -> Result<Permit, ApiError> {
+        if let Some(permit) = self.reading.calls.acquire(&self.client, 1, self.by).await {
+            return Ok(permit);
+        }
+        metrics.limit_reached(Limit::Calls, 1);
+        let what = format!("reviews of namespace {:?}", self.client.namespace.as_deref().unwrap_or_default());
+        Err(ApiError::Answer {
+            what,
+            reason: "too many calls to the API server at once (--max-calls)".to_owned(),
+        })
     }
 }
 
@@ -217,6 +286,10 @@ impl Drop for Share<'_> {
 mod tests {
     use std::{
         pin::Pin,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
         task::{Context, Poll},
     };
 
@@ -235,6 +308,11 @@ mod tests {
         admitted.map_or_else(|response| response.status(), |_| StatusCode::OK)
     }
 
+    /// Admits a body of a client, within the time for a decision.
+    async fn admit(budget: &Budget, body: Body) -> Result<Admitted, Response> {
+        budget.admit(body, &Client::default(), Instant::now() + DECISION_LIMIT).await
+    }
+
     #[tokio::test(start_paused = true)]
     async fn reviews_beyond_the_memory_for_bodies_wait_for_their_turn_and_are_told_when_it_does_not_come() {
         let metrics = Metrics::new();
@@ -242,16 +320,20 @@ mod tests {
         let budget = Budget::new(&limits, metrics.clone());
         let body = |length| Body::from(vec![b'x'; length]);
         // The third one goes beyond.
-        let large = async || budget.admit(body(1 << 20)).await.unwrap();
+        let large = async || admit(&budget, body(1 << 20)).await.unwrap();
         let large = [large().await, large().await, large().await];
-        let small = budget.admit(body(1000)).await.unwrap();
+        let small = admit(&budget, body(1000)).await.unwrap();
         assert_eq!(small.bytes.len(), 1000);
-        assert_eq!(status(budget.admit(body(1 << 20)).await), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status(admit(&budget, body(1 << 20)).await), StatusCode::SERVICE_UNAVAILABLE);
         drop(large);
-        assert_eq!(status(budget.admit(body(1 << 20)).await), StatusCode::OK, "the room is given back");
-        assert_eq!(status(budget.admit(body((1 << 20) + 1)).await), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(status(admit(&budget, body(1 << 20)).await), StatusCode::OK, "the room is given back");
+        assert_eq!(status(admit(&budget, body((1 << 20) + 1)).await), StatusCode::PAYLOAD_TOO_LARGE);
         let stream = Body::from_stream(stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 1 << 10])));
-        assert_eq!(status(budget.admit(stream).await), StatusCode::PAYLOAD_TOO_LARGE, "no length is stated");
+        assert_eq!(
+            status(admit(&budget, stream).await),
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "no length is stated"
+        );
         let text = metrics.encode();
         assert!(text.contains("{limit=\"max-body\"} 2\n"), "{text}");
         assert!(text.contains("{limit=\"max-bodies\"} 1\n"), "{text}");
@@ -290,7 +372,7 @@ mod tests {
             for (kib, rest) in [(65, 0), (96, 0), (128, 0), (1000, 1000 - 129)] {
                 let left = Arc::new(AtomicUsize::new(kib));
                 let body = Body::new(Counted { left: Arc::clone(&left), stated });
-                assert_eq!(status(budget.admit(body).await), StatusCode::PAYLOAD_TOO_LARGE);
+                assert_eq!(status(admit(&budget, body).await), StatusCode::PAYLOAD_TOO_LARGE);
                 assert_eq!(left.load(Ordering::Relaxed), rest, "of {kib} KiB; length stated: {stated}");
             }
         }
@@ -303,24 +385,69 @@ mod tests {
         let slow: Vec<_> = (0..100)
             .map(|_| {
                 let budget = budget.clone();
-                tokio::spawn(async move { status(budget.admit(unfinished(vec![vec![b'{']])).await) })
+                tokio::spawn(async move { status(admit(&budget, unfinished(vec![vec![b'{']])).await) })
             })
             .collect();
         tokio::task::yield_now().await;
-        assert_eq!(status(budget.admit(Body::from("{}")).await), StatusCode::OK, "others go on");
+        assert_eq!(status(admit(&budget, Body::from("{}")).await), StatusCode::OK, "others go on");
         for slow in slow {
             assert_eq!(slow.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reviews_beyond_the_turns_wait_for_theirs() {
+    async fn reviews_beyond_the_turns_wait() {
         let limits = Limits { decisions: 1, ..Limits::default() };
         let budget = Budget::new(&limits, Metrics::new());
-        let first = budget.admit(Body::from("1")).await.unwrap();
-        assert_eq!(status(budget.admit(Body::from("2")).await), StatusCode::SERVICE_UNAVAILABLE);
+        let turn = async |namespace: &str| {
+            let mut held = admit(&budget, Body::from("{}")).await.unwrap().held;
+            let client = Client::default().of_namespace(namespace);
+            let turn = budget.turn(&mut held, &client, Instant::now() + DECISION_LIMIT).await;
+            turn.map_err(|refusal| refusal.status())
+        };
+        let first = turn("one").await.unwrap();
+        assert_eq!(turn("two").await.unwrap_err(), StatusCode::SERVICE_UNAVAILABLE);
         drop(first);
-        assert_eq!(status(budget.admit(Body::from("3")).await), StatusCode::OK, "the turn is given back");
+        assert!(turn("three").await.is_ok(), "the turn is given back");
+    }
+
+    #[tokio::test]
+    async fn bodies_of_one_namespace_leave_room() {
+        let limits = Limits { body: 1 << 20, bodies: 16 << 20, ..Limits::default() };
+        let budget = Budget::new(&limits, Metrics::new());
+        let (mut held, mut refused) = (Vec::new(), 0);
+        let by = Instant::now() + DECISION_LIMIT;
+        for _ in 0..20 {
+            let mut one = admit(&budget, Body::from(vec![b'x'; 1 << 20])).await.unwrap().held;
+            match budget.turn(&mut one, &Client::default().of_namespace("one"), by).await {
+                Ok(turn) => held.push((one, turn)),
+                Err(refusal) => {
+                    assert_eq!(refusal.status(), StatusCode::SERVICE_UNAVAILABLE);
+                    refused += 1;
+                }
+            }
+        }
+        assert!(held.len() >= 8 && refused > 0, "{} and {refused}", held.len());
+        let mut other = admit(&budget, Body::from(vec![b'x'; 1 << 20])).await.unwrap().held;
+        let turn = budget.turn(&mut other, &Client::default().of_namespace("two"), by).await;
+        assert!(turn.is_ok(), "another namespace finds room");
+    }
+
+    #[test]
+    fn deadline_ends_before_the_stated_timeout() {
+        let (limits, start) = (Limits::default(), Instant::now());
+        for (query, millis) in [
+            ("", 4000),
+            ("?timeout=5s", 4000),
+            ("?timeout=3s", 2400),
+            ("?x=1&timeout=1s", 800),
+            ("?timeout=30s", 10_000),
+            ("?timeout=soon", 4000),
+            ("?timeout=", 4000),
+        ] {
+            let uri = format!("/mutate/workloads{query}").parse().unwrap();
+            assert_eq!(limits.deadline(&uri, start) - start, Duration::from_millis(millis), "{query}");
+        }
     }
 
     /// Eight bodies of 2 MiB, each in two halves, where there is memory for four.
@@ -334,7 +461,7 @@ mod tests {
                 Ok::<_, std::io::Error>(vec![b'x'; half])
             });
             let (body, budget) = (Body::from_stream(Box::pin(halves)), budget.clone());
-            tokio::spawn(async move { status(budget.admit(body).await) })
+            tokio::spawn(async move { status(admit(&budget, body).await) })
         };
         for each in [(); 8].map(|()| each()) {
             assert_eq!(each.await.unwrap(), StatusCode::OK);
@@ -342,14 +469,30 @@ mod tests {
     }
 
     #[test]
-    fn what_all_decisions_read_is_counted_until_they_end() {
-        let reading = Reading::default();
-        let (one, two) = (reading.share(), reading.share());
-        assert!(one.set(3, 10) && one.set(6, 10) && two.set(4, 10));
-        assert!(!two.set(5, 10), "eleven");
+    fn read_bytes_are_counted_until_decisions_end() {
+        let reading = Reading::new(&Limits { read_bytes: 100 * KIB, ..Limits::default() });
+        let share = |namespace| reading.share(Client::default().of_namespace(namespace), Instant::now());
+        let (one, two) = (share("one"), share("two"));
+        assert!(one.set(3 * KIB) && one.set(50 * KIB) && two.set(4 * KIB));
+        assert!(!one.set(60 * KIB), "more than its share");
+        assert!(two.set(8 * KIB), "another namespace reads on");
         drop(one);
-        assert!(two.set(10, 10));
-        drop(two);
-        assert_eq!(reading.0.load(Ordering::Relaxed), 0);
+        assert!(two.set(50 * KIB));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_of_one_namespace_leave_room() {
+        let reading = Reading::new(&Limits { calls: 16, ..Limits::default() });
+        let (by, metrics) = (Instant::now() + DECISION_LIMIT, Metrics::new());
+        let share = |namespace| reading.share(Client::default().of_namespace(namespace), by);
+        let mut held = Vec::new();
+        let one = share("one");
+        // The last call waits until the deadline.
+        while let Ok(call) = one.call(&metrics).await {
+            held.push(call);
+            assert!(held.len() < 16, "it takes all calls");
+        }
+        assert!(metrics.encode().contains("{limit=\"max-calls\"} 1\n"));
+        assert!(share("two").call(&metrics).await.is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! Admission over HTTP: from the body of a request to the body of an answer, and nothing that outlives either.
 
 mod decision;
+mod fair;
 mod limits;
 mod review;
 pub mod server;
@@ -17,9 +18,11 @@ use axum::{
     routing::post,
 };
 
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 pub use decision::{Decided, Decider};
+pub use fair::Client;
 pub use limits::{Limits, Reading, Share};
 pub use review::{Answer, Review};
 
@@ -31,9 +34,10 @@ use crate::{
     telemetry::{Metrics, metrics, traces},
 };
 
-/// How long a decision may take. It ends before the API server's own patience does (`timeoutSeconds: 5`), so that the
-/// answer can say why.
+/// How long a review may take where the API server states no timeout. It ends before the timeout of the webhook
+/// configurations (`timeoutSeconds: 5`), so that the answer can say why.
 pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
+
 
 /// What handlers work with.
 pub struct Context<A> {
@@ -69,6 +73,7 @@ impl<A> Deref for Site<A> {
 /// The webhook's routes.
 pub fn router<A: Api>(context: Context<A>) -> Router {
     let budget = limits::Budget::new(&context.limits, context.metrics.clone());
+    let reading = Reading::new(&context.limits);
     Router::new()
         .route("/mutate/workloads", post(mutate_workloads::<A>))
         .route("/mutate/configmaps", post(mutate_configmaps::<A>))
@@ -78,41 +83,42 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here\n")
         })
-        .with_state(Arc::new(Site { context, budget, reading: Reading::default() }))
+        .with_state(Arc::new(Site { context, budget, reading }))
 }
 
 async fn mutate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    answer(&site, "/mutate/workloads", &body, async |review| workloads::mutate(&site, review).await)
-        .await
+    let decide = async |call: &Call, review: &Review<'_>| workloads::mutate(&site, call, review).await;
+    answer(&site, "/mutate/workloads", body, decide).await
 }
 
 async fn mutate_configmaps<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    let decide = async |review: &Review<'_>| sources::mutate(&site, SourceKind::ConfigMap, review).await;
-    answer(&site, "/mutate/configmaps", &body, decide).await
+    let decide =
+        async |_: &Call, review: &Review<'_>| sources::mutate(&site, SourceKind::ConfigMap, review).await;
+    answer(&site, "/mutate/configmaps", body, decide).await
 }
 
 async fn mutate_secrets<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    let decide = async |review: &Review<'_>| sources::mutate(&site, SourceKind::Secret, review).await;
-    answer(&site, "/mutate/secrets", &body, decide).await
+    let decide =
+        async |_: &Call, review: &Review<'_>| sources::mutate(&site, SourceKind::Secret, review).await;
+    answer(&site, "/mutate/secrets", body, decide).await
 }
 
 async fn validate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    answer(&site, "/validate/workloads", &body, async |review| {
-        workloads::validate(&site, review).await
-    })
-    .await
+    let decide = async |call: &Call, review: &Review<'_>| workloads::validate(&site, call, review).await;
+    answer(&site, "/validate/workloads", body, decide).await
 }
 
 /// Reads the review, has it answered, counts it, and writes the answer.
-async fn answer<A>(
+async fn answer<A: Api>(
     site: &Site<A>,
     path: &'static str,
-    body: &Body,
-    decide: impl AsyncFnOnce(&Review<'_>) -> Answer,
+    body: Body,
+    decide: impl AsyncFnOnce(&Call, &Review<'_>) -> Answer,
 ) -> Response {
     let start = std::time::Instant::now();
     let span = traces::admission(path, body.parent.as_ref());
-    let (outcome, response) = match Review::parse(&body.admitted.bytes) {
+    let Body { admitted: limits::Admitted { bytes, mut held }, mut call, .. } = body;
+    let (outcome, response) = match Review::parse(&bytes) {
         Err(error) => {
             (metrics::Review::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
         }
@@ -122,12 +128,28 @@ async fn answer<A>(
                 span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
                 span.record("confrev.dry_run", review.dry_run());
             }
-            let answer = match review.refusal(|namespace| site.shared.is_excluded(namespace)) {
-                Some(refusal) => Answer::denied(refusal),
-                None => decide(&review).instrument(span.clone()).await,
+            let body = |answer: &Answer| {
+                let body = answer.to_json(review.uid());
+                ([(header::CONTENT_TYPE, "application/json")], body).into_response()
             };
-            let body = answer.to_json(review.uid());
-            (answer.outcome(), ([(header::CONTENT_TYPE, "application/json")], body).into_response())
+            if let Some(refusal) = review.refusal(|namespace| site.shared.is_excluded(namespace)) {
+                let answer = Answer::denied(refusal);
+                (answer.outcome(), body(&answer))
+            } else {
+                call.client = call.client.of_namespace(review.namespace());
+                let decided = async {
+                    let _turn = site.budget.turn(&mut held, &call.client, call.deadline).await?;
+                    let decided = decide(&call, &review).instrument(span.clone());
+                    tokio::time::timeout_at(call.deadline, decided).await.map_err(|_| {
+                        let message = "the review was not answered before the timeout of the webhook\n";
+                        (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
+                    })
+                };
+                match decided.await {
+                    Err(refusal) => (metrics::Review::Failed, refusal),
+                    Ok(answer) => (answer.outcome(), body(&answer)),
+                }
+            }
         }
     };
     span.record("confrev.outcome", tracing::field::debug(outcome));
@@ -135,12 +157,19 @@ async fn answer<A>(
         span.record("otel.status_code", "ERROR");
     }
     site.metrics.review(path, outcome, start.elapsed());
-    response
+    response.map(|body| server::hold(body, held))
+}
+
+/// The client that a review comes from, and when the review must be answered.
+struct Call {
+    client: Client,
+    deadline: Instant,
 }
 
 /// A body of JSON, within the limits.
 struct Body {
     admitted: limits::Admitted,
+    call: Call,
     /// The trace that the request belongs to.
     parent: Option<opentelemetry::Context>,
 }
@@ -154,8 +183,12 @@ impl<A: Api> FromRequest<Arc<Site<A>>> for Body {
             return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response());
         }
         let parent = traces::parent(request.headers());
-        let admitted = site.budget.admit(request.into_body()).await?;
-        Ok(Self { admitted, parent })
+        let arrival = request.extensions().get::<server::Arrival>();
+        let start = arrival.map_or_else(Instant::now, |arrival| arrival.start);
+        let client = arrival.map(|arrival| Client::new(arrival.address)).unwrap_or_default();
+        let deadline = site.limits.deadline(request.uri(), start);
+        let admitted = site.budget.admit(request.into_body(), &client, deadline).await?;
+        Ok(Self { admitted, call: Call { client, deadline }, parent })
     }
 }
 

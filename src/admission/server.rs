@@ -1,14 +1,19 @@
-//! The HTTPS server in front of the admission routes: its own accept loop, with a limit on everything a client can
-//! hold on to.
+//! The HTTP server of the admission routes and of the admin endpoints: its own accept loop, with a limit on everything
+//! that a client can hold.
 //!
-//! When as many connections are open as may be, a new one takes the place of the idle one that matters least: one
-//! that never sent a request, else the one that has been idle longest. Only when none is idle, the new one waits. So
-//! thousands of idle connections keep nobody out.
+//! A connection is cheap until a request is complete: small windows, small buffers, and a time limit for a head that has
+//! begun. One source address holds a part of the connections at most, and of the requests a fair share. When as many
+//! connections are open as may be, a new connection takes the place of an idle connection of the address that holds most:
+//! one that never sent a request, else the one that has been idle longest. Only when none is idle, the new connection
+//! waits. So thousands of idle connections keep nobody out.
 
 mod connections;
+mod held;
+mod watched;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,18 +26,25 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::error::Elapsed;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig};
-use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
 
-use connections::{Connection, Connections};
+use connections::{Connection, Connections, Entry};
+pub(super) use held::hold;
+use watched::Watched;
 
+use super::fair::{Client, Fair};
 use crate::telemetry::{Metrics, metrics::Limit};
+
+/// Bytes that a client may send ahead on one HTTP/2 stream, and on all streams of a connection. What was sent ahead stays
+/// in memory while the request waits for its turn.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 128 * 1024;
 
 /// After an accept that failed for want of descriptors or memory: time for a connection to end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -47,12 +59,15 @@ const TELL: Duration = Duration::from_secs(30);
 pub struct Limits {
     /// Connections open at once.
     pub connections: usize,
+    /// Connections open at once from one source address.
+    pub connections_per_address: usize,
+    /// Requests under way at once, divided fairly by source address.
+    pub requests: usize,
     /// For the TLS handshake.
     pub handshake: Duration,
-    /// For a request's head, counted from the moment when it could begin; with HTTP/1.1 thus also how long a
-    /// connection may be idle.
+    /// For a request's head, counted from its first byte.
     pub header: Duration,
-    /// For a request, from its head to the head of its answer; after that it is answered with 503.
+    /// For a request, from the first byte of its head to the head of its answer; after that it is answered with 503.
     pub request: Duration,
     /// A connection without a request for so long is closed.
     pub idle: Duration,
@@ -77,10 +92,13 @@ pub struct Drained {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 2048,
+            connections: 1024,
+            // An API server has a few connections; this is enough for many of them behind one address.
+            connections_per_address: 128,
+            requests: 1024,
             handshake: Duration::from_secs(5),
-            header: Duration::from_secs(15),
-            request: Duration::from_secs(30), // the longest timeout that a webhook configuration can set
+            header: Duration::from_secs(5),
+            request: Duration::from_secs(10),
             idle: Duration::from_mins(5),
             drain: Duration::from_secs(20),
             streams: 250,
@@ -90,11 +108,36 @@ impl Default for Limits {
     }
 }
 
+/// How clients speak to a server.
+#[derive(Clone)]
+pub enum Transport {
+    /// TLS with HTTP/2 or HTTP/1.1.
+    Tls(TlsAcceptor),
+    /// Plain HTTP/1.1.
+    Plain,
+}
+
+impl From<Arc<ServerConfig>> for Transport {
+    fn from(config: Arc<ServerConfig>) -> Self {
+        Self::Tls(config.into())
+    }
+}
+
+/// Where a request comes from, and when it began: an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The source address of the connection.
+    pub address: IpAddr,
+    /// When the first byte of its head came.
+    pub start: tokio::time::Instant,
+}
+
 /// Everything that each connection needs.
 struct Server {
     router: Router,
-    tls: TlsAcceptor,
+    transport: Transport,
     limits: Limits,
+    requests: Fair,
     http: Builder<TokioExecutor>,
     connections: Connections,
     stop: watch::Receiver<bool>,
@@ -110,28 +153,27 @@ struct Server {
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    tls: Arc<ServerConfig>,
+    transport: impl Into<Transport>,
     limits: Limits,
     metrics: Metrics,
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
     let (stopping, stop) = watch::channel(false);
-    let connections = Connections::default();
-    let (tls, http, told) = (tls.into(), http(limits), Mutex::new(None));
-    let server = Arc::new(Server { router, tls, limits, http, connections, stop, told, metrics });
+    let connections = Connections::new(limits.connections, limits.connections_per_address);
+    let (transport, http, told) = (transport.into(), http(limits), Mutex::new(None));
+    let requests = Fair::new(limits.requests);
+    let server =
+        Arc::new(Server { router, transport, limits, requests, http, connections, stop, told, metrics });
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
-    let places = Arc::new(Semaphore::new(limits.connections));
     loop {
         // Ended tasks are taken out as they come, or the set would grow for ever.
         while tasks.try_join_next().is_some() {}
-        let (stream, place) = tokio::select! {
+        let (stream, this) = tokio::select! {
             () = &mut shutdown => break,
-            taken = take(&listener, &server, &places) => taken,
+            taken = take(&listener, &server) => taken,
         };
-        // Entered here and not in its task, which may run only after the next one looks for whom to send away.
-        let this = server.connections.enter();
-        tasks.spawn(connection(server.clone(), this, stream, place));
+        tasks.spawn(connection(server.clone(), this, stream));
     }
     drop(listener);
     stopping.send_replace(true);
@@ -147,55 +189,62 @@ fn http(limits: Limits) -> Builder<TokioExecutor> {
     let mut http = Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.header)
+        // Idle connections and slow heads have limits of their own.
+        .header_read_timeout(None)
         .max_buf_size(usize::try_from(limits.headers).unwrap_or(usize::MAX).max(8192));
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(limits.headers)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(limits.ping * 2)
         .keep_alive_timeout(limits.ping);
     http
 }
 
-/// The next connection, and a place for it.
-async fn take(
-    listener: &TcpListener,
-    server: &Server,
-    places: &Arc<Semaphore>,
-) -> (TcpStream, OwnedSemaphorePermit) {
+/// The next connection, which has found its place.
+async fn take(listener: &TcpListener, server: &Server) -> (TcpStream, Arc<Connection>) {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                refused(&error, server).await;
-                continue;
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Some(this) = enter(server, peer.ip().to_canonical()).await {
+                    return (stream, this);
+                }
             }
-        };
-        return (stream, place(server, places).await);
+            Err(error) => refused(&error, server).await,
+        }
     }
 }
 
-/// A place for one connection more, made by sending an idle one away where there is none.
-async fn place(server: &Server, places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    if let Ok(place) = places.clone().try_acquire_owned() {
-        return place;
-    }
-    server.metrics.limit_reached(Limit::Connections, 1);
+/// A place for one more connection. An idle connection is sent away where there is none. `None`: its address has as many
+/// connections as it may, and none of them is idle.
+async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
+    let mut is_counted = false;
     loop {
-        let evicted = server.connections.evict();
-        if !evicted {
+        match server.connections.enter(address) {
+            Entry::Open(this) => return Some(this),
+            Entry::Refused => {
+                server.metrics.limit_reached(Limit::ConnectionsPerAddress, 1);
+                tracing::debug!(%address, "connection refused: too many from one address (--max-connections-per-address)");
+                return None;
+            }
+            Entry::Full => {}
+        }
+        if !std::mem::replace(&mut is_counted, true) {
+            server.metrics.limit_reached(Limit::Connections, 1);
+        }
+        let is_evicted = server.connections.evict() || server.connections.cut(address);
+        if !is_evicted {
             tracing::warn!(
                 connections = server.limits.connections,
-                "every connection is busy; a new one waits"
+                "every connection is busy; a new connection waits (--max-connections)"
             );
         }
         tokio::select! {
-            // The semaphore is never closed.
-            Ok(place) = places.clone().acquire_owned() => return place,
-            () = server.connections.calmed(), if !evicted => {}
-            // Who was asked to go does not; the next one is asked.
-            () = tokio::time::sleep(EVICTION), if evicted => {}
+            () = server.connections.changed() => {}
+            // The connection that was asked to go does not; the next one is asked.
+            () = tokio::time::sleep(EVICTION), if is_evicted => {}
         }
     }
 }
@@ -214,20 +263,17 @@ async fn refused(error: &io::Error, server: &Server) {
 }
 
 /// One connection, from the handshake to its end. What goes wrong on it concerns nobody else.
-async fn connection(
-    server: Arc<Server>,
-    this: Arc<Connection>,
-    stream: TcpStream,
-    _place: OwnedSemaphorePermit,
-) {
+async fn connection(server: Arc<Server>, this: Arc<Connection>, stream: TcpStream) {
     let mut stop = server.stop.clone();
-    let handshake = async {
-        // Answers are small, and a client waits for each.
-        stream.set_nodelay(true)?;
-        server.tls.accept(stream).await
+    // Answers are small, and a client waits for each.
+    if let Err(error) = stream.set_nodelay(true) {
+        return tracing::debug!(%error, "connection failed");
+    }
+    let Transport::Tls(tls) = &server.transport else {
+        return talk(&server, &this, stream, false, &mut stop).await;
     };
     let stream = tokio::select! {
-        shaken = tokio::time::timeout(server.limits.handshake, handshake) => match shaken {
+        shaken = tokio::time::timeout(server.limits.handshake, tls.accept(stream)) => match shaken {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return no_handshake(&server, &error),
             Err(_) => {
@@ -238,7 +284,9 @@ async fn connection(
         () = this.evicted() => return,
         _ = stop.wait_for(|stop| *stop) => return,
     };
-    talk(&server, &this, stream, &mut stop).await;
+    // The protocol that was agreed on in the handshake: to find out by the first bytes has no time limit.
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    talk(&server, &this, stream, is_http2, &mut stop).await;
 }
 
 /// A client without a good certificate is told of, though not each: anybody can come again and again.
@@ -256,67 +304,85 @@ fn no_handshake(server: &Server, error: &io::Error) {
 }
 
 /// Answers the requests of a connection.
-async fn talk(
-    server: &Server,
+async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    server: &Arc<Server>,
     this: &Arc<Connection>,
-    stream: TlsStream<TcpStream>,
+    stream: S,
+    is_http2: bool,
     stop: &mut watch::Receiver<bool>,
 ) {
-    // The protocol that was agreed on in the handshake: to find out by the first bytes has no time limit.
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let http = if http2 { server.http.clone().http2_only() } else { server.http.clone().http1_only() };
-    let (router, busy, limit) = (server.router.clone(), this.clone(), server.limits.request);
-    let metrics = server.metrics.clone();
-    let late = move || metrics.limit_reached(Limit::Request, 1);
+    let http = if is_http2 { server.http.clone().http2_only() } else { server.http.clone().http1_only() };
+    let (serving, connection) = (server.clone(), this.clone());
     let service = service_fn(move |request| {
-        let answered = answer(router.clone(), busy.clone(), limit, request);
-        let late = late.clone();
-        async move {
-            let answer = answered.await;
-            answer.or_else(|_elapsed| {
-                late();
-                Ok::<_, Infallible>(
-                    (StatusCode::SERVICE_UNAVAILABLE, "the request took too long\n").into_response(),
-                )
-            })
-        }
+        // The request is under way from now on, not from when its task first runs.
+        let answered = answer(serving.clone(), &connection, request);
+        async move { Ok::<_, Infallible>(answered.await) }
     });
+    let stream = Watched::new(stream, this.clone(), is_http2);
     let mut talk = pin!(http.serve_connection(TokioIo::new(stream), service));
-    let end = tokio::select! {
-        end = talk.as_mut() => return ended(server, end),
-        _ = stop.wait_for(|stop| *stop) => None,
-        () = this.evicted() => Some(!this.served()),
-        () = this.idle(server.limits.idle) => None,
+    let limits = &server.limits;
+    let patience = tokio::select! {
+        // First, since it finds out what the limits below look at.
+        biased;
+        end = talk.as_mut() => return ended(end),
+        () = this.head_overdue(limits.header) => {
+            server.metrics.limit_reached(Limit::Header, 1);
+            return tracing::debug!("head of a request too slow");
+        }
+        () = this.stalled(limits.request * 3 / 2) => {
+            server.metrics.limit_reached(Limit::Request, 1);
+            return tracing::debug!("answer not taken in time");
+        }
+        () = this.evicted() => {
+            if !this.served() {
+                return; // it never asked for anything, and another client waits for its place
+            }
+            EVICTION
+        }
+        _ = stop.wait_for(|stop| *stop) => limits.drain,
+        () = this.idle(limits.idle) => limits.drain,
     };
-    if end == Some(true) {
-        return; // it never asked for anything, and somebody waits for its place
-    }
     talk.as_mut().graceful_shutdown();
     // A client that does not go by itself is cut. When the server stops, its own limit is the same.
-    if let Ok(end) = tokio::time::timeout(server.limits.drain, talk).await {
-        ended(server, end);
+    if let Ok(end) = tokio::time::timeout(patience, talk).await {
+        ended(end);
     } else {
         tracing::debug!("connection cut");
     }
 }
 
-fn ended(server: &Server, end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+fn ended(end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     if let Err(error) = end {
-        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout) {
-            server.metrics.limit_reached(Limit::Header, 1);
-        }
         tracing::debug!(%error, "connection failed");
     }
 }
 
-/// The answer, where it comes in time.
-async fn answer(
-    router: Router,
-    connection: Arc<Connection>,
-    limit: Duration,
-    request: Request<Incoming>,
-) -> Result<Response, Elapsed> {
-    let _busy = connection.busy();
-    // A router's own error is none.
-    tokio::time::timeout(limit, router.oneshot(request.map(Body::new))).await.map(|Ok(answer)| answer)
+/// The answer to a request; 503 where there is none in time, or where the address has too many requests under way. The
+/// request is under way until its answer is sent.
+fn answer(
+    server: Arc<Server>,
+    connection: &Arc<Connection>,
+    mut request: Request<Incoming>,
+) -> impl Future<Output = Response> + use<> {
+    let busy = connection.busy();
+    let (address, start) = (connection.address(), busy.start);
+    async move {
+        let Some(turn) = server.requests.try_acquire(&Client::new(address), 1) else {
+            server.metrics.limit_reached(Limit::Requests, 1);
+            let message = "too many requests at once from this address (--max-requests): try again\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+        };
+        request.extensions_mut().insert(Arrival { address, start });
+        let answer = server.router.clone().oneshot(request.map(Body::new));
+        let answer = match tokio::time::timeout_at(start + server.limits.request, answer).await {
+            // A router's own error is none.
+            Ok(Ok(answer)) => answer,
+            Err(_) => {
+                server.metrics.limit_reached(Limit::Request, 1);
+                (StatusCode::SERVICE_UNAVAILABLE, "the request took too long (--request-timeout)\n")
+                    .into_response()
+            }
+        };
+        answer.map(|body| hold(body, (busy, turn)))
+    }
 }

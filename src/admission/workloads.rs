@@ -1,20 +1,20 @@
 //! `/mutate/workloads` and `/validate/workloads`: the decision, for one object.
 
-use super::{Answer, Context, DECISION_LIMIT, Decider, Review, Site};
+use super::{Answer, Call, Context, Decider, Review, Site};
 use crate::{
     cluster::{Api, workload_owner},
     resolve::{Decision, Facts, Missing, Policy, Request, Workload, malformed},
 };
 
 /// Resolves the references of a workload.
-pub(super) async fn mutate<A: Api>(context: &Site<A>, review: &Review<'_>) -> Answer {
+pub(super) async fn mutate<A: Api>(context: &Site<A>, call: &Call, review: &Review<'_>) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
         Err(refusal) => return *refusal,
     };
     let mut facts = Facts::default();
-    let decision = match decided(context, review, &request, review.dry_run(), &mut facts).await {
+    let decision = match decided(context, call, review, &request, review.dry_run(), &mut facts).await {
         Ok(decision) => decision,
         Err(unavailable) => return unavailable,
     };
@@ -30,7 +30,7 @@ pub(super) async fn mutate<A: Api>(context: &Site<A>, review: &Review<'_>) -> An
 
 /// Refuses what the mutating webhook refuses, where another webhook wrote it after that: malformed labels and
 /// annotations, and with `missing: deny` references to what is not there. It writes nothing.
-pub(super) async fn validate<A: Api>(context: &Site<A>, review: &Review<'_>) -> Answer {
+pub(super) async fn validate<A: Api>(context: &Site<A>, call: &Call, review: &Review<'_>) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -43,7 +43,7 @@ pub(super) async fn validate<A: Api>(context: &Site<A>, review: &Review<'_>) -> 
     if Policy::read(&request.new).0.missing != Missing::Deny {
         return Answer::allowed();
     }
-    match decided(context, review, &request, true, &mut Facts::default()).await {
+    match decided(context, call, review, &request, true, &mut Facts::default()).await {
         Ok(decision) => decision.denial.map_or_else(Answer::allowed, Answer::denied),
         Err(unavailable) => unavailable,
     }
@@ -52,21 +52,21 @@ pub(super) async fn validate<A: Api>(context: &Site<A>, review: &Review<'_>) -> 
 /// The decision within its time; the answer that says why there is none.
 async fn decided<A: Api>(
     context: &Site<A>,
+    call: &Call,
     review: &Review<'_>,
     request: &Request<'_>,
     dry_run: bool,
     facts: &mut Facts,
 ) -> Result<Decision, Answer> {
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
-    let (share, metrics) = (context.reading.share(), &context.metrics);
+    let (share, metrics) = (context.reading.share(call.client.clone(), call.deadline), &context.metrics);
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
     let decider = Decider { api, limits, dry_run, share, metrics, shared };
     let decision = decider.decide(request, owner.as_ref(), facts);
     let name = request.new.display();
-    match tokio::time::timeout(DECISION_LIMIT, decision).await {
+    match tokio::time::timeout_at(call.deadline, decision).await {
         Err(_) => Err(Answer::unavailable(format!(
-            "{name}: confrev could not read its ConfigMaps within {} s: try again",
-            DECISION_LIMIT.as_secs()
+            "{name}: confrev could not read its ConfigMaps before the timeout of the webhook: try again"
         ))),
         Ok(Err(error)) => {
             tracing::warn!(namespace = review.namespace(), workload = name, %error, "a decision failed");

@@ -1,4 +1,5 @@
-//! The options of `serve` that limit what clients may take.
+//! The options of `serve` that limit what clients may take. Each limit of all requests together is divided fairly by source
+//! address and namespace.
 
 use std::time::Duration;
 
@@ -28,12 +29,16 @@ pub(super) struct Limits {
     #[arg(long, env = "CONFREV_MAX_DECISIONS", default_value_t = admission::Limits::default().decisions,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_decisions: usize,
+    /// Calls to the API server at once for all requests; further calls wait.
+    #[arg(long, env = "CONFREV_MAX_CALLS", default_value_t = admission::Limits::default().calls,
+          value_name = "COUNT", value_parser = count(1_000_000))]
+    max_calls: usize,
     /// Objects that are read for one workload; one that needs more is refused.
     #[arg(long, env = "CONFREV_MAX_READS", default_value_t = admission::Limits::default().reads,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_reads: usize,
-    /// MiB of all objects that are read for one workload, which is refused past it; and for all that are decided on at
-    /// once, past which a request is to be tried again.
+    /// MiB of all objects that are read for all requests at once; past it a request is to be tried again. One workload
+    /// may need half of it, and is refused past that.
     #[arg(long, env = "CONFREV_MAX_READ_BYTES", default_value_t = admission::Limits::default().read_bytes / MIB,
           value_name = "MIB", value_parser = count(65536))]
     max_read_bytes: usize,
@@ -45,16 +50,27 @@ pub(super) struct Limits {
     #[arg(long, env = "CONFREV_MAX_CONNECTIONS", default_value_t = server::Limits::default().connections,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_connections: usize,
+    /// Connections open at once from one source address; a new one takes the place of an idle one of that address, or is
+    /// closed.
+    #[arg(long, env = "CONFREV_MAX_CONNECTIONS_PER_ADDRESS",
+          default_value_t = server::Limits::default().connections_per_address,
+          value_name = "COUNT", value_parser = count(1_000_000))]
+    max_connections_per_address: usize,
+    /// Requests under way at once; further ones are answered with 503.
+    #[arg(long, env = "CONFREV_MAX_REQUESTS", default_value_t = server::Limits::default().requests,
+          value_name = "COUNT", value_parser = count(1_000_000))]
+    max_requests: usize,
     /// For a TLS handshake.
     #[arg(long, env = "CONFREV_HANDSHAKE_TIMEOUT", default_value = "5s", value_name = "DURATION",
           value_parser = duration)]
     handshake_timeout: Duration,
-    /// For a request's head, from the moment when it could begin.
-    #[arg(long, env = "CONFREV_HEADER_TIMEOUT", default_value = "15s", value_name = "DURATION",
+    /// For a request's head, from its first byte.
+    #[arg(long, env = "CONFREV_HEADER_TIMEOUT", default_value = "5s", value_name = "DURATION",
           value_parser = duration)]
     header_timeout: Duration,
-    /// For a request, from its head to its answer.
-    #[arg(long, env = "CONFREV_REQUEST_TIMEOUT", default_value = "30s", value_name = "DURATION",
+    /// For a request, from the first byte of its head to its answer. A review is answered before the timeout of its
+    /// webhook configuration, too.
+    #[arg(long, env = "CONFREV_REQUEST_TIMEOUT", default_value = "10s", value_name = "DURATION",
           value_parser = duration)]
     request_timeout: Duration,
 }
@@ -76,9 +92,11 @@ impl Limits {
             body: self.max_body * MIB,
             bodies: self.max_bodies * MIB,
             decisions: self.max_decisions,
+            calls: self.max_calls,
             reads: self.max_reads,
             read_bytes: self.max_read_bytes * MIB,
             snapshots: self.max_snapshots,
+            review: self.request_timeout,
         }
     }
 
@@ -86,10 +104,24 @@ impl Limits {
     pub(super) fn of_connections(&self) -> server::Limits {
         server::Limits {
             connections: self.max_connections,
+            connections_per_address: self.max_connections_per_address,
+            requests: self.max_requests,
             handshake: self.handshake_timeout,
             header: self.header_timeout,
             request: self.request_timeout,
             ..server::Limits::default()
+        }
+    }
+
+    /// Those of connections to the admin port, which few clients use: an eighth of those of admission.
+    pub(super) fn of_admin(&self) -> server::Limits {
+        let eighth = |count: usize| count.div_ceil(8).max(8);
+        let limits = self.of_connections();
+        server::Limits {
+            connections: eighth(limits.connections),
+            connections_per_address: eighth(limits.connections_per_address),
+            requests: eighth(limits.requests),
+            ..limits
         }
     }
 }
@@ -120,7 +152,18 @@ mod tests {
 
     #[test]
     fn a_limit_of_nothing_is_refused_with_the_option() {
-        let counts = ["body", "bodies", "decisions", "reads", "read-bytes", "snapshots", "connections"];
+        let counts = [
+            "body",
+            "bodies",
+            "decisions",
+            "calls",
+            "reads",
+            "read-bytes",
+            "snapshots",
+            "connections",
+            "connections-per-address",
+            "requests",
+        ];
         for option in counts.map(|name| format!("--max-{name}")) {
             let option = option.as_str();
             assert!(parse(&[option, "0"]).unwrap_err().contains(option), "{option}");

@@ -171,9 +171,12 @@ async fn serve(options: Options) -> Result<(), Error> {
     let admission_listener = listen("--listen", options.listen).await?;
     let admin_listener = listen("--admin-listen", options.admin_listen).await?;
     let (stop, stopping) = watch::channel(false);
-    tokio::spawn(telemetry::admin::serve(
+    // It ends with the program, so that /readyz can report the shutdown.
+    tokio::spawn(admission::server::serve(
         admin_listener,
-        readiness.clone(),
+        telemetry::admin::router(readiness.clone(), metrics.clone()),
+        admission::server::Transport::Plain,
+        options.limits.of_admin(),
         metrics.clone(),
         std::future::pending(),
     ));

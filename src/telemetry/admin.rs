@@ -1,12 +1,9 @@
 //! The admin port: `/healthz`, `/readyz`, `/metrics`.
-use std::future::Future;
-
 use axum::Router;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use http::{StatusCode, header};
-use tokio::net::TcpListener;
 
 use super::{Metrics, Readiness};
 
@@ -15,27 +12,12 @@ use super::{Metrics, Readiness};
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Serves the admin endpoints on `listener` until `shutdown` is done:
+/// The routes of the admin endpoints:
 /// - `/healthz`: 200 for as long as the process runs (liveness: nothing here is mended by a restart);
 /// - `/readyz`: 200 with a line for each condition, or 503 with those that fail;
 /// - `/metrics`: OpenMetrics text.
 ///
-/// Let `shutdown` be done last of all, so that `/readyz` can say that the program is shutting down.
-pub async fn serve(
-    listener: TcpListener,
-    readiness: Readiness,
-    metrics: Metrics,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let router = router(readiness, metrics).into_make_service();
-    tokio::select! {
-        // Not graceful: a scraper that keeps its connection open must not hold the program back.
-        result = axum::serve(listener, router) => result,
-        () = shutdown => Ok(()),
-    }
-}
-
-/// The routes alone, for a server that is there already.
+/// They are served with the limits of the admission server.
 pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))

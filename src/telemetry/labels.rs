@@ -148,6 +148,8 @@ labels! {
         Bodies = "max-bodies",
         /// As many reviews as may were being decided.
         Decisions = "max-decisions",
+        /// As many calls to the API server as may were made for reviews, until a review's deadline.
+        Calls = "max-calls",
         /// A workload refers to too many objects.
         Reads = "max-reads",
         /// What a workload refers to is too large, or what all refer to that are being decided.
@@ -156,9 +158,13 @@ labels! {
         Snapshots = "max-snapshots",
         /// A connection came when as many as may were open.
         Connections = "max-connections",
+        /// A connection came from an address that had as many open as it may, and none idle.
+        ConnectionsPerAddress = "max-connections-per-address",
+        /// A request came from an address that had as many under way as it may.
+        Requests = "max-requests",
         /// A handshake took too long.
         Handshake = "handshake-timeout",
-        /// A head took too long, or a connection was idle.
+        /// A head took too long.
         Header = "header-timeout",
         /// A request took too long.
         Request = "request-timeout",

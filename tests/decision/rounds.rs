@@ -10,7 +10,7 @@ use std::{
 };
 
 use confrev::{
-    admission::{Decider, Limits, Reading},
+    admission::{Client, DECISION_LIMIT, Decider, Limits, Reading},
     cluster::KubeApi,
     controller::{Name, Shared, SnapshotRecord},
     kinds::Kinds,
@@ -23,6 +23,7 @@ use http::{Method, Response, StatusCode};
 use jiff::Timestamp;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     controller::{Desk, digest},
@@ -122,7 +123,10 @@ async fn admission(
         new: Workload::parse(&kind, &new_text).unwrap(),
         old: old_text.as_ref().map(|text| Workload::parse(&kind, text).unwrap()),
     };
-    let (limits, share) = (Limits { reads: most, ..Limits::default() }, reading.share());
+    let (limits, share) = (
+        Limits { reads: most, ..Limits::default() },
+        reading.share(Client::default(), Instant::now() + DECISION_LIMIT),
+    );
     let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
     let mut facts = Facts::default();
     let decision = decider.decide(&request, None, &mut facts).await.unwrap();

@@ -1,88 +1,168 @@
-//! Which connections are open, how long each has been idle, and which one makes room for a new one.
-use std::collections::BTreeMap;
+//! The open connections: from which address they come, how long each has been idle, and which one makes room.
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The open connections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Connections(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    most: usize,
+    most_of_address: usize,
     open: Mutex<Open>,
-    /// Some connection had its last request in flight answered.
-    calmed: Notify,
+    /// A connection ended, or had its last request answered.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
     all: BTreeMap<u64, Weak<Connection>>,
+    of_address: HashMap<IpAddr, usize>,
+}
+
+/// What becomes of a new connection.
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// It is open.
+    Open(Arc<Connection>),
+    /// Its address has as many as it may, and none of them is idle.
+    Refused,
+    /// As many as may are open.
+    Full,
 }
 
 /// One open connection; it leaves the list when dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
     number: u64,
+    address: IpAddr,
     open: Connections,
     state: Mutex<State>,
     evict: Notify,
     calmed: Notify,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct State {
-    /// Requests in flight.
-    busy: usize,
+    /// Requests whose answers are not sent yet, and when each began.
+    busy: BTreeMap<u64, Instant>,
     /// Requests ever.
-    served: bool,
+    served: u64,
     evicted: bool,
     /// When it last had a request, or began.
     last: Instant,
+    /// When a request's head began whose end has not come.
+    head: Option<Instant>,
 }
 
-/// A request in flight.
+/// A request whose answer is not sent yet.
 #[derive(Debug)]
-pub(super) struct Busy(Arc<Connection>);
+pub(super) struct Busy {
+    connection: Arc<Connection>,
+    number: u64,
+    /// When the first byte of its head came.
+    pub(super) start: Instant,
+}
 
 impl Connections {
-    /// A new connection.
-    pub(super) fn enter(&self) -> Arc<Connection> {
+    /// None yet; at most so many in all, and of one address.
+    pub(super) fn new(most: usize, most_of_address: usize) -> Self {
+        Self(Arc::new(Inner { most, most_of_address, open: Mutex::default(), changed: Notify::new() }))
+    }
+
+    /// A new connection. Where its address has as many as it may, an idle one of that address has to go.
+    pub(super) fn enter(&self, address: IpAddr) -> Entry {
+        let Inner { most, most_of_address, .. } = *self.0;
+        let (all, of_address) = {
+            let open = self.lock();
+            (open.all.len(), open.of_address.get(&address).copied().unwrap_or(0))
+        };
+        if most_of_address < most && of_address >= most_of_address {
+            // Those that were asked to go take a moment. Only a few of them may be open beside the others.
+            let is_room = of_address < most_of_address + most_of_address.div_ceil(8);
+            if !is_room || !self.evict_where(|connection| connection.address == address) {
+                return Entry::Refused;
+            }
+        }
+        if all >= most {
+            return Entry::Full;
+        }
         let mut open = self.lock();
         let number = open.next;
         open.next += 1;
-        let state = State { busy: 0, served: false, evicted: false, last: Instant::now() };
         let connection = Arc::new(Connection {
             number,
+            address,
             open: self.clone(),
-            state: Mutex::new(state),
+            state: Mutex::new(State {
+                busy: BTreeMap::new(),
+                served: 0,
+                evicted: false,
+                last: Instant::now(),
+                head: None,
+            }),
             evict: Notify::new(),
             calmed: Notify::new(),
         });
         open.all.insert(number, Arc::downgrade(&connection));
-        connection
+        *open.of_address.entry(address).or_default() += 1;
+        Entry::Open(connection)
     }
 
-    /// Asks the idle connection that matters least to go. False where none is idle.
+    /// Asks an idle connection to go: of the address that has most, the connection that matters least. False where no
+    /// connection is idle.
     pub(super) fn evict(&self) -> bool {
+        self.evict_where(|_| true)
+    }
+
+    fn evict_where(&self, is_candidate: impl Fn(&Connection) -> bool) -> bool {
         // Upgraded outside of the lock's life: the last reference, dropped here, would lock again.
-        let all: Vec<Arc<Connection>> = self.lock().all.values().filter_map(Weak::upgrade).collect();
-        let idle = all.iter().map(|connection| (*connection.state(), connection));
-        let chosen = idle
-            .filter(|(state, _)| state.busy == 0 && !state.evicted)
-            .min_by_key(|(state, _)| (state.served, state.last));
-        let Some((_, chosen)) = chosen else { return false };
-        chosen.state().evicted = true;
-        chosen.evict.notify_one();
+        let (all, of_address) = {
+            let open = self.lock();
+            let all: Vec<Arc<Connection>> = open.all.values().filter_map(Weak::upgrade).collect();
+            (all, open.of_address.clone())
+        };
+        let idle = all.iter().filter(|connection| is_candidate(connection)).filter_map(|connection| {
+            let state = connection.state();
+            let count = of_address.get(&connection.address).copied().unwrap_or(0);
+            let rank = (std::cmp::Reverse(count), state.served > 0, state.last);
+            (state.busy.is_empty() && !state.evicted).then_some((rank, connection))
+        });
+        let Some((_, chosen)) = idle.min_by_key(|(rank, _)| *rank) else { return false };
+        chosen.ask_to_go();
         true
     }
 
-    /// Done when a connection has become idle.
-    pub(super) async fn calmed(&self) {
-        self.0.calmed.notified().await;
+    /// Ends a busy connection of the address that has most, where that is many more than `address` has. False where no
+    /// address has.
+    pub(super) fn cut(&self, address: IpAddr) -> bool {
+        let (all, most, mine) = {
+            let open = self.lock();
+            let all: Vec<Arc<Connection>> = open.all.values().filter_map(Weak::upgrade).collect();
+            let most = open.of_address.iter().max_by_key(|(_, count)| **count);
+            let mine = open.of_address.get(&address).copied().unwrap_or(0);
+            (all, most.map(|(address, count)| (*address, *count)), mine)
+        };
+        let Some((address, _)) = most.filter(|(_, count)| *count > 2 * mine + 1) else { return false };
+        let candidates = all.iter().filter(|connection| connection.address == address);
+        let chosen =
+            candidates.filter(|connection| !connection.state().evicted).min_by_key(|c| c.state().last);
+        let Some(chosen) = chosen else { return false };
+        chosen.ask_to_go();
+        true
+    }
+
+    /// Done when a connection has ended or become idle.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -96,24 +176,77 @@ impl Connection {
         self.evict.notified().await;
     }
 
+    fn ask_to_go(&self) {
+        self.state().evicted = true;
+        self.evict.notify_one();
+    }
+
+    /// The address that it comes from.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Whether it ever sent a request.
     pub(super) fn served(&self) -> bool {
-        self.state().served
+        self.state().served > 0
     }
 
     /// A request begins; it ends when the guard is dropped.
     pub(super) fn busy(self: &Arc<Self>) -> Busy {
         let mut state = self.state();
-        state.busy += 1;
-        state.served = true;
-        Busy(self.clone())
+        let number = state.served;
+        state.served += 1;
+        let start = state.head.take().unwrap_or_else(Instant::now);
+        state.busy.insert(number, start);
+        Busy { connection: self.clone(), number, start }
+    }
+
+    /// Records that bytes came; `is_open` says whether they leave a head unfinished, given whether a request is under way.
+    pub(super) fn received(&self, is_open: impl FnOnce(bool) -> bool) {
+        let mut state = self.state();
+        if !is_open(!state.busy.is_empty()) {
+            state.head = None;
+        } else if state.head.is_none() {
+            state.head = Some(Instant::now());
+        }
+    }
+
+    /// Done when a head has begun and not ended for `limit`. It is polled whenever the connection is, which is when bytes
+    /// may have come: nothing else wakes it.
+    pub(super) async fn head_overdue(&self, limit: Duration) {
+        let mut timer: Option<(Instant, _)> = None;
+        std::future::poll_fn(|context| {
+            let Some(start) = self.state().head else {
+                timer = None;
+                return Poll::Pending;
+            };
+            if timer.as_ref().is_none_or(|(of, _)| *of != start) {
+                timer = Some((start, Box::pin(tokio::time::sleep_until(start + limit))));
+            }
+            timer.as_mut().map_or(Poll::Pending, |(_, sleep)| Future::poll(sleep.as_mut(), context))
+        })
+        .await;
+    }
+
+    /// Done when a request has not had its answer sent for `limit`; looked at now and then.
+    pub(super) async fn stalled(&self, limit: Duration) {
+        loop {
+            tokio::time::sleep(limit / 2).await;
+            let oldest = self.state().busy.values().next().copied();
+            if oldest.is_some_and(|start| start.elapsed() >= limit) {
+                return;
+            }
+        }
     }
 
     /// Done when there has been no request for `limit`.
     pub(super) async fn idle(&self, limit: Duration) {
         loop {
-            let State { busy, last, .. } = *self.state();
-            if busy > 0 {
+            let (is_busy, last) = {
+                let state = self.state();
+                (!state.busy.is_empty(), state.last)
+            };
+            if is_busy {
                 // Woken by the end of any request; a permit kept from an earlier one costs one round.
                 self.calmed.notified().await;
             } else if last.elapsed() >= limit {
@@ -131,18 +264,27 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.open.lock().all.remove(&self.number);
+        let mut open = self.open.lock();
+        open.all.remove(&self.number);
+        if let Some(count) = open.of_address.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                open.of_address.remove(&self.address);
+            }
+        }
+        drop(open);
+        self.open.0.changed.notify_one();
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.busy -= 1;
+        let mut state = self.connection.state();
+        state.busy.remove(&self.number);
         state.last = Instant::now();
-        self.0.calmed.notify_one();
-        if state.busy == 0 {
-            self.0.open.0.calmed.notify_one();
+        self.connection.calmed.notify_one();
+        if state.busy.is_empty() {
+            self.connection.open.0.changed.notify_one();
         }
     }
 }
@@ -152,14 +294,25 @@ mod tests {
     use super::*;
     use futures::FutureExt;
 
+    fn address(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    fn entered(connections: &Connections, last: u8) -> Arc<Connection> {
+        match connections.enter(address(last)) {
+            Entry::Open(connection) => connection,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn asked_to_go(connection: &Connection) -> bool {
         connection.evicted().now_or_never().is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_never_asked_goes_first_then_who_is_idle_longest() {
-        let connections = Connections::default();
-        let (old, new, silent) = (connections.enter(), connections.enter(), connections.enter());
+        let connections = Connections::new(9, 9);
+        let [old, new, silent] = [(); 3].map(|()| entered(&connections, 1));
         drop(old.busy());
         tokio::time::advance(Duration::from_secs(1)).await;
         drop(new.busy());
@@ -172,8 +325,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_busy_or_was_asked_already_is_left_alone() {
-        let connections = Connections::default();
-        let (one, two) = (connections.enter(), connections.enter());
+        let connections = Connections::new(9, 9);
+        let (one, two) = (entered(&connections, 1), entered(&connections, 1));
         let busy = one.busy();
         assert!(connections.evict());
         assert!(asked_to_go(&two));
@@ -185,18 +338,56 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_ended_is_forgotten() {
-        let connections = Connections::default();
-        let one = connections.enter();
+        let connections = Connections::new(9, 9);
+        let one = entered(&connections, 1);
         assert_eq!(connections.lock().all.len(), 1);
         drop(one);
         assert_eq!(connections.lock().all.len(), 0);
+        assert_eq!(connections.lock().of_address.len(), 0);
         assert!(!connections.evict());
+    }
+
+    #[tokio::test]
+    async fn address_with_most_connections_makes_room() {
+        let connections = Connections::new(4, 4);
+        let modest = entered(&connections, 1);
+        let greedy = [(); 3].map(|()| entered(&connections, 2));
+        drop(greedy.each_ref().map(Connection::busy));
+        assert!(matches!(connections.enter(address(3)), Entry::Full));
+        assert!(connections.evict());
+        assert!(!asked_to_go(&modest), "it never asked, but its address has one connection");
+        assert!(asked_to_go(&greedy[0]));
+    }
+
+    #[tokio::test]
+    async fn address_with_too_many_replaces_its_own() {
+        let connections = Connections::new(8, 2);
+        let other = entered(&connections, 1);
+        let (one, two) = (entered(&connections, 2), entered(&connections, 2));
+        let _busy = two.busy();
+        let three = entered(&connections, 2);
+        assert!(asked_to_go(&one) && !asked_to_go(&other));
+        assert!(matches!(connections.enter(address(2)), Entry::Refused), "the first is still open");
+        drop(one);
+        let _three = three.busy();
+        assert!(matches!(connections.enter(address(2)), Entry::Refused), "all are busy");
+        entered(&connections, 3);
+    }
+
+    #[tokio::test]
+    async fn busy_connections_of_a_greedy_address_are_cut() {
+        let connections = Connections::new(4, 4);
+        let greedy = [(); 4].map(|()| entered(&connections, 2));
+        let _busy = greedy.each_ref().map(Connection::busy);
+        assert!(!connections.evict() && !connections.cut(address(2)));
+        assert!(connections.cut(address(1)));
+        assert!(greedy.iter().any(|connection| asked_to_go(connection)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_time_is_counted_from_the_end_of_the_last_request() {
-        let connections = Connections::default();
-        let one = connections.enter();
+        let connections = Connections::new(9, 9);
+        let one = entered(&connections, 1);
         let limit = Duration::from_secs(10);
         let busy = one.busy();
         tokio::time::advance(limit * 2).await;
@@ -205,5 +396,22 @@ mod tests {
         tokio::time::advance(limit / 2).await;
         assert!(one.idle(limit).now_or_never().is_none(), "idle for half the time");
         tokio::time::timeout(limit, one.idle(limit)).await.expect("idle for all of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_of_a_head_is_counted_from_its_first_byte() {
+        let connections = Connections::new(9, 9);
+        let one = entered(&connections, 1);
+        let limit = Duration::from_secs(5);
+        assert!(tokio::time::timeout(limit * 2, one.head_overdue(limit)).await.is_err(), "idle");
+        let start = Instant::now();
+        one.received(|_| true);
+        tokio::time::advance(limit / 2).await;
+        one.received(|_| true);
+        one.head_overdue(limit).await;
+        assert_eq!(start.elapsed(), limit);
+        let busy = one.busy();
+        assert_eq!(busy.start, start);
+        assert!(one.head_overdue(limit).now_or_never().is_none(), "the head is complete");
     }
 }

@@ -1,0 +1,447 @@
+//! A semaphore whose units are shared fairly by source address, and within an address by namespace.
+//!
+//! An address may hold at most [`PART`] times as many units as remain free. One address alone can therefore use three
+//! quarters of all units, and an address that holds nothing finds free units: once n greedy addresses have had their
+//! units back, 1/(3n + 1) of all units stay free. The same rule divides an address's part among its namespaces. Of those that wait,
+//! the address that holds least is served first, then its namespace that holds least.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{sync::oneshot, time::Instant};
+
+/// How many units one client may hold for each unit that remains free.
+const PART: usize = 3;
+
+/// The client that units are counted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The source address of the connection.
+    pub address: IpAddr,
+    /// The namespace of the review, once it is known.
+    pub namespace: Option<Arc<str>>,
+}
+
+impl Client {
+    /// A client at `address`, before its namespace is known.
+    pub fn new(address: IpAddr) -> Self {
+        Self { address: address.to_canonical(), namespace: None }
+    }
+
+    /// The same client with the namespace of its review.
+    #[must_use]
+    pub fn of_namespace(&self, namespace: &str) -> Self {
+        Self { address: self.address, namespace: Some(namespace.into()) }
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::new(Ipv4Addr::UNSPECIFIED.into())
+    }
+}
+
+/// The semaphore. Clones share the units.
+#[derive(Clone, Debug)]
+pub(crate) struct Fair(Arc<Mutex<State>>);
+
+/// Units in use. Dropping the permit frees the units.
+#[derive(Debug)]
+pub struct Permit {
+    fair: Fair,
+    client: Client,
+    amount: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    addresses: HashMap<IpAddr, Address>,
+    /// Requests in all queues.
+    waiting: usize,
+    /// Counts grants, to serve clients that hold equally much in turn.
+    grants: u64,
+}
+
+#[derive(Debug, Default)]
+struct Address {
+    used: usize,
+    last: u64,
+    waiting: usize,
+    namespaces: HashMap<Option<Arc<str>>, Namespace>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    used: usize,
+    last: u64,
+    queue: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    amount: usize,
+    granted: oneshot::Sender<Permit>,
+}
+
+/// Why a client gets no units now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// Too few units are free for this address.
+    Address,
+    /// Too few units of its address are left for this namespace.
+    Namespace,
+}
+
+impl Fair {
+    /// A semaphore of so many units.
+    pub(crate) fn new(units: usize) -> Self {
+        let state = State { free: units, addresses: HashMap::new(), waiting: 0, grants: 0 };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Takes units if the client's share has them now.
+    pub(crate) fn try_acquire(&self, client: &Client, amount: usize) -> Option<Permit> {
+        let mut state = self.lock();
+        state.check(client, amount).ok()?;
+        state.take(client, amount);
+        Some(self.permit(client.clone(), amount))
+    }
+
+    /// Takes units, and waits for them until `by`. `None`: the client's share had too few units in all that time.
+    pub(crate) async fn acquire(&self, client: &Client, amount: usize, by: Instant) -> Option<Permit> {
+        let granted = {
+            let mut state = self.lock();
+            if state.waiting == 0 && state.check(client, amount).is_ok() {
+                state.take(client, amount);
+                return Some(self.permit(client.clone(), amount));
+            }
+            let (waiter, granted) = oneshot::channel();
+            let address = state.addresses.entry(client.address).or_default();
+            address.waiting += 1;
+            let namespace = address.namespaces.entry(client.namespace.clone()).or_default();
+            namespace.queue.push_back(Waiter { amount, granted: waiter });
+            state.waiting += 1;
+            granted
+        };
+        // Those that wait may belong to clients that come later than this one.
+        self.grant();
+        tokio::time::timeout_at(by, granted).await.ok()?.ok()
+    }
+
+    /// Gives free units to those that wait.
+    fn grant(&self) {
+        let mut granted = Vec::new();
+        {
+            let mut state = self.lock();
+            while state.waiting > 0
+                && let Some((client, waiter)) = state.next()
+            {
+                state.take(&client, waiter.amount);
+                granted.push((waiter.granted, self.permit(client, waiter.amount)));
+            }
+        }
+        for (waiter, permit) in granted {
+            // The permit of a waiter that gave up is dropped here, outside of the lock that its drop takes.
+            drop(waiter.send(permit));
+        }
+    }
+
+    fn permit(&self, client: Client, amount: usize) -> Permit {
+        Permit { fair: self.clone(), client, amount }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether the client may take `amount` more.
+    fn check(&self, client: &Client, amount: usize) -> Result<(), Refusal> {
+        if amount > self.free {
+            return Err(Refusal::Address);
+        }
+        let Some(address) = self.addresses.get(&client.address).filter(|address| address.used > 0) else {
+            // A client that holds nothing takes what is free.
+            return Ok(());
+        };
+        if address.used + amount > PART * (self.free - amount) {
+            return Err(Refusal::Address);
+        }
+        if self.is_within_namespace(client, amount) { Ok(()) } else { Err(Refusal::Namespace) }
+    }
+
+    /// Whether the client's namespace may take `amount` more of its address's part.
+    fn is_within_namespace(&self, client: &Client, amount: usize) -> bool {
+        let Some(address) = self.addresses.get(&client.address) else { return true };
+        let used = address.namespaces.get(&client.namespace).map_or(0, |namespace| namespace.used);
+        if client.namespace.is_none() || used == 0 {
+            return true;
+        }
+        // What the address may hold in all, less what it holds.
+        let left = (PART * (address.used + self.free) / (PART + 1)).saturating_sub(address.used);
+        used + amount <= PART * left.saturating_sub(amount)
+    }
+
+    fn take(&mut self, client: &Client, amount: usize) {
+        self.grants += 1;
+        self.free -= amount;
+        let address = self.addresses.entry(client.address).or_default();
+        address.used += amount;
+        address.last = self.grants;
+        let namespace = address.namespaces.entry(client.namespace.clone()).or_default();
+        namespace.used += amount;
+        namespace.last = self.grants;
+    }
+
+    fn give_back(&mut self, client: &Client, amount: usize) {
+        self.free += amount;
+        let Some(address) = self.addresses.get_mut(&client.address) else { return };
+        address.used -= amount;
+        if let Some(namespace) = address.namespaces.get_mut(&client.namespace) {
+            namespace.used -= amount;
+            if namespace.used == 0 && namespace.queue.is_empty() {
+                address.namespaces.remove(&client.namespace);
+            }
+        }
+        if address.namespaces.is_empty() {
+            self.addresses.remove(&client.address);
+        }
+    }
+
+    /// The next request that is served now, taken out of its queue.
+    fn next(&mut self) -> Option<(Client, Waiter)> {
+        self.forget_abandoned();
+        let waiting = self.addresses.iter().filter(|(_, address)| address.waiting > 0);
+        let mut addresses: Vec<_> =
+            waiting.map(|(key, address)| (address.used, address.last, *key)).collect();
+        addresses.sort_unstable();
+        for (_, _, key) in addresses {
+            let address = self.addresses.get(&key)?;
+            let waiting = address.namespaces.iter().filter(|(_, namespace)| !namespace.queue.is_empty());
+            let mut namespaces: Vec<_> =
+                waiting.map(|(name, namespace)| (namespace.used, namespace.last, name.clone())).collect();
+            namespaces.sort_unstable();
+            for (_, _, namespace) in namespaces {
+                let client = Client { address: key, namespace };
+                let amount = address.namespaces.get(&client.namespace)?.queue.front()?.amount;
+                match self.check(&client, amount) {
+                    Ok(()) => return self.pop(client),
+                    // Units that become free are kept for it: those that hold more would starve it.
+                    Err(Refusal::Address) => return None,
+                    Err(Refusal::Namespace) => {}
+                }
+            }
+        }
+        None
+    }
+
+    fn pop(&mut self, client: Client) -> Option<(Client, Waiter)> {
+        let address = self.addresses.get_mut(&client.address)?;
+        let waiter = address.namespaces.get_mut(&client.namespace)?.queue.pop_front()?;
+        address.waiting -= 1;
+        self.waiting -= 1;
+        Some((client, waiter))
+    }
+
+    /// Removes the requests at the head of each queue that nobody waits for any more.
+    fn forget_abandoned(&mut self) {
+        let waiting = &mut self.waiting;
+        self.addresses.retain(|_, address| {
+            if address.waiting > 0 {
+                let of_address = &mut address.waiting;
+                address.namespaces.retain(|_, namespace| {
+                    while namespace.queue.front().is_some_and(|waiter| waiter.granted.is_closed()) {
+                        namespace.queue.pop_front();
+                        *of_address -= 1;
+                        *waiting -= 1;
+                    }
+                    namespace.used > 0 || !namespace.queue.is_empty()
+                });
+            }
+            !address.namespaces.is_empty()
+        });
+    }
+}
+
+impl Permit {
+    /// Adds the units of another permit of the same client.
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        self.amount += std::mem::take(&mut other.amount);
+    }
+
+    /// Counts the units for a namespace of the client's address from now on. False where the namespace would hold more
+    /// than its share: nothing changes then.
+    pub(crate) fn assign(&mut self, namespace: &str) -> bool {
+        let client = self.client.of_namespace(namespace);
+        let mut state = self.fair.lock();
+        state.give_back(&self.client, self.amount);
+        let is_within = state.is_within_namespace(&client, self.amount);
+        if is_within {
+            self.client = client;
+        }
+        state.take(&self.client, self.amount);
+        is_within
+    }
+
+    /// Frees all but `amount` units.
+    pub(crate) fn shrink(&mut self, amount: usize) {
+        let less = self.amount.saturating_sub(amount);
+        if less > 0 {
+            self.amount -= less;
+            self.fair.lock().give_back(&self.client, less);
+            self.fair.grant();
+        }
+    }
+
+    /// How many units it holds.
+    pub(crate) fn amount(&self) -> usize {
+        self.amount
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.amount == 0 {
+            return;
+        }
+        let waiting = {
+            let mut state = self.fair.lock();
+            state.give_back(&self.client, self.amount);
+            state.waiting > 0
+        };
+        if waiting {
+            self.fair.grant();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn address(last: u8) -> Client {
+        Client::new([10, 0, 0, last].into())
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(4)
+    }
+
+    /// Takes single units until there are no more.
+    fn exhaust(fair: &Fair, client: &Client) -> Vec<Permit> {
+        std::iter::from_fn(|| fair.try_acquire(client, 1)).collect()
+    }
+
+    #[test]
+    fn each_further_address_finds_free_units() {
+        let fair = Fair::new(130);
+        let alone = exhaust(&fair, &address(1));
+        assert_eq!(alone.len(), 97, "three quarters");
+        let held: Vec<_> = (2..6).map(|last| exhaust(&fair, &address(last))).collect();
+        assert!(
+            held.iter().all(|held| !held.is_empty()),
+            "{:?}",
+            held.iter().map(Vec::len).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn each_further_namespace_finds_free_units() {
+        let fair = Fair::new(128);
+        let tenants =
+            ["one", "two", "three"].map(|name| exhaust(&fair, &address(1).of_namespace(name)).len());
+        // The permits were dropped in between, so each had all that one namespace may have.
+        assert_eq!(tenants, [72; 3]);
+        let _one = exhaust(&fair, &address(1).of_namespace("one"));
+        let two = exhaust(&fair, &address(1).of_namespace("two"));
+        assert!(two.len() > 10, "{}", two.len());
+        assert!(
+            exhaust(&fair, &address(2).of_namespace("one")).len() > 10,
+            "not counted with the first address"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_holds_least_is_served_first() {
+        let fair = Fair::new(4);
+        let (greedy, modest) = (address(1), address(2));
+        let mut held = exhaust(&fair, &greedy);
+        held.extend(exhaust(&fair, &address(3)));
+        assert_eq!(fair.lock().free, 0);
+        let first = fair.acquire(&greedy, 1, soon());
+        let second = fair.acquire(&modest, 1, soon());
+        tokio::pin!(first, second);
+        assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+        held.pop();
+        assert!(first.as_mut().now_or_never().is_none(), "it holds more");
+        assert!(second.now_or_never().flatten().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_hold_nothing_take_turns() {
+        let fair = Fair::new(1);
+        let held = fair.try_acquire(&address(9), 1);
+        let mut order = Vec::new();
+        let ask = |last: u8| {
+            let fair = fair.clone();
+            async move {
+                let permit = fair.acquire(&address(last), 1, soon()).await;
+                drop(permit);
+                last
+            }
+        };
+        let mut all: futures::stream::FuturesUnordered<_> = [1, 1, 1, 2].map(ask).into_iter().collect();
+        assert!(futures::StreamExt::next(&mut all).now_or_never().is_none());
+        drop(held);
+        while let Some(last) = futures::StreamExt::next(&mut all).await {
+            order.push(last);
+        }
+        assert!(order.iter().position(|last| *last == 2) < Some(2), "{order:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_requests_take_nothing() {
+        let fair = Fair::new(1);
+        let held = fair.try_acquire(&address(1), 1);
+        assert!(fair.acquire(&address(2), 1, soon()).await.is_none(), "its time is over");
+        assert!(fair.acquire(&address(2), 1, soon()).now_or_never().is_none());
+        drop(held);
+        assert!(fair.acquire(&address(3), 1, soon()).await.is_some());
+        let state = fair.lock();
+        assert_eq!((state.free, state.waiting, state.addresses.len()), (1, 0, 0), "nothing is kept");
+    }
+
+    #[test]
+    fn units_are_assigned_to_a_namespace_within_its_share() {
+        let fair = Fair::new(128);
+        let body = |amount| fair.try_acquire(&address(1), amount).unwrap();
+        let mut permits: Vec<_> = (0..6).map(|_| body(16)).collect();
+        let assigned = permits.iter_mut().filter_map(|permit| permit.assign("one").then_some(())).count();
+        assert!((1..6).contains(&assigned), "{assigned}");
+        assert!(permits.last_mut().unwrap().assign("two"), "another namespace has room");
+        permits.clear();
+        assert_eq!(fair.lock().free, 128);
+    }
+
+    #[test]
+    fn merged_and_shrunk_permits_free_all_units() {
+        let fair = Fair::new(100);
+        let mut permit = fair.try_acquire(&address(1), 10).unwrap();
+        permit.merge(fair.try_acquire(&address(1), 20).unwrap());
+        assert_eq!((permit.amount(), fair.lock().free), (30, 70));
+        permit.shrink(5);
+        assert_eq!(fair.lock().free, 95);
+        drop(permit);
+        assert_eq!(fair.lock().free, 100);
+        assert!(fair.lock().addresses.is_empty());
+    }
+}

@@ -1,0 +1,37 @@
+//! A body that holds on to something until it is sent.
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+
+/// A body, and what is dropped with it.
+struct Held<T> {
+    body: Body,
+    _held: T,
+}
+
+/// The body, which keeps `held` until it is sent or given up.
+pub(in crate::admission) fn hold<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
+    Body::new(Held { body, _held: held })
+}
+
+impl<T: Unpin> HttpBody for Held<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
