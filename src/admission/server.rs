@@ -101,7 +101,7 @@ impl Default for Limits {
             request: Duration::from_secs(10),
             idle: Duration::from_mins(5),
             drain: Duration::from_secs(20),
-            streams: 250,
+            streams: 100, // RFC 9113 recommends no fewer; Go's client opens a further connection
             headers: 16 * 1024,
             ping: Duration::from_secs(20),
         }
@@ -224,6 +224,10 @@ async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
     loop {
         match server.connections.enter(address) {
             Entry::Open(this) => return Some(this),
+            Entry::Replaces(this) => {
+                server.metrics.limit_reached(Limit::ConnectionsPerAddress, 1);
+                return Some(this);
+            }
             Entry::Refused => {
                 server.metrics.limit_reached(Limit::ConnectionsPerAddress, 1);
                 tracing::debug!(%address, "connection refused: too many from one address (--max-connections-per-address)");

@@ -19,6 +19,8 @@ use crate::{
 
 /// How long requests are still taken after readiness fell: endpoints follow it with a delay.
 const LAME_DUCK: Duration = Duration::from_secs(3);
+/// Polls of tasks between two looks at timers and sockets. The default is 61.
+const EVENT_INTERVAL: u32 = 16;
 /// The namespaces that the webhook configurations always leave out, besides confrev's own.
 const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
@@ -151,7 +153,9 @@ pub(super) enum Error {
 
 /// Serves until SIGTERM or SIGINT; a second one ends it at once.
 pub(super) fn run(options: Options) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Timers and sockets are looked at after so many polls: a client that makes each poll long must not delay others.
+    let runtime = runtime.event_interval(EVENT_INTERVAL).enable_all().build().map_err(Error::Runtime)?;
     let endpoint = Traces::endpoint(options.otlp_endpoint.as_deref(), |name| std::env::var(name).ok());
     let traces = endpoint.map(|endpoint| Traces::start(&endpoint, runtime.handle())).transpose()?;
     log::init(options.log_format, traces.as_ref())?;

@@ -33,6 +33,8 @@ struct Open {
 pub(super) enum Entry {
     /// It is open.
     Open(Arc<Connection>),
+    /// It is open, and takes the place of an idle connection of its address, which has as many as it may.
+    Replaces(Arc<Connection>),
     /// Its address has as many as it may, and none of them is idle.
     Refused,
     /// As many as may are open.
@@ -85,7 +87,8 @@ impl Connections {
             let open = self.lock();
             (open.all.len(), open.of_address.get(&address).copied().unwrap_or(0))
         };
-        if most_of_address < most && of_address >= most_of_address {
+        let is_crowded = most_of_address < most && of_address >= most_of_address;
+        if is_crowded {
             // Those that were asked to go take a moment. Only a few of them may be open beside the others.
             let is_room = of_address < most_of_address + most_of_address.div_ceil(8);
             if !is_room || !self.evict_where(|connection| connection.address == address) {
@@ -114,7 +117,7 @@ impl Connections {
         });
         open.all.insert(number, Arc::downgrade(&connection));
         *open.of_address.entry(address).or_default() += 1;
-        Entry::Open(connection)
+        if is_crowded { Entry::Replaces(connection) } else { Entry::Open(connection) }
     }
 
     /// Asks an idle connection to go: of the address that has most, the connection that matters least. False where no
@@ -300,7 +303,7 @@ mod tests {
 
     fn entered(connections: &Connections, last: u8) -> Arc<Connection> {
         match connections.enter(address(last)) {
-            Entry::Open(connection) => connection,
+            Entry::Open(connection) | Entry::Replaces(connection) => connection,
             other => panic!("{other:?}"),
         }
     }

@@ -1,13 +1,13 @@
 //! Bytes over TLS, as strangers send them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use confrev_controlplane::ControlPlane;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -21,6 +21,8 @@ use crate::world::{LIMIT, text};
 #[derive(Clone)]
 pub(crate) struct Stranger {
     address: SocketAddr,
+    /// The source address.
+    from: Ipv4Addr,
     config: Arc<ClientConfig>,
 }
 
@@ -42,11 +44,23 @@ impl Stranger {
             roots.add(certificate.unwrap()).unwrap();
         }
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Self { address, config: Arc::new(config) }
+        Self { address, from: Ipv4Addr::LOCALHOST, config: Arc::new(config) }
+    }
+
+    /// The same from another source address, such as a pod of its own would have.
+    pub(crate) fn from(&self, last: u8) -> Self {
+        Self { from: Ipv4Addr::new(127, 0, 0, last), ..self.clone() }
     }
 
     pub(crate) async fn plain(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.expect("it takes connections")
+        self.plain_to(self.address).await
+    }
+
+    /// A connection to another port of the same confrev.
+    pub(crate) async fn plain_to(&self, address: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((self.from, 0).into()).expect("an address of loopback");
+        socket.connect(address).await.expect("it takes connections")
     }
 
     pub(crate) async fn connect(&self, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
