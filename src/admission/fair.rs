@@ -111,6 +111,11 @@ impl Fair {
         Some(self.permit(client.clone(), amount))
     }
 
+    /// Whether the client could take a unit now.
+    pub(crate) fn has_room(&self, client: &Client) -> bool {
+        self.lock().check(client, 1).is_ok()
+    }
+
     /// Takes units, and waits for them until `by`. `None`: the client's share had too few units in all that time.
     pub(crate) async fn acquire(&self, client: &Client, amount: usize, by: Instant) -> Option<Permit> {
         let granted = {

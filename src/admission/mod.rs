@@ -38,7 +38,6 @@ use crate::{
 /// configurations (`timeoutSeconds: 5`), so that the answer can say why.
 pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
 
-
 /// What handlers work with.
 pub struct Context<A> {
     /// Calls to the API server.

@@ -115,7 +115,9 @@ impl<'a> Review<'a> {
             return Some(format!("invalid object name {name:?}: the review is refused"));
         }
         is_excluded(namespace).then(|| {
-            format!("namespace {namespace:?} is excluded from confrev: no review of an object in it is answered")
+            format!(
+                "namespace {namespace:?} is excluded from confrev: no review of an object in it is answered"
+            )
         })
     }
 

@@ -220,6 +220,12 @@ async fn take(listener: &TcpListener, server: &Server) -> (TcpStream, Arc<Connec
 /// A place for one more connection. An idle connection is sent away where there is none. `None`: its address has as many
 /// connections as it may, and none of them is idle.
 async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
+    if !server.requests.has_room(&Client::new(address)) {
+        // All that it could bring are requests that are refused.
+        server.metrics.limit_reached(Limit::Requests, 1);
+        tracing::debug!(%address, "connection refused: too many requests from one address (--max-requests)");
+        return None;
+    }
     let mut is_counted = false;
     loop {
         match server.connections.enter(address) {
@@ -337,6 +343,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             server.metrics.limit_reached(Limit::Request, 1);
             return tracing::debug!("answer not taken in time");
         }
+        () = this.refused() => return tracing::debug!("connection cut: too many requests (--max-requests)"),
         () = this.evicted() => {
             if !this.served() {
                 return; // it never asked for anything, and another client waits for its place
@@ -368,14 +375,22 @@ fn answer(
     connection: &Arc<Connection>,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Response> + use<> {
-    let busy = connection.busy();
-    let (address, start) = (connection.address(), busy.start);
+    let address = connection.address();
+    // A refusal costs little: it is found before anything is done for the request.
+    let turn = server.requests.try_acquire(&Client::new(address), 1);
+    let begun = if let Some(turn) = turn {
+        Some((connection.busy(), turn))
+    } else {
+        connection.refuse();
+        None
+    };
     async move {
-        let Some(turn) = server.requests.try_acquire(&Client::new(address), 1) else {
+        let Some((busy, turn)) = begun else {
             server.metrics.limit_reached(Limit::Requests, 1);
             let message = "too many requests at once from this address (--max-requests): try again\n";
             return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
         };
+        let start = busy.start;
         request.extensions_mut().insert(Arrival { address, start });
         let answer = server.router.clone().oneshot(request.map(Body::new));
         let answer = match tokio::time::timeout_at(start + server.limits.request, answer).await {

@@ -101,7 +101,9 @@ async fn remember_bound<A: Api>(context: &Context<A>, source: &Name) {
             context.shared.remember(source, &observed);
         }
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::warn!(%source, %error, "bound object could not be read before its deletion"),
+        Ok(Err(error)) => {
+            tracing::warn!(%source, %error, "bound object could not be read before its deletion")
+        }
         Err(_) => tracing::warn!(%source, "bound object could not be read in time before its deletion"),
     }
 }

@@ -207,11 +207,8 @@ impl Target {
         kind: &str,
         selector: &str,
     ) -> Result<Vec<Value>, Failure> {
-        let of = Listed {
-            collection: collection.to_owned(),
-            selector: selector.to_owned(),
-            metadata_only: false,
-        };
+        let of =
+            Listed { collection: collection.to_owned(), selector: selector.to_owned(), metadata_only: false };
         let (mut pages, mut found) = (self.api.pages(&of), Vec::new());
         loop {
             let page = match pages.next().await {
@@ -286,7 +283,8 @@ fn name_in(item: &RawValue) -> String {
         namespace: String,
         name: String,
     }
-    let Metadata { namespace, name } = serde_json::from_str::<Object>(item.get()).unwrap_or_default().metadata;
+    let Metadata { namespace, name } =
+        serde_json::from_str::<Object>(item.get()).unwrap_or_default().metadata;
     format!("{name} in namespace {namespace:?}")
 }
 

@@ -161,8 +161,7 @@ impl KubeApi {
     ) -> Result<Vec<u8>, ApiError> {
         let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
         let span = traces::call(verb, &path);
-        let mut request =
-            Request::builder().method(method).uri(path).header(header::ACCEPT, accept.value());
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept.value());
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }

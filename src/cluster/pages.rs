@@ -83,8 +83,7 @@ impl Pages<'_> {
         let accept = if self.of.metadata_only { Accept::MetadataList } else { Accept::Json };
         loop {
             let collection = &self.of.collection;
-            let path =
-                format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
+            let path = format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
             // One object alone is never too large: etcd bounds it.
             let most = if self.limit > 1 { MOST_BYTES } else { usize::MAX };
             let bytes = match self.api.get_up_to(path.clone(), accept, most).await {
@@ -130,11 +129,14 @@ mod tests {
             let (limit, from) = (number("limit="), number("continue="));
             limits.lock().unwrap().push(limit);
             let to = (from + limit).min(count);
-            let items: Vec<_> =
-                (from..to).map(|i| json!({"metadata": {"name": i.to_string()}, "x": "x".repeat(bytes)})).collect();
+            let items: Vec<_> = (from..to)
+                .map(|i| json!({"metadata": {"name": i.to_string()}, "x": "x".repeat(bytes)}))
+                .collect();
             let next = if to < count { to.to_string() } else { String::new() };
             let list = json!({"metadata": {"resourceVersion": "7", "continue": next}, "items": items});
-            std::future::ready(Ok::<_, std::io::Error>(Response::new(Body::from(list.to_string().into_bytes()))))
+            std::future::ready(Ok::<_, std::io::Error>(Response::new(Body::from(
+                list.to_string().into_bytes(),
+            ))))
         });
         let client = kube::Client::new(service, "default");
         (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
@@ -144,7 +146,11 @@ mod tests {
     async fn pages_shrink_while_objects_are_large() {
         for (count, bytes, most) in [(250, 10, 100), (40, 1 << 20, 7), (3, 9 << 20, 1)] {
             let (api, asked) = server(count, bytes);
-            let of = Listed { collection: "/api/v1/configmaps".into(), selector: String::new(), metadata_only: false };
+            let of = Listed {
+                collection: "/api/v1/configmaps".into(),
+                selector: String::new(),
+                metadata_only: false,
+            };
             let (mut pages, mut seen) = (api.pages(&of), 0);
             while let Some(page) = pages.next().await.unwrap() {
                 let items = page.items().count();

@@ -167,7 +167,12 @@ mod tests {
             json!({"metadata": with("creationTimestamp", &json!("never"))}),
         ] {
             let lean: Lean = serde_json::from_str(&object.to_string()).unwrap();
-            let found = [&lean.metadata.name, &lean.metadata.namespace, &lean.metadata.uid, &lean.metadata.resource_version];
+            let found = [
+                &lean.metadata.name,
+                &lean.metadata.namespace,
+                &lean.metadata.uid,
+                &lean.metadata.resource_version,
+            ];
             assert_eq!(found.map(|text| text.as_deref().unwrap_or_default()), ["web", "ns", "u", "7"]);
             assert!(!format!("{lean:?}").contains("1]"), "content is printed");
         }

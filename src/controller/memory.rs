@@ -22,7 +22,8 @@ impl Memory {
     pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.forget_old(now);
         if self.0.len() >= MOST && !self.0.contains_key(&name) {
-            let of_namespace = |name: &Name| self.0.keys().filter(|known| known.namespace == name.namespace).count();
+            let of_namespace =
+                |name: &Name| self.0.keys().filter(|known| known.namespace == name.namespace).count();
             let displaced = self.0.iter().max_by_key(|(name, (at, _))| (of_namespace(name), Reverse(*at)));
             if let Some(displaced) = displaced.map(|(name, _)| name.clone()) {
                 self.0.remove(&displaced);

@@ -91,9 +91,8 @@ impl State {
             return;
         };
         // One that was found just now, and is still to be bound, was no owner before.
-        let left = |owner: &Owner| {
-            old.is_some_and(|old| old.owners.contains(owner)) && !new.owners.contains(owner)
-        };
+        let left =
+            |owner: &Owner| old.is_some_and(|old| old.owners.contains(owner)) && !new.owners.contains(owner);
         verified.used.retain(|owner| !left(owner));
         verified.unused.retain(|owner| new.owners.contains(owner));
         if verified.used.is_empty() && verified.unused.is_empty() {

@@ -70,7 +70,11 @@ impl Subject for Workloads {
     type Key = WorkloadKey;
 
     fn key(&self, object: &Lean) -> WorkloadKey {
-        WorkloadKey { kind: self.0, namespace: namespace_of(&object.metadata), name: name_of(&object.metadata) }
+        WorkloadKey {
+            kind: self.0,
+            namespace: namespace_of(&object.metadata),
+            name: name_of(&object.metadata),
+        }
     }
 
     fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {
@@ -104,7 +108,11 @@ impl Subject for Revisions {
     type Key = RevisionKey;
 
     fn key(&self, object: &Lean) -> RevisionKey {
-        RevisionKey { kind: self.0, namespace: namespace_of(&object.metadata), name: name_of(&object.metadata) }
+        RevisionKey {
+            kind: self.0,
+            namespace: namespace_of(&object.metadata),
+            name: name_of(&object.metadata),
+        }
     }
 
     fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {

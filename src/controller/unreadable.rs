@@ -38,8 +38,8 @@ impl State {
     pub(super) fn set_readable(&mut self, object: &User, now: Timestamp) {
         // Nearly always there is none.
         if !self.unreadable.is_empty() && self.unreadable.remove(object).is_some() {
-            let (User::Workload(WorkloadKey { namespace, .. }) | User::Revision(RevisionKey { namespace, .. })) =
-                object;
+            let (User::Workload(WorkloadKey { namespace, .. })
+            | User::Revision(RevisionKey { namespace, .. })) = object;
             self.verify_again(namespace, now);
         }
     }
@@ -58,8 +58,7 @@ impl State {
             User::Revision(key) => (&key.namespace, &key.name),
         };
         let (api_version, kind) = self.kind_of_user(object);
-        let regarding =
-            ObjectRef { api_version, kind, name: name.to_string(), uid: uid.to_string() };
+        let regarding = ObjectRef { api_version, kind, name: name.to_string(), uid: uid.to_string() };
         let note = "the object cannot be read: it is nested too deep, or its pod template is not of the form of its kind. \
                     confrev skips it: its references are not resolved, and snapshots that it may use are kept"
             .to_owned();

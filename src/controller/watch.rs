@@ -66,7 +66,11 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
 /// A collection over all namespaces.
 fn everywhere(api_version: &str, plural: &str, selector: &str, metadata_only: bool) -> Listed {
     let root = if api_version.contains('/') { "/apis" } else { "/api" };
-    Listed { collection: format!("{root}/{api_version}/{plural}"), selector: selector.to_owned(), metadata_only }
+    Listed {
+        collection: format!("{root}/{api_version}/{plural}"),
+        selector: selector.to_owned(),
+        metadata_only,
+    }
 }
 
 /// Keeps one metadata-only watch of a kind of source in each namespace that has something to do with confrev.
@@ -194,7 +198,11 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
                 }
                 WatchEvent::Error(status) if status.code == 410 => return,
                 WatchEvent::Error(status) => {
-                    tracing::warn!(code = status.code, path = of.collection, "watch failed and is tried again");
+                    tracing::warn!(
+                        code = status.code,
+                        path = of.collection,
+                        "watch failed and is tried again"
+                    );
                     pause.rest().await;
                     break;
                 }

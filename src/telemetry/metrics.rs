@@ -98,8 +98,18 @@ const STANDING: [(&str, &str); 10] = [
 
 impl Standing {
     const fn counts(&self) -> [usize; STANDING.len()] {
-        let Self { workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable, unverifiable } =
-            *self;
+        let Self {
+            workloads,
+            sources,
+            snapshots,
+            pending,
+            held,
+            pinned,
+            unresolved,
+            lost,
+            unreadable,
+            unverifiable,
+        } = *self;
         [workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable, unverifiable]
     }
 }

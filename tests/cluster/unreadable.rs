@@ -100,10 +100,14 @@ fn removing_the_revision_label_changes_nothing() {
         world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
         world.kubectl(&["label", "replicaset", &stable, "confrev.dev/revision-"]).ok();
         // Longer than the time after which an owner too many leaves, and a snapshot that nothing wants is deleted.
-        confrev_controlplane::holds_for("that the snapshot is kept", std::time::Duration::from_secs(30), || {
-            let texts = world.snapshot_texts("demo");
-            if texts.contains(&"A".to_owned()) { Ok(()) } else { Err(format!("{texts:?}")) }
-        });
+        confrev_controlplane::holds_for(
+            "that the snapshot is kept",
+            std::time::Duration::from_secs(30),
+            || {
+                let texts = world.snapshot_texts("demo");
+                if texts.contains(&"A".to_owned()) { Ok(()) } else { Err(format!("{texts:?}")) }
+            },
+        );
         world.lose_pod(&web, "demo", "A");
         world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
         // What the label hides goes with its revision all the same.

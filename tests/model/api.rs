@@ -215,9 +215,16 @@ impl Api for Memory {
             let users = self.0.users_of(namespace, &object.name);
             let store = self.0.store();
             let usage = |owner: &Owner| {
-                let lives = store.iter().any(|(_, object)| object["metadata"]["uid"] == owner.uid.to_string());
+                let lives =
+                    store.iter().any(|(_, object)| object["metadata"]["uid"] == owner.uid.to_string());
                 let uses = users.iter().any(|user| user.uid == owner.uid);
-                if uses { Usage::Used } else if lives { Usage::Unused } else { Usage::Gone }
+                if uses {
+                    Usage::Used
+                } else if lives {
+                    Usage::Unused
+                } else {
+                    Usage::Gone
+                }
             };
             Ok(owners.iter().map(usage).collect())
         })

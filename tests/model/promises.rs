@@ -167,7 +167,9 @@ impl Model {
         }
         // What is not opted in, or has lost its label, and refers to a snapshot all the same stays its owner.
         for (snapshot, (_, allowed)) in &mut users {
-            allowed.extend(self.users_of(&snapshot.namespace, &snapshot.name).iter().map(|user| user.uid.to_string()));
+            allowed.extend(
+                self.users_of(&snapshot.namespace, &snapshot.name).iter().map(|user| user.uid.to_string()),
+            );
         }
         let snapshots: Vec<_> = {
             let store = self.store();

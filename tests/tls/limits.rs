@@ -89,6 +89,71 @@ async fn idle_connections_are_closed_and_busy_ones_are_not() {
     busy.closed().await;
 }
 
+/// The API server keeps idle connections, which have no head that could be slow.
+#[tokio::test]
+async fn idle_connections_outlive_the_time_for_a_head() {
+    let header = Duration::from_millis(100);
+    let (pair, server) = start(Limits { header, ..wide() }).await;
+    let certificate = pair.certificate.as_bytes();
+    let mut http1 = connect(server.address, certificate, "localhost", b"http/1.1").await.unwrap();
+    let http2 = Held::new(server.address, &pair.certificate).await;
+    for _ in 0..2 {
+        tokio::time::sleep(header * 3).await;
+        http1.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = [0; 12];
+        http1.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        assert_eq!(http2.get("/").await.unwrap().1, "ok");
+    }
+}
+
+#[tokio::test]
+async fn slow_head_over_http2_ends_its_connection() {
+    let (pair, server) = start(Limits { header: Duration::from_millis(100), ..wide() }).await;
+    let mut stream = connect(server.address, pair.certificate.as_bytes(), "localhost", b"h2").await.unwrap();
+    // The preface, settings, and a header block whose end does not come.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    stream.write_all(&[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x82]).await.unwrap();
+    closed(&mut stream).await;
+    counted(&server, "header-timeout").await;
+}
+
+#[tokio::test]
+async fn requests_beyond_the_share_are_refused() {
+    let (pair, server) = start(Limits { requests: 4, ..wide() }).await;
+    let held = Held::new(server.address, &pair.certificate).await;
+    let each = || async {
+        let answer = held.get("/held").await.unwrap();
+        server.release.notify_one();
+        answer.0.as_u16()
+    };
+    // Three of four are one address's share.
+    let all = futures::future::join_all((0..4).map(|_| each()));
+    let (mut answers, ()) = tokio::join!(all, async {
+        counted(&server, "max-requests").await;
+        server.release.notify_one();
+    });
+    answers.sort_unstable();
+    assert_eq!(answers, [200, 200, 200, 503]);
+    assert_eq!(held.get("/").await.unwrap().1, "ok");
+}
+
+#[tokio::test]
+async fn an_address_holds_so_many_connections_and_no_more() {
+    let (pair, server) = start(Limits { connections_per_address: 2, ..wide() }).await;
+    let (one, two) = (
+        Held::new(server.address, &pair.certificate).await,
+        Held::new(server.address, &pair.certificate).await,
+    );
+    assert_eq!(one.get("/").await.unwrap().1, "ok");
+    // A new connection takes the place of an idle one, the one that never asked first.
+    assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
+    two.closed().await;
+    counted(&server, "max-connections-per-address").await;
+    assert_eq!(one.get("/").await.unwrap().1, "ok");
+}
+
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_answered_so() {
     let (pair, server) = start(Limits { request: Duration::from_millis(50), ..wide() }).await;

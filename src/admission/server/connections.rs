@@ -8,6 +8,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// Refused requests after which a connection is cut: to answer each would take time from others.
+const MOST_REFUSED: usize = 20;
+
+/// How long an address is distrusted after one of its connections was cut, and the part of the connections that it may
+/// have meanwhile. Otherwise it would open a new connection for each that is cut, and handshakes take time from others.
+const DISTRUST: Duration = Duration::from_secs(30);
+const DISTRUSTED_PART: usize = 8;
+/// Addresses without connections that are remembered.
+const REMEMBERED: usize = 1024;
+
 /// The open connections.
 #[derive(Clone, Debug)]
 pub(super) struct Connections(Arc<Inner>);
@@ -25,7 +35,22 @@ struct Inner {
 struct Open {
     next: u64,
     all: BTreeMap<u64, Weak<Connection>>,
-    of_address: HashMap<IpAddr, usize>,
+    of_address: HashMap<IpAddr, Origin>,
+}
+
+/// What is known of a source address.
+#[derive(Clone, Copy, Debug, Default)]
+struct Origin {
+    /// Open connections.
+    count: usize,
+    /// It is distrusted until then.
+    distrusted: Option<Instant>,
+}
+
+impl Origin {
+    fn is_distrusted(&self) -> bool {
+        self.distrusted.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 /// What becomes of a new connection.
@@ -49,6 +74,7 @@ pub(super) struct Connection {
     open: Connections,
     state: Mutex<State>,
     evict: Notify,
+    cut: Notify,
     calmed: Notify,
 }
 
@@ -58,6 +84,8 @@ struct State {
     busy: BTreeMap<u64, Instant>,
     /// Requests ever.
     served: u64,
+    /// Requests that were refused because the address had too many.
+    refused: usize,
     evicted: bool,
     /// When it last had a request, or began.
     last: Instant,
@@ -83,10 +111,14 @@ impl Connections {
     /// A new connection. Where its address has as many as it may, an idle one of that address has to go.
     pub(super) fn enter(&self, address: IpAddr) -> Entry {
         let Inner { most, most_of_address, .. } = *self.0;
-        let (all, of_address) = {
+        let (all, origin) = {
             let open = self.lock();
-            (open.all.len(), open.of_address.get(&address).copied().unwrap_or(0))
+            (open.all.len(), open.of_address.get(&address).copied().unwrap_or_default())
         };
+        let of_address = origin.count;
+        if origin.is_distrusted() && of_address >= most_of_address.div_ceil(DISTRUSTED_PART) {
+            return Entry::Refused;
+        }
         let is_crowded = most_of_address < most && of_address >= most_of_address;
         if is_crowded {
             // Those that were asked to go take a moment. Only a few of them may be open beside the others.
@@ -108,15 +140,20 @@ impl Connections {
             state: Mutex::new(State {
                 busy: BTreeMap::new(),
                 served: 0,
+                refused: 0,
                 evicted: false,
                 last: Instant::now(),
                 head: None,
             }),
             evict: Notify::new(),
+            cut: Notify::new(),
             calmed: Notify::new(),
         });
         open.all.insert(number, Arc::downgrade(&connection));
-        *open.of_address.entry(address).or_default() += 1;
+        if open.of_address.len() >= REMEMBERED {
+            open.of_address.retain(|_, origin| origin.count > 0);
+        }
+        open.of_address.entry(address).or_default().count += 1;
         if is_crowded { Entry::Replaces(connection) } else { Entry::Open(connection) }
     }
 
@@ -135,7 +172,7 @@ impl Connections {
         };
         let idle = all.iter().filter(|connection| is_candidate(connection)).filter_map(|connection| {
             let state = connection.state();
-            let count = of_address.get(&connection.address).copied().unwrap_or(0);
+            let count = of_address.get(&connection.address).map_or(0, |origin| origin.count);
             let rank = (std::cmp::Reverse(count), state.served > 0, state.last);
             (state.busy.is_empty() && !state.evicted).then_some((rank, connection))
         });
@@ -150,9 +187,9 @@ impl Connections {
         let (all, most, mine) = {
             let open = self.lock();
             let all: Vec<Arc<Connection>> = open.all.values().filter_map(Weak::upgrade).collect();
-            let most = open.of_address.iter().max_by_key(|(_, count)| **count);
-            let mine = open.of_address.get(&address).copied().unwrap_or(0);
-            (all, most.map(|(address, count)| (*address, *count)), mine)
+            let most = open.of_address.iter().max_by_key(|(_, origin)| origin.count);
+            let mine = open.of_address.get(&address).map_or(0, |origin| origin.count);
+            (all, most.map(|(address, origin)| (*address, origin.count)), mine)
         };
         let Some((address, _)) = most.filter(|(_, count)| *count > 2 * mine + 1) else { return false };
         let candidates = all.iter().filter(|connection| connection.address == address);
@@ -202,6 +239,24 @@ impl Connection {
         let start = state.head.take().unwrap_or_else(Instant::now);
         state.busy.insert(number, start);
         Busy { connection: self.clone(), number, start }
+    }
+
+    /// A request was refused because the address has too many.
+    pub(super) fn refuse(&self) {
+        let mut state = self.state();
+        state.head = None;
+        state.refused += 1;
+        if state.refused == MOST_REFUSED {
+            self.cut.notify_one();
+            if let Some(origin) = self.open.lock().of_address.get_mut(&self.address) {
+                origin.distrusted = Some(Instant::now() + DISTRUST);
+            }
+        }
+    }
+
+    /// Done when too many requests of this connection were refused.
+    pub(super) async fn refused(&self) {
+        self.cut.notified().await;
     }
 
     /// Records that bytes came; `is_open` says whether they leave a head unfinished, given whether a request is under way.
@@ -269,9 +324,9 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut open = self.open.lock();
         open.all.remove(&self.number);
-        if let Some(count) = open.of_address.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(origin) = open.of_address.get_mut(&self.address) {
+            origin.count -= 1;
+            if origin.count == 0 && !origin.is_distrusted() {
                 open.of_address.remove(&self.address);
             }
         }
@@ -375,6 +430,23 @@ mod tests {
         let _three = three.busy();
         assert!(matches!(connections.enter(address(2)), Entry::Refused), "all are busy");
         entered(&connections, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn address_with_refused_requests_has_fewer_connections() {
+        let connections = Connections::new(64, 16);
+        let one = entered(&connections, 1);
+        for _ in 0..MOST_REFUSED {
+            assert!(one.refused().now_or_never().is_none());
+            one.refuse();
+        }
+        assert!(one.refused().now_or_never().is_some());
+        drop(one);
+        let _held = [(); 2].map(|()| entered(&connections, 1));
+        assert!(matches!(connections.enter(address(1)), Entry::Refused));
+        entered(&connections, 2);
+        tokio::time::advance(DISTRUST).await;
+        entered(&connections, 1);
     }
 
     #[tokio::test]
