@@ -80,7 +80,7 @@ impl Limits {
     pub(super) fn deadline(&self, uri: &Uri, start: Instant) -> Instant {
         let query = uri.query().unwrap_or_default();
         let stated = query.split('&').find_map(|pair| parse_duration(pair.strip_prefix("timeout=")?));
-        let time = stated.map_or(DECISION_LIMIT, |timeout| timeout - (timeout / 5).min(MARGIN));
+        let time = stated.map_or(DECISION_LIMIT, |timeout| timeout.saturating_sub((timeout / 5).min(MARGIN)));
         start + time.min(self.review)
     }
 }
