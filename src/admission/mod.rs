@@ -91,14 +91,16 @@ async fn mutate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) 
 }
 
 async fn mutate_configmaps<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    let decide =
-        async |_: &Call, review: &Review<'_>| sources::mutate(&site, SourceKind::ConfigMap, review).await;
+    let decide = async |call: &Call, review: &Review<'_>| {
+        sources::mutate(&site, call, SourceKind::ConfigMap, review).await
+    };
     answer(&site, "/mutate/configmaps", body, decide).await
 }
 
 async fn mutate_secrets<A: Api>(State(site): State<Arc<Site<A>>>, body: Body) -> Response {
-    let decide =
-        async |_: &Call, review: &Review<'_>| sources::mutate(&site, SourceKind::Secret, review).await;
+    let decide = async |call: &Call, review: &Review<'_>| {
+        sources::mutate(&site, call, SourceKind::Secret, review).await
+    };
     answer(&site, "/mutate/secrets", body, decide).await
 }
 

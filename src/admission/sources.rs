@@ -3,7 +3,7 @@
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
-use super::{Answer, Context, DECISION_LIMIT, Review};
+use super::{Answer, Call, Context, Review, Site};
 use crate::{
     cluster::Api,
     controller::Name,
@@ -17,7 +17,12 @@ use crate::{
 const NAMED: usize = 3;
 
 /// Answers a review of a source. The answer always allows the write and never changes it.
-pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, review: &Review<'_>) -> Answer {
+pub(super) async fn mutate<A: Api>(
+    context: &Site<A>,
+    call: &Call,
+    kind: SourceKind,
+    review: &Review<'_>,
+) -> Answer {
     if review.name().is_empty() || review.namespace().is_empty() {
         return Answer::allowed();
     }
@@ -27,7 +32,7 @@ pub(super) async fn mutate<A: Api>(context: &Context<A>, kind: SourceKind, revie
     }
     if review.is_deletion() {
         if !review.dry_run() {
-            remember_bound(context, &source).await;
+            remember_bound(context, call, &source).await;
         }
         return Answer::allowed();
     }
@@ -91,12 +96,16 @@ fn warnings<A: Api>(
 /// Remembers the content of a bound object (`enabled: "bind"`) that is about to be deleted while revisions use it. The
 /// controller makes the object again under its own name once it is gone. The content is read live: the object still
 /// exists at this time.
-async fn remember_bound<A: Api>(context: &Context<A>, source: &Name) {
+async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
     if !context.shared.lock().is_in_use(source) {
         return;
     }
-    let read = context.api.read(&source.namespace, &source.object);
-    match tokio::time::timeout(DECISION_LIMIT, read).await {
+    let share = context.reading.share(call.client.clone(), call.deadline);
+    let read = async {
+        let _call = share.call(&context.metrics).await?;
+        context.api.read(&source.namespace, &source.object).await
+    };
+    match tokio::time::timeout_at(call.deadline, read).await {
         Ok(Ok(Some(observed))) if observed.is_bound_itself() && observed.identity().is_none() => {
             context.shared.remember(source, &observed);
         }
