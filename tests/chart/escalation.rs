@@ -14,7 +14,7 @@ const JSON: &str = "application/json-patch+json";
 const EXCLUDED: &str = "escalation-excluded";
 
 /// A kind of workload: where its objects and their pod templates are.
-struct Kind {
+struct Workload {
     api: &'static str,
     plural: &'static str,
     version: &'static str,
@@ -24,7 +24,7 @@ struct Kind {
 }
 
 /// All but Jobs, whose templates cannot change. The template of the last one is at another path, by `extraKinds`.
-const KINDS: [Kind; 6] = [
+const KINDS: [Workload; 6] = [
     kind("/apis/apps/v1", "deployments", "apps/v1", "Deployment", "/spec/template"),
     kind("/apis/apps/v1", "statefulsets", "apps/v1", "StatefulSet", "/spec/template"),
     kind("/apis/apps/v1", "daemonsets", "apps/v1", "DaemonSet", "/spec/template"),
@@ -39,11 +39,11 @@ const fn kind(
     version: &'static str,
     kind: &'static str,
     template: &'static str,
-) -> Kind {
-    Kind { api, plural, version, kind, template }
+) -> Workload {
+    Workload { api, plural, version, kind, template }
 }
 
-impl Kind {
+impl Workload {
     fn path(&self, namespace: &str) -> String {
         format!("{}/namespaces/{namespace}/{}", self.api, self.plural)
     }
@@ -251,13 +251,6 @@ impl Trial {
         if name.is_empty() { format!("{path}?dryRun=All") } else { format!("{path}/{name}?dryRun=All") }
     }
 
-    fn refused(&self, what: &str, subject: &str, (code, answer): (u16, Value)) {
-        let message = answer["message"].as_str().unwrap_or_default();
-        assert!(is_refused(code, &answer), "{what} on {subject}: {code} {answer}");
-        let named = format!("{subject}: ");
-        assert!(message.contains(&named), "{what}: the message does not name {named:?}: {message}");
-    }
-
     fn done(self) {
         self.bare.uninstall().ok();
     }
@@ -267,6 +260,13 @@ fn created(api: &Api, path: &str, object: &Value) -> Value {
     let (code, answer) = api.post(path, object);
     assert_eq!(code, 201, "{path}: {answer}");
     answer
+}
+
+fn refused(what: &str, subject: &str, (code, answer): (u16, Value)) {
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert!(is_refused(code, &answer), "{what} on {subject}: {code} {answer}");
+    let named = format!("{subject}: ");
+    assert!(message.contains(&named), "{what}: the message does not name {named:?}: {message}");
 }
 
 fn allowed(what: &str, (code, answer): (u16, Value)) {
@@ -309,7 +309,7 @@ fn workload_templates_change_only_as_admission_would() {
         let subject = format!("{} {}/web", kind.kind, trial.namespace.name());
         let one = format!("{path}/web?dryRun=All");
         for (what, operations) in kind.escalations() {
-            trial.refused(what, &subject, trial.confrev.patch(&one, JSON, &operations));
+            refused(what, &subject, trial.confrev.patch(&one, JSON, &operations));
         }
         // To snapshots, to others, and back to the sources.
         let stored = format!("{path}/web");
@@ -357,14 +357,14 @@ fn workload_metadata_and_other_fields_stay() {
             _ => vec![("replicas", json!({"spec": {"replicas": 9}}))],
         });
         for (what, change) in changes {
-            trial.refused(what, &subject, trial.confrev.patch(&one, MERGE, &change));
+            refused(what, &subject, trial.confrev.patch(&one, MERGE, &change));
         }
         // The same by server-side apply.
         let applied =
             json!({"apiVersion": kind.version, "kind": kind.kind, "metadata": {"labels": {"team": "evil"}}});
         let forced = format!("{one}&fieldManager=confrev&force=true");
         let answer = trial.confrev.patch(&forced, "application/apply-patch+yaml", &applied);
-        trial.refused("an apply", &subject, answer);
+        refused("an apply", &subject, answer);
         if kind.kind == "CronJob" {
             let revision = json!({"spec": {"jobTemplate": {"metadata": {"labels": {"confrev.dev/revision": "0123456789"}}}}});
             allowed("the revision of Jobs", trial.confrev.patch(&one, MERGE, &revision));
@@ -409,14 +409,14 @@ fn workloads_not_opted_in_cannot_change() {
                         if code == 200 { Ok(()) } else { Err(answer) }
                     });
                 } else {
-                    trial.refused(what, &subject, answer);
+                    refused(what, &subject, answer);
                 }
             }
         }
     }
     // Its own Deployment, too.
     let own = "/apis/apps/v1/namespaces/confrev/deployments/confrev?dryRun=All";
-    trial.refused("a roll", "Deployment confrev/confrev", trial.confrev.patch(own, MERGE, &roll));
+    refused("a roll", "Deployment confrev/confrev", trial.confrev.patch(own, MERGE, &roll));
     cluster.kubectl(&["delete", "namespace", EXCLUDED, "--wait=false"]).run().ok();
     trial.done();
 }
@@ -443,7 +443,7 @@ fn only_snapshots_and_bound_objects_are_created() {
     controlled["controller"] = json!(true);
     for (plural, kind) in [("configmaps", "ConfigMap"), ("secrets", "Secret")] {
         let collection = trial.dry(plural, "");
-        let mut refused = vec![
+        let mut wrong = vec![
             ("a plain object", source("plain")),
             ("a snapshot without its label", changed("/metadata/labels/confrev.dev~1source", Value::Null)),
             (
@@ -463,12 +463,12 @@ fn only_snapshots_and_bound_objects_are_created() {
         if kind == "Secret" {
             let mut token = changed("/type", json!("kubernetes.io/service-account-token"));
             token["metadata"]["annotations"]["kubernetes.io/service-account.name"] = json!("owner");
-            refused.push(("a token of a ServiceAccount", token));
+            wrong.push(("a token of a ServiceAccount", token));
         }
-        for (what, object) in refused {
+        for (what, object) in wrong {
             let name = object["metadata"]["name"].as_str().unwrap();
             let subject = format!("{kind} {}/{name}", trial.namespace.name());
-            trial.refused(what, &subject, trial.confrev.post(&collection, &object));
+            refused(what, &subject, trial.confrev.post(&collection, &object));
         }
         allowed("a snapshot", trial.confrev.post(&collection, &snapshot("demo-0123456789")));
         let mut of_snapshot_like = snapshot("demo-0123456789-aabbccddee");
@@ -478,7 +478,7 @@ fn only_snapshots_and_bound_objects_are_created() {
         for namespace in ["kube-system", "confrev"] {
             let path = format!("/api/v1/namespaces/{namespace}/{plural}?dryRun=All");
             let subject = format!("{kind} {namespace}/demo-0123456789");
-            trial.refused("a snapshot", &subject, trial.confrev.post(&path, &snapshot("demo-0123456789")));
+            refused("a snapshot", &subject, trial.confrev.post(&path, &snapshot("demo-0123456789")));
         }
     }
     let own = "/api/v1/namespaces/confrev/secrets?dryRun=All";
@@ -487,13 +487,9 @@ fn only_snapshots_and_bound_objects_are_created() {
         let mut token = source(name);
         token["type"] = json!("kubernetes.io/service-account-token");
         token["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "confrev"});
-        trial.refused(
-            "a token of its own",
-            &format!("Secret confrev/{name}"),
-            trial.confrev.post(own, &token),
-        );
+        refused("a token of its own", &format!("Secret confrev/{name}"), trial.confrev.post(own, &token));
     }
-    trial.refused("another Secret", "Secret confrev/other", trial.confrev.post(own, &source("other")));
+    refused("another Secret", "Secret confrev/other", trial.confrev.post(own, &source("other")));
     trial.done();
 }
 
@@ -561,7 +557,7 @@ fn content_and_labels_of_sources_stay() {
         ] {
             let subject = format!("{kind} {}/{name}", trial.namespace.name());
             let answer = trial.confrev.patch(&trial.dry(plural, name), MERGE, change);
-            trial.refused(what, &subject, answer);
+            refused(what, &subject, answer);
         }
         for (name, what) in [
             ("plain", "a deletion"),
@@ -569,7 +565,7 @@ fn content_and_labels_of_sources_stay() {
             ("unowned", "a deletion without an owner of confrev"),
         ] {
             let subject = format!("{kind} {}/{name}", trial.namespace.name());
-            trial.refused(what, &subject, trial.confrev.delete(&trial.dry(plural, name)));
+            refused(what, &subject, trial.confrev.delete(&trial.dry(plural, name)));
         }
         allowed("binding", trial.confrev.patch(&trial.dry(plural, "demo-0123456789"), MERGE, &entered));
         allowed("a note", trial.confrev.patch(&trial.dry(plural, "demo-0123456789"), MERGE, &own_note));
@@ -607,7 +603,7 @@ fn owners_of_confrev(trial: &Trial, plural: &str, kind: &str, mine: &Value, thei
         ),
         ("a label with the owner", json!({"ownerReferences": [theirs], "labels": {"team": "evil"}})),
     ] {
-        trial.refused(what, &subject, trial.confrev.patch(&one, MERGE, &metadata(change)));
+        refused(what, &subject, trial.confrev.patch(&one, MERGE, &metadata(change)));
     }
     allowed("its own owner", trial.confrev.patch(&one, MERGE, &without_mine));
 }
@@ -662,7 +658,7 @@ fn mount_annotation_allows_its_volume_alone() {
                 )]),
             ),
         ] {
-            trial.refused(what, &subject, trial.confrev.patch(&one, JSON, &operations));
+            refused(what, &subject, trial.confrev.patch(&one, JSON, &operations));
         }
     }
     trial.done();
@@ -696,7 +692,7 @@ fn large_workload_stays_within_cost_limits() {
     evil["spec"]["template"]["spec"]["containers"][99]["image"] = json!("evil:1");
     let subject = format!("Deployment {}/large", trial.namespace.name());
     let answer = trial.confrev.patch(&one, MERGE, &evil);
-    trial.refused("an image", &subject, answer);
+    refused("an image", &subject, answer);
     trial.done();
 }
 
@@ -803,12 +799,12 @@ fn each_rule_refuses_what_no_other_does() {
         let (code, answer) = admin.patch(POLICY, MERGE, &json!({"spec": {"validations": rules}}));
         assert_eq!(code, 200, "{answer}");
     };
-    let refused = |attempt: &Attempt| {
+    let still_refused = |attempt: &Attempt| {
         let (code, answer) = attempt.send(&trial.confrev);
         if is_refused(code, &answer) { Ok(()) } else { Err(format!("{code} {answer}")) }
     };
     for (index, attempt) in attempts.iter().enumerate() {
-        wait_for("the rights to count, and all rules", LIMIT, || refused(attempt));
+        wait_for("the rights to count, and all rules", LIMIT, || still_refused(attempt));
         let rest: Vec<_> = rules.iter().enumerate().filter(|(other, _)| *other != index).collect();
         set(&rest.into_iter().map(|(_, rule)| rule.clone()).collect::<Vec<_>>());
         wait_for(&format!("rule {index} to be missed"), LIMIT, || {
@@ -816,7 +812,7 @@ fn each_rule_refuses_what_no_other_does() {
             if (200..300).contains(&code) { Ok(()) } else { Err(format!("{code} {answer}")) }
         });
         for (other, attempt) in attempts.iter().enumerate().filter(|(other, _)| *other != index) {
-            refused(attempt).unwrap_or_else(|answer| panic!("without rule {index}, {other}: {answer}"));
+            still_refused(attempt).unwrap_or_else(|answer| panic!("without rule {index}, {other}: {answer}"));
         }
         set(rules);
     }

@@ -43,6 +43,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(program());
     rows.extend(trust::rows());
     rows.extend(reach());
+    rows.extend(network());
     rows.extend(signals());
     rows
 }
@@ -198,14 +199,11 @@ fn program() -> Vec<Row> {
 
 /// Who and what is reached.
 fn reach() -> Vec<Row> {
-    let open = [("networkPolicy.enabled", json!(true))];
     let service = [("serviceMonitor.enabled", json!(true))];
     let pod = [("podMonitor.enabled", json!(true))];
     let (labels, labelled) =
         (json!({"release": "a"}), json!({"app.kubernetes.io/name": "confrev", "release": "a"}));
     let excluded = json!(["kube-system", "kube-public", "kube-node-lease", "confrev", "legacy"]);
-    let peers =
-        json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]);
     let left_out = |at| row("excludedNamespaces", json!(["legacy"]), WEBHOOKS, at, excluded.clone());
     let listed = |object, at, becomes| row("rbac.namespaces", json!(["default"]), object, at, becomes);
     let selected = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default"]});
@@ -274,6 +272,15 @@ fn reach() -> Vec<Row> {
             ),
             &pod,
         ),
+    ]
+}
+
+/// Who reaches the pods, and whom they reach.
+fn network() -> Vec<Row> {
+    let open = [("networkPolicy.enabled", json!(true))];
+    let peers =
+        json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]);
+    vec![
         row("networkPolicy.enabled", json!(true), POLICY, "/spec/policyTypes", json!(["Ingress", "Egress"])),
         with(
             row(
