@@ -9,7 +9,7 @@ use crate::{
     controller::Name,
     names,
     resolve::{Observed, is_reserved, parse_keep, parse_max_in_flight},
-    snapshot::{Digest, ObjectName, SourceKind},
+    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     telemetry::metrics::Limit,
 };
 
@@ -139,5 +139,10 @@ fn rolls<A: Api>(context: &Context<A>, source: &Name, digest: &Digest) -> Option
     workloads.sort();
     let (named, more) = workloads.split_at(workloads.len().min(NAMED));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    (!named.is_empty()).then(|| format!("confrev: this change rolls {}{more}", named.join(", ")))
+    let to = if is_secret {
+        String::new()
+    } else {
+        format!(" to snapshot {}", snapshot_name(&source.object.name, digest, DIGITS[0]))
+    };
+    (!named.is_empty()).then(|| format!("confrev: this change rolls {}{more}{to}", named.join(", ")))
 }
