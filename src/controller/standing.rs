@@ -27,6 +27,15 @@ impl State {
         if !leads {
             return known;
         }
+        let unverifiable = self.snapshots.values().filter(|record| self.is_unverifiable(record)).count();
+        if unverifiable > 0 && !self.key_loss_is_told {
+            tracing::error!(
+                snapshots = unverifiable,
+                "the key of the digests of Secrets is lost: nothing rolls, and contents are compared by snapshots; restore \
+                 the Secret confrev-digest-key from a backup"
+            );
+        }
+        self.key_loss_is_told = unverifiable > 0;
         let Self { lost, users, snapshots, bound, .. } = self;
         // What nothing refers to any more is not missed, and what is there again is not lost.
         lost.retain(|name| {
@@ -41,7 +50,7 @@ impl State {
             pinned: count(&|namespace, record| self.pinned(namespace, record).next().is_some()),
             unresolved: count(&|namespace, record| self.unresolved(namespace, record).next().is_some()),
             lost: self.lost.len(),
-            unverifiable: self.snapshots.values().filter(|record| self.is_unverifiable(record)).count(),
+            unverifiable,
             ..known
         }
     }

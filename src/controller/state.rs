@@ -90,6 +90,8 @@ pub struct State {
     pub(super) excluded: HashSet<String>,
     /// The keys of the digests of Secrets.
     pub(super) keys: DigestKeys,
+    /// Whether it was reported that a key is lost.
+    pub(super) key_loss_is_told: bool,
     /// Whether every watch has listed its objects: nothing is taken away before that.
     pub(super) synced: bool,
 }
@@ -129,6 +131,7 @@ impl State {
             verified: HashMap::new(),
             excluded: HashSet::new(),
             keys: DigestKeys::default(),
+            key_loss_is_told: false,
             synced: false,
         }
     }

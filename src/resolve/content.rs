@@ -150,14 +150,6 @@ impl<'r> Resolver<'r> {
         if let Some(known) = present.digests().judge(&stated) {
             return Ok(seen(known));
         }
-        let held = self.prior.get(source).map(|held| ObjectName::new(source.kind, held.as_str()));
-        let held = match held {
-            Some(held) => self.live(&held)?.filter(|held| held.is_snapshot_of_source(&source.name)),
-            None => None,
-        };
-        if let Some(held) = held.filter(|held| held.states(&stated)) {
-            return Ok(seen(held.same_content(present)));
-        }
         for digits in DIGITS {
             let name = snapshot_name(&source.name, &stated, digits);
             match self.live(&ObjectName::new(source.kind, name))? {
@@ -168,7 +160,11 @@ impl<'r> Resolver<'r> {
                 None => break,
             }
         }
-        Ok(if held.is_some_and(|held| held.same_content(present)) { Seen::Alike } else { Seen::Unknown })
+        let Some(held) = self.prior.get(source) else { return Ok(Seen::Unknown) };
+        let held = self.live(&ObjectName::new(source.kind, held.as_str()))?;
+        let is_alike =
+            |held: &Observed| held.is_snapshot_of_source(&source.name) && held.same_content(present);
+        Ok(if held.is_some_and(is_alike) { Seen::Alike } else { Seen::Unknown })
     }
 
     /// Whether Secrets are snapshotted: by the workload's word, else by its namespace's.

@@ -183,10 +183,12 @@ fn opting_out_removes_the_digest() {
 #[test]
 fn stored_job_keeps_its_digest() {
     let mut world = world("blue");
-    let mut job = deployment(&["demo"]);
+    world.set("other", json!({"k": "v"}));
+    let mut job = deployment(&["demo", "other"]);
     job["kind"] = json!("Job");
     job["apiVersion"] = json!("batch/v1");
     let stored = world.review(&kind("Job"), &job, None).object;
+    assert_eq!((volume(&stored, 0), volume(&stored, 1) == "other"), ("demo", false));
     assert!(live(&stored)["configmaps"]["demo"].is_string());
     set(&mut world, "green");
     let again = world.review(&kind("Job"), &stored, Some(&stored));

@@ -353,7 +353,7 @@ fn deleted_key_is_written_again() {
     let world = World::new("key-deleted");
     let before = key(&world).expect("there is a key");
     world.cluster.kubectl(&["delete", "secret", KEY, "--namespace", "confrev"]).run().ok();
-    wait_for("the key to be written again", Duration::from_secs(60), || match key(&world) {
+    wait_for("the key to be written again", Duration::from_mins(1), || match key(&world) {
         Some(now) => expect(&now, &before),
         None => Err("there is none".to_owned()),
     });
@@ -427,4 +427,41 @@ fn snapshot_carries_the_label_that_keeps_it_from_backups() {
     let labels = snapshots(&world)[0]["metadata"]["labels"].clone();
     assert_eq!(labels["velero.io/exclude-from-backup"], "true");
     assert_eq!(labels["app.kubernetes.io/instance"], Value::Null);
+}
+
+/// The role `edit` allows both by RBAC: the guard refuses.
+#[test]
+fn editor_can_neither_delete_nor_change_the_key() {
+    let _confrev = running();
+    let world = World::new("key-guarded");
+    let before = key(&world).expect("there is a key");
+    let kubectl = |arguments: &[&str]| world.cluster.kubectl(arguments).run();
+    let binding =
+        ["create", "rolebinding", "key-editor", "--clusterrole=edit", "--user=key-editor", "-n", "confrev"];
+    kubectl(&binding).ok();
+    let kubeconfig = world.cluster.kubeconfig_for_user("key-editor", &[]).expect("the tests' own cluster");
+    let as_editor = |arguments: &[&str]| {
+        world.cluster.kubectl(arguments).arg("--namespace=confrev").kubeconfig(&kubeconfig).run()
+    };
+    wait_for("the rights to count", LIMIT, || {
+        let allowed = as_editor(&["auth", "can-i", "delete", "secrets"]);
+        if allowed.status.success() { Ok(()) } else { Err(allowed.stdout) }
+    });
+    let change = r#"{"data": {"key": "AAAA"}}"#;
+    for arguments in [
+        &["delete", "secret", KEY][..],
+        &["delete", "secrets", "--field-selector", &format!("metadata.name={KEY}")],
+        &["patch", "secret", KEY, "--type=merge", "--patch", change],
+        &["patch", "secret", KEY, "--type=merge", "--patch", r#"{"data": null}"#],
+    ] {
+        let refused = as_editor(arguments);
+        assert!(
+            !refused.status.success() && refused.stderr.contains("digestkeys.confrev.dev"),
+            "{}",
+            refused.stderr
+        );
+    }
+    as_editor(&["annotate", "secret", KEY, "note=kept", "--overwrite"]).ok();
+    kubectl(&["delete", "rolebinding", "key-editor", "-n", "confrev"]).ok();
+    assert_eq!(key(&world), Some(before));
 }
