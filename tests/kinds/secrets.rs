@@ -1,5 +1,6 @@
 //! Secrets, for those that ask.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -202,6 +203,9 @@ fn who_may_not_read_secrets_finds_no_value_of_one_in_anything_that_confrev_write
 /// The Secret of the key, in confrev's namespace.
 const KEY: &str = "confrev-digest-key";
 
+/// Whose turn it is to delete the key, or to try it.
+static KEY_TURN: Mutex<()> = Mutex::new(());
+
 fn key(world: &World) -> Option<String> {
     Some(text(&world.cluster.get("secret", "confrev", KEY)?["data"]["key"]))
 }
@@ -350,6 +354,7 @@ fn lost_key_writes_nothing_and_next_change_rolls() {
 #[test]
 fn deleted_key_is_written_again() {
     let _confrev = running();
+    let _turn = KEY_TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let world = World::new("key-deleted");
     let before = key(&world).expect("there is a key");
     world.cluster.kubectl(&["delete", "secret", KEY, "--namespace", "confrev"]).run().ok();
@@ -433,6 +438,7 @@ fn snapshot_carries_the_label_that_keeps_it_from_backups() {
 #[test]
 fn editor_can_neither_delete_nor_change_the_key() {
     let _confrev = running();
+    let _turn = KEY_TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let world = World::new("key-guarded");
     let before = key(&world).expect("there is a key");
     let kubectl = |arguments: &[&str]| world.cluster.kubectl(arguments).run();
