@@ -133,7 +133,9 @@ async fn answer<A: Api>(
                 let body = answer.to_json(review.uid());
                 ([(header::CONTENT_TYPE, "application/json")], body).into_response()
             };
-            if let Some(refusal) = review.refusal(|namespace| site.shared.is_excluded(namespace)) {
+            if let Some(refusal) =
+                review.refusal(|namespace| !namespace.is_empty() && !site.shared.served().contains(namespace))
+            {
                 let answer = Answer::denied(refusal);
                 (answer.outcome(), body(&answer))
             } else {

@@ -111,7 +111,7 @@ async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
         }
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {
-            tracing::warn!(%source, %error, "bound object could not be read before its deletion")
+            tracing::warn!(%source, %error, "bound object could not be read before its deletion");
         }
         Err(_) => tracing::warn!(%source, "bound object could not be read in time before its deletion"),
     }

@@ -5,12 +5,13 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
+use tokio_rustls::rustls::ServerConfig;
 
 use super::{limits::Limits, target::KindFlag};
 use crate::{
     admission,
     cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
-    controller::{self, Leadership, Shared, State},
+    controller::{self, Leadership, Served, Shared, State},
     resolve::parse_duration,
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
@@ -58,6 +59,10 @@ pub(super) struct Options {
     /// Further namespaces that the webhook configurations leave out: nothing is rolled there.
     #[arg(long, env = "CONFREV_EXCLUDED_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     excluded_namespaces: Vec<String>,
+    /// The only namespaces that confrev serves. Nothing is written in others, and no ConfigMap or Secret of others is read.
+    /// Without it, every namespace that is not excluded.
+    #[arg(long, env = "CONFREV_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
+    namespaces: Vec<String>,
     /// How long a snapshot lives on that nothing refers to.
     #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = duration)]
     orphan_grace: SignedDuration,
@@ -187,22 +192,7 @@ async fn serve(options: Options) -> Result<(), Error> {
 
     let client = cluster::client(&options.namespace).await?;
     let source = certificate_source(&options, &client, &metrics, certificate).await?;
-    let tls = match options.client_ca.clone() {
-        None => {
-            tracing::warn!(
-                "anyone who reaches the webhook port is answered: without --client-ca, forged reviews cost reads and \
-                 reveal names and digests of ConfigMaps"
-            );
-            source.server_config()
-        }
-        Some(file) => {
-            let clients = tls::Clients::open(file, options.client_names.clone())
-                .map_err(|error| Error::Tls(Box::new(error.into())))?;
-            let config = source.server_config_for(&clients);
-            tokio::spawn(async move { clients.run().await });
-            config
-        }
-    };
+    let tls = tls_config(&options, &source)?;
     let keeper = webhooks::Keeper::new(
         client.clone(),
         &options.namespace,
@@ -222,11 +212,8 @@ async fn serve(options: Options) -> Result<(), Error> {
         max_snapshots: options.limits.of_reviews().snapshots,
         secrets: options.secrets,
     };
-    let excluded = EXCLUDED.map(str::to_owned).into_iter().chain([options.namespace.clone()]);
     let keys = DigestKeys::default();
-    let state = State::new(Arc::clone(&kinds), config)
-        .keyed_by(keys.clone())
-        .excluding(excluded.chain(options.excluded_namespaces.iter().cloned()));
+    let state = State::new(Arc::clone(&kinds), config).keyed_by(keys.clone()).serving(served(&options));
     let shared = Shared::new(state, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
         .keyed_by(keys.clone())
@@ -280,6 +267,29 @@ async fn serve(options: Options) -> Result<(), Error> {
 
 async fn listen(option: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { option, address, source })
+}
+
+/// The namespaces for which the webhooks are called.
+fn served(options: &Options) -> Served {
+    let excluded = EXCLUDED.map(str::to_owned).into_iter().chain([options.namespace.clone()]);
+    Served::but(excluded.chain(options.excluded_namespaces.iter().cloned()))
+        .only(options.namespaces.iter().cloned())
+}
+
+/// How the webhook port speaks TLS, and with whom.
+fn tls_config(options: &Options, source: &tls::Source) -> Result<Arc<ServerConfig>, Error> {
+    let Some(file) = options.client_ca.clone() else {
+        tracing::warn!(
+            "anyone who reaches the webhook port is answered: without --client-ca, forged reviews cost reads and \
+             reveal names and digests of ConfigMaps"
+        );
+        return Ok(source.server_config());
+    };
+    let clients = tls::Clients::open(file, options.client_names.clone())
+        .map_err(|error| Error::Tls(Box::new(error.into())))?;
+    let config = source.server_config_for(&clients);
+    tokio::spawn(async move { clients.run().await });
+    Ok(config)
 }
 
 async fn certificate_source(

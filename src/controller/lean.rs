@@ -79,7 +79,7 @@ struct Metadata {
 // What tells an object from others. The API server vouches for its form, whatever else an object holds.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Name {
+struct Identity {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
@@ -87,7 +87,7 @@ struct Name {
 }
 
 fn identity(text: &RawValue) -> ObjectMeta {
-    let Name { name, namespace, uid, resource_version } = part(text).unwrap_or_default();
+    let Identity { name, namespace, uid, resource_version } = part(text).unwrap_or_default();
     ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
 }
 

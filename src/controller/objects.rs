@@ -251,7 +251,7 @@ impl State {
 
     /// A namespace as it is now: whether it is labelled to opt its workloads in.
     pub fn apply_namespace(&mut self, namespace: &Arc<str>, enabled: bool, now: Timestamp) {
-        let enabled = enabled && !self.excluded.contains(&**namespace);
+        let enabled = enabled && self.served.contains(namespace);
         let known = self.namespaces.get_or_insert_default();
         if enabled {
             if known.insert(Arc::clone(namespace)) {

@@ -33,7 +33,7 @@ impl State {
         record: &SnapshotRecord,
         wanted: &FewSet<Owner>,
     ) -> Option<Action> {
-        let source = &*name.object.kind.as_str();
+        let source = name.object.kind.as_str();
         let unused = self.verified.get(name).map(|verified| &verified.unused);
         let is_doubtful = |owner: &&Owner| {
             !wanted.contains(owner)

@@ -1,7 +1,6 @@
 //! The controller's loop, and the state as admission and the watches share it.
 
 use std::{
-    collections::HashSet,
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -19,7 +18,7 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-use super::{Leadership, Name, Outcome, State, Task, clock::Clock, execute};
+use super::{Leadership, Name, Outcome, Served, State, Task, clock::Clock, execute};
 use crate::{
     cluster::{Api, ApiError},
     resolve::{Facts, Observed},
@@ -48,7 +47,7 @@ pub struct Shared(Arc<Inner>);
 struct Inner {
     state: Mutex<State>,
     /// The state's own, which never change: every review asks.
-    excluded: HashSet<String>,
+    served: Served,
     clock: Mutex<Clock>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
@@ -88,7 +87,7 @@ impl Shared {
             reached: Notify::new(),
         };
         Self(Arc::new(Inner {
-            excluded: state.excluded.clone(),
+            served: state.served.clone(),
             state: Mutex::new(state),
             clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
@@ -122,9 +121,9 @@ impl Shared {
         self.lock().synced
     }
 
-    /// Whether the webhooks leave a namespace out.
-    pub fn is_excluded(&self, namespace: &str) -> bool {
-        self.0.excluded.contains(namespace)
+    /// The namespaces for which the webhooks are called.
+    pub fn served(&self) -> &Served {
+        &self.0.served
     }
 
     /// Whether a write of this source is to be snapshotted.

@@ -15,6 +15,7 @@ use super::{
     bound::BoundRecord,
     events::Events,
     memory::{Fresh, Memory},
+    namespaces::Served,
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
     texts::Texts,
@@ -86,8 +87,8 @@ pub struct State {
     pub(super) unreadable: HashMap<User, Arc<str>>,
     /// What live looks found of snapshots' owners that no watch knows.
     pub(super) verified: HashMap<Name, Verified>,
-    /// Namespaces that the webhooks leave out.
-    pub(super) excluded: HashSet<String>,
+    /// The namespaces for which the webhooks are called.
+    pub(super) served: Served,
     /// The keys of the digests of Secrets.
     pub(super) keys: DigestKeys,
     /// Whether it was reported that a key is lost.
@@ -129,17 +130,17 @@ impl State {
             next_roll: Timestamp::MIN,
             unreadable: HashMap::new(),
             verified: HashMap::new(),
-            excluded: HashSet::new(),
+            served: Served::default(),
             keys: DigestKeys::default(),
             key_loss_is_told: false,
             synced: false,
         }
     }
 
-    /// Leaves out these namespaces: their workloads reach no webhook, so a poke of one would be in vain.
+    /// Serves these namespaces alone: workloads in others reach no webhook, so a poke of one would be in vain.
     #[must_use]
-    pub fn excluding(mut self, namespaces: impl IntoIterator<Item = String>) -> Self {
-        self.excluded.extend(namespaces);
+    pub fn serving(mut self, namespaces: Served) -> Self {
+        self.served = namespaces;
         self
     }
 
@@ -188,7 +189,7 @@ impl State {
     /// A workload as it is now; `None`: it is gone, or no longer opted in.
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         // Webhooks see neither what is in a namespace that they leave out, nor what is in none.
-        let record = record.filter(|_| !key.namespace.is_empty() && !self.excluded.contains(&*key.namespace));
+        let record = record.filter(|_| !key.namespace.is_empty() && self.served.contains(&key.namespace));
         let (key, record) = (&self.texts.share(key.clone()), self.texts.share(record));
         let user = User::Workload(key.clone());
         let old = match &record {

@@ -51,6 +51,8 @@ pub struct Labelled(pub SourceKind);
 pub struct UsedSources(pub SourceKind, pub Arc<str>);
 /// Namespaces that opt in.
 pub struct Namespaces;
+/// The part of a subject that is in one namespace.
+pub(super) struct InNamespace<S>(pub(super) S, pub(super) Arc<str>);
 
 fn namespace_of(meta: &ObjectMeta) -> Arc<str> {
     Arc::from(meta.namespace.as_deref().unwrap_or_default())
@@ -84,7 +86,7 @@ impl Subject for Workloads {
         let workload = match Workload::parse(kind, object.text()) {
             Ok(workload) => workload,
             Err(error) => {
-                state.set_unreadable(User::Workload(key.clone()), object.uid(), &error, now);
+                state.set_unreadable(&User::Workload(key.clone()), object.uid(), &error, now);
                 return state.apply_workload(&key, None, now);
             }
         };
@@ -127,7 +129,7 @@ impl Subject for Revisions {
             }
             // Nobody knows what it refers to: it stays an owner of what it owns.
             Err(error) => {
-                state.set_unreadable(User::Revision(key.clone()), object.uid(), &error, now);
+                state.set_unreadable(&User::Revision(key.clone()), object.uid(), &error, now);
                 state.apply_revision(&key, None, now);
             }
         }
@@ -247,6 +249,29 @@ impl Subject for Labelled {
     fn known(&self, state: &State) -> Vec<Name> {
         let known = state.labelled.iter().chain(state.bound.keys());
         known.filter(|name| name.object.kind == self.0).cloned().collect()
+    }
+}
+
+impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
+    type Object = S::Object;
+    type Key = Name;
+
+    fn key(&self, object: &Self::Object) -> Name {
+        self.0.key(object)
+    }
+
+    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
+        self.0.apply(state, object, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        self.0.remove(state, key, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        let mut known = self.0.known(state);
+        known.retain(|name| name.namespace == self.1);
+        known
     }
 }
 

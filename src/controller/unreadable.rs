@@ -19,7 +19,7 @@ impl State {
     /// [`crate::cluster::Usage`].
     pub(super) fn set_unreadable(
         &mut self,
-        object: User,
+        object: &User,
         uid: &str,
         error: &serde_json::Error,
         now: Timestamp,
@@ -29,9 +29,9 @@ impl State {
         }
         // The error itself may quote the object's content.
         let (line, column, category) = (error.line(), error.column(), error.classify());
-        let name = self.display_user(&object);
+        let name = self.display_user(object);
         tracing::warn!(object = name, ?category, line, column, "object cannot be read and is skipped");
-        self.report_unreadable(&object, now);
+        self.report_unreadable(object, now);
     }
 
     /// Forgets that an object could not be read.

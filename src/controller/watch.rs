@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::{
     FromText, Shared, State,
     run::SyncPoint,
-    subjects::{Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads},
+    subjects::{InNamespace, Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads},
 };
 use crate::{
     cluster::{ApiError, KubeApi, Listed, path},
@@ -47,11 +47,27 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
     let source_kinds = shared.lock().config.source_kinds();
     for &kind in source_kinds {
         let snapshots = format!("{}={},{}", names::MANAGED_BY, names::MANAGER, names::SOURCE);
-        let of = everywhere("v1", kind.plural(), &snapshots, true);
-        tasks.spawn(follow(api.clone(), of, Snapshots(kind), shared.clone(), shared.sync_point()));
         let labelled = format!("{} in (true,bind)", names::ENABLED);
-        let of = everywhere("v1", kind.plural(), &labelled, true);
-        tasks.spawn(follow(api.clone(), of, Labelled(kind), shared.clone(), shared.sync_point()));
+        // Where only some namespaces are served, nothing else may be readable.
+        let namespaces: Vec<_> = shared.served().listed().map(Arc::<str>::from).collect();
+        for namespace in &namespaces {
+            let Ok(collection) = path::collection("v1", namespace, kind.plural()) else { continue };
+            let of = |selector: &str| Listed {
+                collection: collection.clone(),
+                selector: selector.to_owned(),
+                metadata_only: true,
+            };
+            let subject = InNamespace(Snapshots(kind), Arc::clone(namespace));
+            tasks.spawn(follow(api.clone(), of(&snapshots), subject, shared.clone(), shared.sync_point()));
+            let subject = InNamespace(Labelled(kind), Arc::clone(namespace));
+            tasks.spawn(follow(api.clone(), of(&labelled), subject, shared.clone(), shared.sync_point()));
+        }
+        if namespaces.is_empty() {
+            let of = everywhere("v1", kind.plural(), &snapshots, true);
+            tasks.spawn(follow(api.clone(), of, Snapshots(kind), shared.clone(), shared.sync_point()));
+            let of = everywhere("v1", kind.plural(), &labelled, true);
+            tasks.spawn(follow(api.clone(), of, Labelled(kind), shared.clone(), shared.sync_point()));
+        }
     }
     let of = everywhere("v1", "namespaces", &format!("{}=true", names::ENABLED), true);
     tasks.spawn(follow(api.clone(), of, Namespaces, shared.clone(), shared.sync_point()));
@@ -81,7 +97,8 @@ async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
     let mut running: HashMap<Arc<str>, tokio::task::AbortHandle> = HashMap::new();
     let mut tasks = JoinSet::new();
     loop {
-        let wanted = shared.lock().watched_namespaces();
+        let mut wanted = shared.lock().watched_namespaces();
+        wanted.retain(|namespace| shared.served().contains(namespace));
         running.retain(|namespace, task| {
             let keep = wanted.contains(namespace);
             if !keep {

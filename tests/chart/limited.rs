@@ -31,7 +31,8 @@ fn listed_namespaces_roll_and_others_stay_closed() {
     // In `default`, the tests see whether the API server calls confrev.
     let namespaces = json!([listed.name(), "default"]);
     let settings = [("rbac.namespaces", namespaces), ("secrets.enabled", json!(true))];
-    let (mut program, _) = bare.running_with(&settings, &["--secrets"]);
+    let only = format!("--namespaces={},default", listed.name());
+    let (mut program, _) = bare.running_with(&settings, &["--secrets", &only]);
     apply(&bare, listed.name(), &web("app:1", "A")).ok();
     let first = wait_rolled(&bare, listed.name(), "");
     change(&bare, listed.name(), "B");
@@ -50,6 +51,8 @@ fn listed_namespaces_roll_and_others_stay_closed() {
         ("patch a ConfigMap", confrev.patch(&format!("{configmaps}/demo?dryRun=All"), MERGE, &json!({}))),
         ("create a Secret", confrev.post(&secrets, &json!({"metadata": {"name": "any"}}))),
         ("get a Secret", confrev.get(&format!("{secrets}/any"))),
+        ("list Secrets", confrev.get(&secrets)),
+        ("list all Secrets", confrev.get("/api/v1/secrets")),
         ("patch a workload", confrev.patch(&workload, MERGE, &json!({}))),
     ] {
         let message = answer["message"].as_str().unwrap_or_default();

@@ -13,6 +13,9 @@ use super::{Site, review};
 use crate::shared::running;
 use crate::world::LIMIT;
 
+/// An attack under way.
+type Attack<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
+
 /// Genuine reviews that are measured at rest and during each attack.
 const REVIEWS: usize = 100;
 /// Connections that never finish a head, to each port and over each protocol.
@@ -193,7 +196,7 @@ fn genuine_reviews_are_answered_during_attacks() {
     let greedy = greedy_review(tenant.name()).to_string().into_bytes();
     runtime().block_on(async {
         let pod = &site.stranger;
-        let attacks: [(&str, std::pin::Pin<Box<dyn Future<Output = ()>>>); 5] = [
+        let attacks: [(&str, Attack<'_>); 5] = [
             ("at rest", Box::pin(std::future::pending())),
             ("400 open heads", Box::pin(open_heads(pod))),
             ("100 half-sent bodies of 7 MiB", Box::pin(half_bodies(pod))),
