@@ -27,7 +27,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
+.PHONY: help build attacks demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -42,7 +42,7 @@ demo: build controlplane ## Tell the canary story on a real control plane, in un
 	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked -p confrev-controlplane --example demo
 
 # Control planes, kubectl and helm would spend a fifth of their time on collecting garbage: GOGC gives them more room.
-test: controlplane ## Run all tests, three suites at a time, each on a real control plane
+test: controlplane ## Run all tests, two suites at a time, each on a real control plane
 	GOGC=200 RUST_TEST_THREADS=4 $(CONTROLPLANE) suites -- $(CARGO) test --locked --workspace
 
 test-unit: ## Run the tests that need no control plane
@@ -76,6 +76,10 @@ model: controlplane ## Hold the promises against random sequences of events, on 
 # CONFREV_CHAOS_SEED says which faults; CONFREV_CHAOS_FAULT=words, those alone whose names contain the words.
 chaos: controlplane ## Hold the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)
 	CONFREV_CHAOS_MINUTES=$${CONFREV_CHAOS_MINUTES:-15} $(CARGO) test --locked --test chaos -- --ignored --nocapture
+
+attacks: controlplane ## Measure how long genuine reviews take during each attack of docs/security.md
+	CONFREV_ATTACK_REVIEWS=100 $(CONTROLPLANE) run -- \
+		$(CARGO) test --locked --test cluster genuine_reviews_are_answered_during_attacks -- --nocapture
 
 instructions: ## Count the instructions of a decision, and write the figures that `make test` holds
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture

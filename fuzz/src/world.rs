@@ -168,7 +168,7 @@ impl Api for World {
         Ok(vec![Usage::Unused; owners.len()])
     }
 
-    async fn user_of(&self, _: &str, _: &ObjectName) -> Result<Option<Owner>, ApiError> {
+    async fn users_of(&self, _: &str, _: &ObjectName) -> Result<Vec<Owner>, ApiError> {
         panic!("admission lists nothing")
     }
 

@@ -224,7 +224,9 @@ async fn serve(options: Options) -> Result<(), Error> {
     } else {
         None
     };
-    let key_keeper = key_keeper.map(|keeper| tokio::spawn(async move { keeper.run().await }));
+    let keyed = shared.clone();
+    let key_keeper =
+        key_keeper.map(|keeper| tokio::spawn(async move { keeper.run(move || keyed.look_at_all()).await }));
     let leadership = Leadership::default();
     let lease = Lease::new(client.clone(), &options.namespace, identity());
     let leader = tokio::spawn(controller::lead(

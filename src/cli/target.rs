@@ -6,7 +6,7 @@ use clap::Args;
 use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 
 use super::Failure;
 use crate::{
@@ -217,7 +217,7 @@ impl Target {
             };
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
-                match serde_json::from_str::<Value>(item.get()) {
+                match serde_json::from_str::<Value>(item) {
                     Ok(mut item) => {
                         item["kind"] = kind.into();
                         found.push(item);
@@ -272,7 +272,7 @@ impl Target {
 }
 
 /// The name of an object, with its namespace, whatever else it holds.
-fn name_in(item: &RawValue) -> String {
+fn name_in(item: &str) -> String {
     #[derive(Default, Deserialize)]
     struct Object {
         metadata: Metadata,
@@ -283,8 +283,7 @@ fn name_in(item: &RawValue) -> String {
         namespace: String,
         name: String,
     }
-    let Metadata { namespace, name } =
-        serde_json::from_str::<Object>(item.get()).unwrap_or_default().metadata;
+    let Metadata { namespace, name } = serde_json::from_str::<Object>(item).unwrap_or_default().metadata;
     format!("{name} in namespace {namespace:?}")
 }
 

@@ -374,8 +374,8 @@ impl Api for KubeApi {
         self.usages_by(namespace, owners, object).await
     }
 
-    async fn user_of(&self, namespace: &str, object: &ObjectName) -> Result<Option<Owner>, ApiError> {
-        self.user_in(namespace, object).await
+    async fn users_of(&self, namespace: &str, object: &ObjectName) -> Result<Vec<Owner>, ApiError> {
+        self.users_in(namespace, object).await
     }
 
     async fn tell(&self, event: &Event) -> Result<(), ApiError> {

@@ -125,13 +125,18 @@ impl KeyKeeper {
         Ok(keeper)
     }
 
-    /// Looks at the Secret from time to time. Never returns.
-    pub async fn run(&self) {
+    /// Looks at the Secret from time to time, and calls `changed` when it holds another key. Never returns.
+    pub async fn run(&self, changed: impl Fn() + Send) {
         let mut failed = false;
         loop {
             tokio::time::sleep(LOOK).await;
             match self.converge().await {
-                Ok(()) => failed = false,
+                Ok(is_other) => {
+                    failed = false;
+                    if is_other {
+                        changed();
+                    }
+                }
                 // Once, not at each look.
                 Err(error) if !failed => {
                     tracing::warn!(%error, "the key of the digests of Secrets could not be looked at");
@@ -143,13 +148,15 @@ impl KeyKeeper {
     }
 
     /// One look: the key that the Secret holds becomes the present one; without a Secret, the present one is written.
-    async fn converge(&self) -> Result<(), KeyError> {
+    /// Answers whether that is another key than before.
+    async fn converge(&self) -> Result<bool, KeyError> {
         for _ in 0..ATTEMPTS {
             if let Some(bytes) = self.read().await? {
-                if self.keys.set(&bytes) {
+                let is_other = self.keys.set(&bytes);
+                if is_other {
                     tracing::info!(keys = ?self.keys, "the key of the digests of Secrets was read");
                 }
-                return Ok(());
+                return Ok(is_other);
             }
             let known = self.keys.present();
             let bytes = match known {
@@ -166,7 +173,7 @@ impl KeyKeeper {
                 } else {
                     tracing::info!(secret = SECRET, keys = ?self.keys, "a key of the digests of Secrets was made");
                 }
-                return Ok(());
+                return Ok(known.is_none());
             }
         }
         Err(KeyError::Contended { namespace: self.namespace.clone() })

@@ -198,13 +198,13 @@ pub trait Api: Clone + Send + Sync + 'static {
         object: &ObjectName,
     ) -> impl Future<Output = Result<Vec<Usage>, ApiError>> + Send;
 
-    /// A revision of the namespace, whatever its labels, or an opted-in workload, whose template refers to this object, or may
-    /// refer to it because it cannot be read. Read live, whatever the watches say.
-    fn user_of(
+    /// The revisions of the namespace, whatever their labels, and the opted-in workloads, whose templates refer to this object,
+    /// or may refer to it because they cannot be read. Read live, whatever the watches say.
+    fn users_of(
         &self,
         namespace: &str,
         object: &ObjectName,
-    ) -> impl Future<Output = Result<Option<Owner>, ApiError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Owner>, ApiError>> + Send;
 
     /// Writes an Event; that the same was written of late is no error.
     fn tell(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;

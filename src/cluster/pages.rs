@@ -1,5 +1,7 @@
 //! Lists, read page by page in bounded memory and parsed object by object: one unreadable object never costs the others.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -34,37 +36,33 @@ pub struct Pages<'a> {
 /// One page: its text, of which the objects are borrowed.
 #[derive(Debug)]
 pub struct Page {
-    bytes: Vec<u8>,
+    text: String,
+    /// Where each object is in the text.
+    objects: Vec<Range<usize>>,
     /// The resourceVersion of the list.
     pub resource_version: String,
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct List<'p> {
     #[serde(default)]
-    metadata: HeadMetadata,
+    metadata: ListMetadata,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'p RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct HeadMetadata {
+struct ListMetadata {
     resource_version: Option<String>,
     #[serde(rename = "continue")]
     next: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Items<'p> {
-    #[serde(borrow, default)]
-    items: Option<Vec<&'p RawValue>>,
-}
-
 impl Page {
     /// The text of each object.
-    pub fn items(&self) -> impl Iterator<Item = &RawValue> {
-        // The page was parsed before, so there is always a list here.
-        let items: Option<Items<'_>> = serde_json::from_slice(&self.bytes).ok();
-        items.and_then(|items| items.items).into_iter().flatten()
+    pub fn items(&self) -> impl Iterator<Item = &str> {
+        self.objects.iter().filter_map(|object| self.text.get(object.clone()))
     }
 }
 
@@ -96,11 +94,19 @@ impl Pages<'_> {
             if bytes.len() < MOST_BYTES / 4 {
                 self.limit = (self.limit * 2).min(MOST);
             }
-            let head: Head = super::api::parse(&bytes, &path)?;
-            let _: Items<'_> = super::api::parse(&bytes, &path)?;
-            self.next = head.metadata.next.filter(|token| !token.is_empty());
-            let resource_version = head.metadata.resource_version.unwrap_or_default();
-            return Ok(Some(Page { bytes, resource_version }));
+            let text = String::from_utf8(bytes).map_err(|error| ApiError::Answer {
+                what: path.clone(),
+                reason: error.utf8_error().to_string(),
+            })?;
+            let List { metadata, items } = super::api::parse(text.as_bytes(), &path)?;
+            let place = |item: &RawValue| {
+                let from = item.get().as_ptr() as usize - text.as_ptr() as usize;
+                from..from + item.get().len()
+            };
+            let objects = items.into_iter().flatten().map(place).collect();
+            self.next = metadata.next.filter(|token| !token.is_empty());
+            let resource_version = metadata.resource_version.unwrap_or_default();
+            return Ok(Some(Page { text, objects, resource_version }));
         }
     }
 }

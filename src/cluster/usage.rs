@@ -182,18 +182,19 @@ impl KubeApi {
             };
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
-                let Item { metadata } = parse(item.get().as_bytes(), &of.collection)?;
-                found.insert(metadata.uid.into(), usage_in(item.get(), &place.template, object));
+                let Item { metadata } = parse(item.as_bytes(), &of.collection)?;
+                found.insert(metadata.uid.into(), usage_in(item, &place.template, object));
             }
         }
     }
 
-    /// See [`super::Api::user_of`].
-    pub(super) async fn user_in(
+    /// See [`super::Api::users_of`].
+    pub(super) async fn users_in(
         &self,
         namespace: &str,
         object: &ObjectName,
-    ) -> Result<Option<Owner>, ApiError> {
+    ) -> Result<Vec<Owner>, ApiError> {
+        let mut users = Vec::new();
         for place in self.places() {
             let of = place.listed(namespace)?;
             let mut pages = self.pages(&of);
@@ -204,15 +205,14 @@ impl KubeApi {
                     other => other?,
                 };
                 let Some(page) = page else { break };
-                let user = page.items().find(|item| may_refer(item.get(), &place.template, object));
-                if let Some(user) = user {
-                    let Item { metadata } = parse(user.get().as_bytes(), &of.collection)?;
+                for item in page.items().filter(|item| may_refer(item, &place.template, object)) {
+                    let Item { metadata } = parse(item.as_bytes(), &of.collection)?;
                     let (name, uid) = (metadata.name, metadata.uid);
-                    return Ok(Some(Owner::new(&*place.api_version, &*place.kind, name, uid)));
+                    users.push(Owner::new(&*place.api_version, &*place.kind, name, uid));
                 }
             }
         }
-        Ok(None)
+        Ok(users)
     }
 
     /// The workloads of a kind that carry no `enabled` label. A kind that is not installed has none.
@@ -235,7 +235,7 @@ impl KubeApi {
                 other => other?,
             };
             let Some(page) = page else { return Ok(found) };
-            for item in page.items().filter_map(|item| serde_json::from_str::<Item>(item.get()).ok()) {
+            for item in page.items().filter_map(|item| serde_json::from_str::<Item>(item).ok()) {
                 if item.is_revision(kind) {
                     continue;
                 }

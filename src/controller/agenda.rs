@@ -53,10 +53,12 @@ impl Task {
     /// Whether it may wait while there is something more urgent: owners, clean-up and Events keep for a moment, and a
     /// change that is under way should not be held up by what it leaves behind.
     fn may_wait(&self) -> bool {
-        matches!(
-            self,
-            Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Sweep(_) | Self::Report(_) | Self::Tell
-        )
+        matches!(self, Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Report(_) | Self::Tell)
+    }
+
+    /// Whether its work may list a whole namespace.
+    fn is_slow(&self) -> bool {
+        matches!(self, Self::Restore(_) | Self::Sweep(_) | Self::OptIn(_))
     }
 
     /// As metrics have it.
@@ -77,6 +79,10 @@ impl Task {
 
 type Queue = BTreeSet<(Timestamp, Task)>;
 
+/// Tasks that list whole namespaces, at most so many at a time: one namespace full of objects, or of references that lead
+/// nowhere, must not keep the rolls of others waiting.
+const MOST_SLOW: usize = 4;
+
 /// Tasks by time. A task stands in it at most once, and is never handed out while it is being worked on.
 #[derive(Debug, Default)]
 pub struct Agenda {
@@ -86,6 +92,9 @@ pub struct Agenda {
     rolls: Queue,
     /// What may wait for what is urgent.
     patient: Queue,
+    /// What is slow, of which a few are worked on at a time.
+    slow: Queue,
+    slow_working: usize,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
     /// How often a task failed in a row, and until when it must rest.
@@ -119,6 +128,7 @@ impl Agenda {
     fn queue(&mut self, task: &Task) -> &mut Queue {
         match task {
             Task::Roll(_) => &mut self.rolls,
+            task if task.is_slow() => &mut self.slow,
             task if task.may_wait() => &mut self.patient,
             _ => &mut self.urgent,
         }
@@ -134,7 +144,8 @@ impl Agenda {
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
         let due = |queue| self.first(queue).filter(|(at, _)| *at <= now);
         let roll = due(&self.rolls).filter(|_| rolls_from <= now);
-        let urgent = due(&self.urgent).into_iter().chain(roll).min();
+        let slow = due(&self.slow).filter(|_| self.slow_working < MOST_SLOW);
+        let urgent = due(&self.urgent).into_iter().chain(roll).chain(slow).min();
         let entry = match (urgent, due(&self.patient)) {
             (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
             (urgent, patient) => urgent.or(patient)?,
@@ -147,13 +158,21 @@ impl Agenda {
             self.at.shrink_to_fit();
         }
         self.working.insert(entry.1.clone());
+        self.slow_working += usize::from(entry.1.is_slow());
         Some(entry.1)
     }
 
     /// Ends the work on a task that [`Agenda::pop`] gave.
     pub fn done(&mut self, task: &Task) {
-        self.working.remove(task);
+        self.leave(task);
         self.failures.remove(task);
+    }
+
+    /// The task is worked on no longer.
+    fn leave(&mut self, task: &Task) {
+        if self.working.remove(task) {
+            self.slow_working -= usize::from(task.is_slow());
+        }
     }
 
     /// How often a task failed in a row.
@@ -163,7 +182,7 @@ impl Agenda {
 
     /// Hands back a task that [`Agenda::pop`] gave, for another time.
     pub fn postpone(&mut self, task: Task, at: Timestamp) {
-        self.working.remove(&task);
+        self.leave(&task);
         self.schedule(task, at);
     }
 
@@ -178,7 +197,7 @@ impl Agenda {
     }
 
     fn failed_up_to(&mut self, longest: SignedDuration, task: Task, now: Timestamp) -> SignedDuration {
-        self.working.remove(&task);
+        self.leave(&task);
         let (failures, rest) = self.failures.entry(task.clone()).or_insert((0, now));
         let pause = FIRST_BACKOFF.checked_mul(1 << (*failures).min(20)).unwrap_or(longest).min(longest);
         *failures += 1;
@@ -195,14 +214,15 @@ impl Agenda {
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
         let at = |queue| self.first(queue).map(|(at, _)| *at);
         let roll = at(&self.rolls).map(|at| at.max(rolls_from));
-        [at(&self.urgent), roll, at(&self.patient)].into_iter().flatten().min()
+        let slow = at(&self.slow).filter(|_| self.slow_working < MOST_SLOW);
+        [at(&self.urgent), roll, at(&self.patient), slow].into_iter().flatten().min()
     }
 
     /// Strikes every task that is not to be kept, those apart that are being worked on.
     pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         self.at.retain(|task, _| keep(task));
-        let Self { at, urgent, rolls, patient, failures, .. } = self;
-        for queue in [urgent, rolls, patient] {
+        let Self { at, urgent, rolls, patient, slow, failures, .. } = self;
+        for queue in [urgent, rolls, patient, slow] {
             queue.retain(|(_, task)| at.contains_key(task));
         }
         failures.retain(|task, _| at.contains_key(task));
@@ -268,6 +288,25 @@ mod tests {
                 assert_eq!((agenda.pop(at(now), at(0)), agenda.next(at(0))), (None, None));
             }
         }
+    }
+
+    #[test]
+    fn slow_tasks_leave_room_for_others() {
+        let restore =
+            |name: String| Task::Restore(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)));
+        let mut agenda = Agenda::default();
+        for number in 0..2 * MOST_SLOW {
+            agenda.schedule(restore(format!("s{number}")), at(1));
+        }
+        agenda.schedule(task("a"), at(2));
+        let slow: Vec<_> = (0..MOST_SLOW).map(|_| agenda.pop(at(3), at(0)).unwrap()).collect();
+        assert!(slow.iter().all(Task::is_slow));
+        assert_eq!(agenda.pop(at(3), at(0)), Some(task("a")));
+        assert_eq!((agenda.pop(at(3), at(0)), agenda.next(at(0))), (None, None));
+        agenda.done(&slow[0]);
+        assert!(agenda.pop(at(3), at(0)).is_some_and(|task| task.is_slow()));
+        agenda.failed(slow[1].clone(), at(3));
+        assert!(agenda.pop(at(3), at(0)).is_some());
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub struct BoundRecord {
 impl State {
     /// An object labelled to be bound itself, as it is now; `None`: it is gone, or not so labelled any more.
     pub fn apply_bound(&mut self, name: &Name, record: Option<BoundRecord>, now: Timestamp) {
+        let record = record.filter(|_| self.served.contains(&name.namespace));
         let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
         if let Some(record) = record {
             if self.bound.insert(name.clone(), record).is_none() {

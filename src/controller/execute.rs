@@ -184,7 +184,7 @@ async fn restore<A: Api>(
         }
         // The watches may lag, or stall, each by itself: what named it may be gone, or name another one; and it may be
         // there, and not have been seen yet.
-        if api.user_of(&snapshot.namespace, &snapshot.object).await?.is_none()
+        if api.users_of(&snapshot.namespace, &snapshot.object).await?.is_empty()
             || is_snapshot(api, snapshot).await?
         {
             return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
@@ -261,8 +261,9 @@ async fn sweep<A: Api>(
     };
     let sound = observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest));
     // The watches may lag, or stall, each by itself; and they know nothing of a revision without its label.
-    if let Some(user) = api.user_of(&snapshot.namespace, &snapshot.object).await? {
-        return Ok(Outcome::Verified { used: vec![user], unused: Vec::new() });
+    let used = api.users_of(&snapshot.namespace, &snapshot.object).await?;
+    if !used.is_empty() {
+        return Ok(Outcome::Verified { used, unused: Vec::new() });
     }
     if sound && observed.uid == version.uid {
         api.delete_snapshot(&snapshot.namespace, &snapshot.object, version).await?;
@@ -278,7 +279,7 @@ async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Ou
         return Ok(Outcome::Done);
     };
     // The watches may lag, or stall, each by itself.
-    if api.user_of(&object.namespace, &object.object).await?.is_some() {
+    if !api.users_of(&object.namespace, &object.object).await?.is_empty() {
         return Err(ApiError::Conflict { what: format!("release {object}") });
     }
     // Without an owner of confrev's, or with one of others', it is theirs to delete.

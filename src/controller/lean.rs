@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 #[derive(Clone)]
 pub struct Lean {
     pub(super) metadata: ObjectMeta,
-    text: Box<RawValue>,
+    text: Box<str>,
 }
 
 /// Of an object of any kind, its metadata. The API server is asked for no more.
@@ -25,7 +25,7 @@ pub struct LeanMeta {
 /// What a watch brings: made of an object's text, whatever that holds.
 pub trait FromText {
     /// Reads the object. Metadata that cannot be read is left out.
-    fn from_text(text: Box<RawValue>) -> Self;
+    fn from_text(text: &str) -> Self;
     /// The resourceVersion of the object.
     fn resource_version(&self) -> Option<&str>;
 }
@@ -33,7 +33,7 @@ pub trait FromText {
 impl Lean {
     /// The object's text.
     pub(super) fn text(&self) -> &str {
-        self.text.get()
+        &self.text
     }
 
     /// The object's uid; empty where it has none.
@@ -43,8 +43,8 @@ impl Lean {
 }
 
 impl FromText for Lean {
-    fn from_text(text: Box<RawValue>) -> Self {
-        Self { metadata: identity(&text), text }
+    fn from_text(text: &str) -> Self {
+        Self { metadata: identity(text), text: text.into() }
     }
 
     fn resource_version(&self) -> Option<&str> {
@@ -53,8 +53,8 @@ impl FromText for Lean {
 }
 
 impl FromText for LeanMeta {
-    fn from_text(text: Box<RawValue>) -> Self {
-        Self { metadata: metadata(&text) }
+    fn from_text(text: &str) -> Self {
+        Self { metadata: metadata(text) }
     }
 
     fn resource_version(&self) -> Option<&str> {
@@ -86,22 +86,22 @@ struct Identity {
     resource_version: Option<String>,
 }
 
-fn identity(text: &RawValue) -> ObjectMeta {
+fn identity(text: &str) -> ObjectMeta {
     let Identity { name, namespace, uid, resource_version } = part(text).unwrap_or_default();
     ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
 }
 
-fn metadata(text: &RawValue) -> ObjectMeta {
+fn metadata(text: &str) -> ObjectMeta {
     part::<Metadata>(text).map_or_else(|| identity(text), ObjectMeta::from)
 }
 
 /// Reads a part of the metadata.
-fn part<M: for<'de> Deserialize<'de>>(text: &RawValue) -> Option<M> {
+fn part<M: for<'de> Deserialize<'de>>(text: &str) -> Option<M> {
     #[derive(Deserialize)]
     struct Object<M> {
         metadata: M,
     }
-    serde_json::from_str::<Object<M>>(text.get()).ok().map(|object| object.metadata)
+    serde_json::from_str::<Object<M>>(text).ok().map(|object| object.metadata)
 }
 
 impl From<Metadata> for ObjectMeta {
@@ -122,13 +122,13 @@ impl From<Metadata> for ObjectMeta {
 
 impl<'de> Deserialize<'de> for LeanMeta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(Self::from_text)
+        Box::<RawValue>::deserialize(deserializer).map(|text| Self::from_text(text.get()))
     }
 }
 
 impl<'de> Deserialize<'de> for Lean {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(Self::from_text)
+        Box::<RawValue>::deserialize(deserializer).map(|text| Self::from_text(text.get()))
     }
 }
 

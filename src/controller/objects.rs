@@ -18,7 +18,7 @@ use crate::{
     kinds::WorkloadKind,
     names,
     resolve::{Health, Observed, Present, Record, parse_keep, parse_max_in_flight},
-    snapshot::{DIGITS, snapshot_name},
+    snapshot::{DIGITS, Digest, snapshot_name},
 };
 
 /// What a metadata-only watch tells of a source.
@@ -68,7 +68,7 @@ impl State {
     /// Whether a source is labelled to be snapshotted at every change.
     pub fn set_labelled(&mut self, name: &Name, labelled: bool, now: Timestamp) {
         let name = &self.texts.share(name.clone());
-        if !labelled {
+        if !labelled || !self.served.contains(&name.namespace) {
             if self.labelled.remove(name) {
                 self.release_namespace(&name.namespace);
                 self.forget_source(name);
@@ -156,17 +156,25 @@ impl State {
         }
     }
 
-    /// What was lost may be made again from an object that has come beside it.
-    fn look_for_lost(&mut self, beside: &Name, now: Timestamp) {
-        let is_near =
-            |lost: &&Name| lost.namespace == beside.namespace && lost.object.kind == beside.object.kind;
-        for lost in self.lost.iter().filter(is_near) {
-            self.agenda.schedule(Task::Restore(lost.clone()), now);
+    /// What was lost may be made again from a snapshot of the same content that has come beside it.
+    fn look_for_lost(&mut self, beside: &Name, digest: &Digest, now: Timestamp) {
+        let fits = |lost: &&Name| {
+            let is_near = lost.namespace == beside.namespace && lost.object.kind == beside.object.kind;
+            is_near
+                && self.source_of_referenced(lost).is_none_or(|of| {
+                    *of == *lost.object.name
+                        || DIGITS.iter().any(|n| snapshot_name(of, digest, *n) == *lost.object.name)
+                })
+        };
+        for lost in self.lost.iter().filter(fits).cloned().collect::<Vec<_>>() {
+            self.agenda.schedule(Task::Restore(lost), now);
         }
     }
 
     /// A snapshot as it is now; `None`: it is gone.
     pub fn apply_snapshot(&mut self, name: &Name, record: Option<SnapshotRecord>, now: Timestamp) {
+        // confrev may write nothing elsewhere.
+        let record = record.filter(|_| self.served.contains(&name.namespace));
         let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
         let old = match &record {
             Some(record) => self.snapshots.insert(name.clone(), record.clone()),
@@ -201,7 +209,7 @@ impl State {
             for snapshot in self.snapshots_of(&source) {
                 self.look_at_snapshot(&snapshot, now);
             }
-            self.look_for_lost(name, now);
+            self.look_for_lost(name, &record.digest, now);
             self.compare_with(&source, &record, now);
         }
         // The copy of an object that was bound itself, and is gone while it is in use: it is made again from this.

@@ -1,29 +1,28 @@
 //! Ownership before labels: an owner leaves a snapshot only after it was read and refers to something else, or is gone by uid.
 //!
-//! A watch selects by label, and a label can be removed by anybody who may edit the object. What a watch no longer knows is
-//! therefore doubtful, and is looked at live before an owner is taken away.
+//! A watch selects by label and may lag, and what a revision uses is entered in an annotation. Whoever may edit the object can
+//! remove both. So every owner is looked at live before it is taken away, whatever the watches say of it.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
 use super::{Action, Name, agenda::Task, records::SnapshotRecord, state::State};
-use crate::{cluster::Owner, few::FewSet};
+use crate::{cluster::Owner, few::FewSet, uid::Uid};
 
-/// What live looks found of the owners of a snapshot that no watch knows.
+/// What live looks found of the owners of a snapshot, until a watch reports a change of them.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// They use it. A revision's template never changes, so it uses the snapshot until it is deleted.
+    /// They use it.
     used: BTreeSet<Owner>,
     /// They are gone, or refer to something else.
     unused: BTreeSet<Owner>,
 }
 
 impl State {
-    /// The owners of a snapshot that are proven to use it by a live look alone. Of what a watch knows, its word counts.
+    /// The owners of a snapshot that a live look has proven to use it.
     pub(super) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
-        let used = self.verified.get(name).into_iter().flat_map(|verified| &verified.used);
-        used.filter(|owner| !self.is_known(name, owner))
+        self.verified.get(name).into_iter().flat_map(|verified| &verified.used)
     }
 
     /// The look that is needed before owners that are not `wanted` are taken away; `None` where nothing is in doubt.
@@ -39,8 +38,6 @@ impl State {
             !wanted.contains(owner)
                 && *owner.kind != *source
                 && unused.is_none_or(|unused| !unused.contains(owner))
-                // What a watch knows was read, and refers to something else, or it would be wanted.
-                && !self.is_known(name, owner)
         };
         let owners: Vec<_> = record.owners.iter().filter(is_doubtful).cloned().collect();
         (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
@@ -67,13 +64,22 @@ impl State {
         self.agenda.schedule(Task::Unbind(name.clone()), now);
     }
 
-    /// Looks again at every snapshot that an object in this namespace may have been found to use: what it is can be read now,
-    /// or it is gone.
-    pub(super) fn verify_again(&mut self, namespace: &str, now: Timestamp) {
-        let of_namespace = |name: &&Name| *name.namespace == *namespace;
-        let names: Vec<_> = self.verified.keys().filter(of_namespace).cloned().collect();
-        for name in names {
-            self.verified.remove(&name);
+    /// Forgets what was found of an object, which has changed or is gone: it is looked at again before anything follows from it.
+    pub(super) fn verify_again(&mut self, namespace: &str, uid: &Uid, now: Timestamp) {
+        // Nearly always there is nothing.
+        let mut changed = Vec::new();
+        for (name, verified) in &mut self.verified {
+            if *name.namespace != *namespace {
+                continue;
+            }
+            let before = verified.used.len() + verified.unused.len();
+            verified.used.retain(|owner| owner.uid != *uid);
+            verified.unused.retain(|owner| owner.uid != *uid);
+            if verified.used.len() + verified.unused.len() < before {
+                changed.push(name.clone());
+            }
+        }
+        for name in changed {
             self.agenda.schedule(Task::Bind(name), now);
         }
     }

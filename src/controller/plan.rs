@@ -270,7 +270,8 @@ impl State {
             (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, rolling, &record, now),
             (Task::Read(name), Outcome::Read(observed)) => {
                 self.source_was_read(name, observed.as_deref(), now);
-                if let Some(observed) = observed.filter(|_| self.lacks_snapshot(name)) {
+                let ensures = self.agenda.is_entered(&Task::Ensure(name.clone()));
+                if let Some(observed) = observed.filter(|_| ensures && self.lacks_snapshot(name)) {
                     self.fresh.put(name, Arc::new(*observed));
                 }
             }

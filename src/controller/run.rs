@@ -121,6 +121,11 @@ impl Shared {
         self.lock().synced
     }
 
+    /// Looks at everything anew, sources first: what they hold has other digests now.
+    pub fn look_at_all(&self) {
+        self.change(State::look_at_all);
+    }
+
     /// The namespaces for which the webhooks are called.
     pub fn served(&self) -> &Served {
         &self.0.served

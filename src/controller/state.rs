@@ -196,6 +196,9 @@ impl State {
             Some(record) => self.workloads.insert(key.clone(), record.clone()),
             None => self.workloads.remove(key),
         };
+        for uid in old.iter().chain(&record).map(|record| record.uid.clone()).collect::<BTreeSet<_>>() {
+            self.verify_again(&key.namespace, &uid, now);
+        }
         match (old.is_some(), record.is_some()) {
             (false, true) => self.hold_namespace(&key.namespace),
             (true, false) => self.release_namespace(&key.namespace),
@@ -220,6 +223,7 @@ impl State {
 
     /// A revision as it is now; `None`: it is gone.
     pub fn apply_revision(&mut self, key: &RevisionKey, revision: Option<Revision>, now: Timestamp) {
+        let revision = revision.filter(|_| self.served.contains(&key.namespace));
         let (key, revision) = (&self.texts.share(key.clone()), self.texts.share(revision));
         let user = User::Revision(key.clone());
         let old = match &revision {
@@ -228,6 +232,9 @@ impl State {
         };
         if old == revision {
             return;
+        }
+        for uid in old.iter().chain(&revision).map(|revision| revision.uid.clone()).collect::<BTreeSet<_>>() {
+            self.verify_again(&key.namespace, &uid, now);
         }
         let old_uses = old.map(|old| old.uses).unwrap_or_default();
         let new_uses = revision.map(|revision| revision.uses).unwrap_or_default();

@@ -101,7 +101,11 @@ impl Subject for Workloads {
     }
 
     fn known(&self, state: &State) -> Vec<WorkloadKey> {
-        state.workloads.keys().filter(|key| key.kind == self.0).cloned().collect()
+        let unreadable = state.unreadable.keys().filter_map(|user| match user {
+            User::Workload(key) => Some(key),
+            User::Revision(_) => None,
+        });
+        state.workloads.keys().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 }
 
@@ -141,7 +145,11 @@ impl Subject for Revisions {
     }
 
     fn known(&self, state: &State) -> Vec<RevisionKey> {
-        state.revisions.keys().filter(|key| key.kind == self.0).cloned().collect()
+        let unreadable = state.unreadable.keys().filter_map(|user| match user {
+            User::Revision(key) => Some(key),
+            User::Workload(_) => None,
+        });
+        state.revisions.keys().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 }
 

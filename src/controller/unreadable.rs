@@ -37,10 +37,13 @@ impl State {
     /// Forgets that an object could not be read.
     pub(super) fn set_readable(&mut self, object: &User, now: Timestamp) {
         // Nearly always there is none.
-        if !self.unreadable.is_empty() && self.unreadable.remove(object).is_some() {
+        if self.unreadable.is_empty() {
+            return;
+        }
+        if let Some(uid) = self.unreadable.remove(object) {
             let (User::Workload(WorkloadKey { namespace, .. })
             | User::Revision(RevisionKey { namespace, .. })) = object;
-            self.verify_again(namespace, now);
+            self.verify_again(namespace, &(&*uid).into(), now);
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use futures::TryStreamExt as _;
 use kube::{core::WatchEvent, runtime::watcher::Event};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     FromText, Shared, State,
@@ -27,6 +27,8 @@ const NOT_INSTALLED: Duration = Duration::from_secs(10);
 /// The longest that a watch may be silent. The API server sends a bookmark each minute, so one that is silent for longer is
 /// dead (source: `bookmarkFrequency` in k8s.io/apiserver's cacher).
 const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+/// A watch that ends sooner, without an event, is no success.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The first pause after a failure; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure.
@@ -132,8 +134,13 @@ async fn follow<S: Subject>(api: KubeApi, of: Listed, subject: S, shared: Shared
         match list(&api, &of, &subject, &shared, &mut listing).await {
             Ok(version) => {
                 listed.reached();
-                pause = Pause::default();
+                let begun = Instant::now();
                 watch(&api, &of, &subject, &shared, version).await;
+                // A watch that soon asks for another list, again and again, must not become a loop of lists.
+                if begun.elapsed() > LONGEST_PAUSE {
+                    pause = Pause::default();
+                }
+                pause.rest().await;
             }
             Err(error) if error.is_not_found() => {
                 // Not installed, yet or any more: there are none, and that is known.
@@ -165,7 +172,7 @@ async fn list<S: Subject>(
     let (mut pages, mut version) = (api.pages(of), String::new());
     while let Some(page) = pages.next().await? {
         for item in page.items() {
-            let object = S::Object::from_text(item.to_owned());
+            let object = S::Object::from_text(item);
             shared.change(|state, now| take(subject, state, Event::InitApply(object), listing, now));
         }
         version.clone_from(&page.resource_version);
@@ -177,7 +184,9 @@ async fn list<S: Subject>(
 /// Watches from that resourceVersion on, until the objects have to be listed again.
 async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Shared, mut version: String) {
     let mut pause = Pause::default();
+    let mut silences = 0;
     loop {
+        let (begun, mut any) = (Instant::now(), false);
         let events = match api.watch(of, &version).await {
             Ok(events) => events,
             Err(error) if error.is_expired() || error.is_not_found() => return,
@@ -192,7 +201,12 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
             let event = match tokio::time::timeout(LONGEST_SILENCE, events.try_next()).await {
                 Ok(Ok(Some(event))) => event,
                 // The API server ends each watch after a while.
-                Ok(Ok(None)) => break,
+                Ok(Ok(None)) => {
+                    if !any && begun.elapsed() < SHORTEST_WATCH {
+                        pause.rest().await;
+                    }
+                    break;
+                }
                 Ok(Err(error)) => {
                     tracing::debug!(%error, path = of.collection, "watch interrupted");
                     pause.rest().await;
@@ -200,30 +214,36 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
                 }
                 Err(_) => {
                     tracing::warn!(path = of.collection, "watch is silent and is begun again");
+                    silences += 1;
+                    // It may wait for a resourceVersion that never comes, as after a restore of etcd.
+                    if silences > 1 {
+                        return;
+                    }
                     break;
                 }
             };
-            pause = Pause::default();
             let event = match event {
                 WatchEvent::Added(text) | WatchEvent::Modified(text) => {
-                    Event::Apply(S::Object::from_text(text))
+                    Event::Apply(S::Object::from_text(text.get()))
                 }
-                WatchEvent::Deleted(text) => Event::Delete(S::Object::from_text(text)),
+                WatchEvent::Deleted(text) => Event::Delete(S::Object::from_text(text.get())),
                 WatchEvent::Bookmark(bookmark) => {
                     version = bookmark.metadata.resource_version;
+                    (silences, any) = (0, true);
                     continue;
                 }
-                WatchEvent::Error(status) if status.code == 410 => return,
                 WatchEvent::Error(status) => {
-                    tracing::warn!(
-                        code = status.code,
-                        path = of.collection,
-                        "watch failed and is tried again"
-                    );
-                    pause.rest().await;
-                    break;
+                    if status.code != 410 {
+                        tracing::warn!(
+                            code = status.code,
+                            path = of.collection,
+                            "watch failed; objects are listed again"
+                        );
+                    }
+                    return;
                 }
             };
+            (pause, silences, any) = (Pause::default(), 0, true);
             if let Event::Apply(object) | Event::Delete(object) = &event
                 && let Some(at) = object.resource_version()
             {

@@ -253,6 +253,14 @@ impl Story<'_> {
         self.wait_snapshot_in(&first, 7);
     }
 
+    /// Revisions lose their label: whether they still use what they own is looked at live.
+    fn unlabelled(&self) {
+        for kind in ["jobs", "controllerrevisions"] {
+            let label = ["label", kind, "--all", "confrev.dev/revision-", "--namespace", self.namespace];
+            self.bare.cluster.kubectl(&label).run().ok();
+        }
+    }
+
     /// Rollouts with the template of each kind that Argo takes one from.
     fn by_reference(&self) {
         let target =
@@ -317,6 +325,7 @@ fn confrev_uses_every_right_that_it_has_and_without_any_one_of_them_a_request_of
     let (mut program, _) = bare.running_with(&everything(), &OPTIONS);
     let story = Story { bare: &bare, namespace: namespace.name() };
     story.workloads();
+    story.unlabelled();
     story.by_reference();
     story.held();
     story.broken_authority();

@@ -154,16 +154,16 @@ impl World {
         self.cluster.list("configmap", self.name(), SNAPSHOTS)
     }
 
-    /// The name of the snapshot of this text, which must exist.
+    /// The name of the snapshot of this text, which the controller makes soon after the write.
     #[track_caller]
     pub(crate) fn snapshot_name(&self, source: &str, wanted: &str) -> String {
         let is_it = |snapshot: &&Value| {
             snapshot["metadata"]["labels"]["confrev.dev/source"] == source
                 && snapshot["data"]["text"] == wanted
         };
-        let snapshots = self.snapshots();
-        let found = snapshots.iter().find(is_it);
-        name_of(found.unwrap_or_else(|| panic!("there is no snapshot of {wanted:?} of {source}")))
+        wait_for(&format!("a snapshot of {wanted:?} of {source}"), LIMIT, || {
+            self.snapshots().iter().find(is_it).map(name_of)
+        })
     }
 
     /// The texts of all snapshots of a source, sorted.

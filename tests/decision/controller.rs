@@ -134,14 +134,21 @@ impl Desk {
     /// Lets every snapshot that is to be made again be lost, and answers with their names.
     pub(crate) fn lose(&mut self) -> Vec<Name> {
         let mut lost = Vec::new();
-        for (task, action) in self.actions() {
-            let outcome = if let Action::Restore { snapshot, .. } = action {
-                lost.push(snapshot);
-                Outcome::Lost
-            } else {
-                Outcome::Done
-            };
-            self.state.finish(&task, Ok(outcome), self.now);
+        // A few at a time are worked on.
+        loop {
+            let actions = self.actions();
+            if actions.is_empty() {
+                break;
+            }
+            for (task, action) in actions {
+                let outcome = if let Action::Restore { snapshot, .. } = action {
+                    lost.push(snapshot);
+                    Outcome::Lost
+                } else {
+                    Outcome::Done
+                };
+                self.state.finish(&task, Ok(outcome), self.now);
+            }
         }
         lost
     }

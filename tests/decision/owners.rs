@@ -200,3 +200,40 @@ fn where_all_owners_change_at_once_the_collector_may_be_at_work_whoever_sets_the
     });
     assert_eq!(set, Some((&sets(0..1), &true)), "{acts:?}");
 }
+
+/// A revision whose `sources` annotation somebody removed seems to use nothing. It is read before it is taken off.
+#[test]
+fn known_owner_is_verified_before_it_is_removed() {
+    let (blue, stays) = (json!({"color": "blue"}), Owner::new("apps/v1", "ReplicaSet", "web-1", "rs"));
+    for used in [true, false] {
+        let (_, _, mut desk) = web_on_blue();
+        let key = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
+        desk.state.apply_revision(&key, Some(Revision { uid: "rs".into(), uses: Vec::new() }), desk.now);
+        let web = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+        let record = snapshot("blue", "1", &[source(), web, stays.clone()]);
+        desk.state.apply_snapshot(&name(BLUE), Some(record), desk.now);
+        desk.act(&blue, &json!({}), "1");
+        let (mut looks, mut removed) = (0, false);
+        for _ in 0..60 {
+            desk.pass(1);
+            for (task, action) in desk.actions() {
+                let outcome = match action {
+                    Action::Verify { owners, .. } => {
+                        assert_eq!(owners, std::slice::from_ref(&stays));
+                        looks += 1;
+                        let (kept, unused) = if used { (owners, vec![]) } else { (vec![], owners) };
+                        Outcome::Verified { used: kept, unused }
+                    }
+                    Action::SetOwners { owners, .. } => {
+                        assert!(looks > 0, "it was not read");
+                        removed |= !owners.contains(&stays);
+                        Outcome::Done
+                    }
+                    _ => Outcome::Done,
+                };
+                desk.state.finish(&task, Ok(outcome), desk.now);
+            }
+        }
+        assert_eq!((looks, removed), (1, !used), "used: {used}");
+    }
+}

@@ -230,8 +230,8 @@ impl Api for Memory {
         })
     }
 
-    async fn user_of(&self, namespace: &str, object: &ObjectName) -> Result<Option<Owner>, ApiError> {
-        self.call("list users", false, || Ok(self.0.users_of(namespace, &object.name).into_iter().next()))
+    async fn users_of(&self, namespace: &str, object: &ObjectName) -> Result<Vec<Owner>, ApiError> {
+        self.call("list users", false, || Ok(self.0.users_of(namespace, &object.name)))
     }
 
     async fn tell(&self, event: &Event) -> Result<(), ApiError> {
