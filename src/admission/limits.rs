@@ -60,7 +60,7 @@ impl Default for Limits {
             body: 7 << 20,
             bodies: 64 << 20,
             decisions: 200,
-            calls: 128,
+            calls: 64,
             reads: 2000,
             read_bytes: 64 << 20,
             snapshots: 2000,

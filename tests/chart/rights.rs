@@ -253,8 +253,15 @@ impl Story<'_> {
         self.wait_snapshot_in(&first, 7);
     }
 
-    /// Revisions lose their label: whether they still use what they own is looked at live.
+    /// Revisions lose their label: whether they still use what they own is looked at live. A Job of a CronJob is a revision.
     fn unlabelled(&self) {
+        let create = ["create", "job", "once", "--from=cronjob/cronjobs", "--namespace", self.namespace];
+        self.bare.cluster.kubectl(&create).run().ok();
+        wait_for("the Job of a CronJob to own a snapshot", LIMIT, || {
+            let snapshots = self.bare.cluster.list("configmaps", self.namespace, SNAPSHOTS);
+            let owners = |object: &Value| object["metadata"]["ownerReferences"].to_string();
+            snapshots.iter().any(|object| owners(object).contains("\"once\"")).then_some(())
+        });
         for kind in ["jobs", "controllerrevisions"] {
             let label = ["label", kind, "--all", "confrev.dev/revision-", "--namespace", self.namespace];
             self.bare.cluster.kubectl(&label).run().ok();
