@@ -226,7 +226,7 @@ async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
         tracing::debug!(%address, "connection refused: too many requests from one address (--max-requests)");
         return None;
     }
-    let mut is_counted = false;
+    let (mut is_counted, mut asked) = (false, None);
     loop {
         match server.connections.enter(address) {
             Entry::Open(this) => return Some(this),
@@ -244,17 +244,21 @@ async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
         if !std::mem::replace(&mut is_counted, true) {
             server.metrics.limit_reached(Limit::Connections, 1);
         }
-        let is_evicted = server.connections.evict() || server.connections.cut(address);
-        if !is_evicted {
-            tracing::warn!(
-                connections = server.limits.connections,
-                "every connection is busy; a new connection waits (--max-connections)"
-            );
+        // A connection that was asked to go takes a moment: another is asked only if it does not go at all.
+        if asked.is_none_or(|at: Instant| at.elapsed() >= EVICTION) {
+            let is_evicted = server.connections.evict() || server.connections.cut(address);
+            asked = is_evicted.then(Instant::now);
+            if !is_evicted {
+                tracing::warn!(
+                    connections = server.limits.connections,
+                    "every connection is busy; a new connection waits (--max-connections)"
+                );
+            }
         }
+        let patience = asked.map(|at| EVICTION.saturating_sub(at.elapsed()));
         tokio::select! {
             () = server.connections.changed() => {}
-            // The connection that was asked to go does not; the next one is asked.
-            () = tokio::time::sleep(EVICTION), if is_evicted => {}
+            () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {}
         }
     }
 }

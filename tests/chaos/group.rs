@@ -81,7 +81,7 @@ impl Group {
     /// of two others one has a Secret.
     pub(crate) fn create(site: &Arc<Site>, number: usize, of_each_kind: usize, dice: Dice) -> Self {
         let kind = SOURCES[number.div_ceil(2) % SOURCES.len()];
-        let source = Source { kind, name: format!("demo-{number}") };
+        let source = Source { namespace: site.namespace.clone(), kind, name: format!("demo-{number}") };
         let content = format!("{}: 0", source.name);
         site.write(
             &Method::POST,

@@ -3,13 +3,26 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use confrev::snapshot::{Object, SourceKind, snapshot_name};
+use confrev::resolve::Observed;
+use confrev::snapshot::{KEY_BYTES, Key, Keying, SourceKind, snapshot_name};
 use serde_json::{Value, json};
 
 /// The collections of what keeps templates of before, of all kinds.
 pub(crate) const REVISIONS: [&str; 2] = ["replicasets", "controllerrevisions"];
 /// The kinds of sources.
 pub(crate) const SOURCES: [SourceKind; 2] = [SourceKind::ConfigMap, SourceKind::Secret];
+
+/// The key of the digests of Secrets, which exists before confrev does.
+const KEY: [u8; KEY_BYTES] = [7; KEY_BYTES];
+
+/// The Secret that holds the key.
+pub(crate) fn key_secret() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "confrev-digest-key", "namespace": "confrev"},
+        "data": {"key": STANDARD.encode(KEY)},
+    })
+}
 
 /// A kind of workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +73,7 @@ pub(crate) fn template(object: &Value) -> &Value {
 /// A ConfigMap or a Secret, which has one key.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
+    pub(crate) namespace: String,
     pub(crate) kind: SourceKind,
     pub(crate) name: String,
 }
@@ -85,9 +99,12 @@ impl Source {
 
     /// The name that the snapshot of this text has.
     pub(crate) fn snapshot(&self, text: &str) -> String {
-        let object = self.manifest(text).to_string();
-        let object = Object::parse(object.as_bytes()).unwrap();
-        snapshot_name(&self.name, &object.digest(self.kind).unwrap(), 10)
+        let keying = match self.kind {
+            SourceKind::ConfigMap => Keying::default(),
+            SourceKind::Secret => Keying::new(self.namespace.as_str(), [Key::new(&KEY)].into()),
+        };
+        let object = Observed::read_keyed(self.kind, self.manifest(text).to_string().into_bytes(), keying);
+        snapshot_name(&self.name, &object.unwrap().digest(), 10)
     }
 
     /// The snapshot of it that a template names, alike in `sources`, in its volume and in its environment.

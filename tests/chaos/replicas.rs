@@ -25,6 +25,9 @@ impl Replicas {
     pub(crate) fn start(cluster: &'static ControlPlane) -> Self {
         // It runs beside the control plane, not in pods.
         cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true"]);
+        let (code, answer) =
+            cluster.api().post("/api/v1/namespaces/confrev/secrets", &crate::kind::key_secret());
+        assert_eq!(code, 201, "the key of digests: {answer}");
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_confrev"));
         let binary = std::env::var_os("CONFREV_BIN").map_or_else(built, PathBuf::from);
         let service = Arc::new(Link::start());
