@@ -12,6 +12,7 @@ use super::Failure;
 use crate::{
     cluster::{ApiError, KubeApi, Listed},
     kinds::{Kinds, WorkloadKind},
+    snapshot::is_namespace_name,
     telemetry::Metrics,
 };
 
@@ -109,11 +110,6 @@ impl Flags {
     }
 }
 
-/// Whether a namespace may be called so.
-fn is_namespace(name: &str) -> bool {
-    name.len() <= 63 && !name.contains('.') && crate::snapshot::is_object_name(name)
-}
-
 /// The flag for kinds beside the built-in ones, alike for the webhook and for what people ask.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct KindFlag {
@@ -180,7 +176,7 @@ impl Target {
             config.auth_info.impersonate_groups = Some(flags.act_as_groups.clone());
         }
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        if !is_namespace(&namespace) {
+        if !is_namespace_name(&namespace) {
             return Err(Failure::Usage(format!("{namespace:?} is no name of a namespace")));
         }
         let url = config.cluster_url.to_string();

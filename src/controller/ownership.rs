@@ -65,16 +65,26 @@ impl State {
     }
 
     /// Forgets what was found of an object, which has changed or is gone: it is looked at again before anything follows from it.
-    pub(super) fn verify_again(&mut self, namespace: &str, uid: &Uid, now: Timestamp) {
-        // Nearly always there is nothing.
+    /// It has one uid, or another since it was made again.
+    pub(super) fn verify_again<'u>(
+        &mut self,
+        namespace: &str,
+        uids: impl Iterator<Item = &'u Uid>,
+        now: Timestamp,
+    ) {
+        // Nearly always there is nothing, and every event of a watch comes by.
+        if self.verified.is_empty() {
+            return;
+        }
+        let uids: BTreeSet<_> = uids.collect();
         let mut changed = Vec::new();
         for (name, verified) in &mut self.verified {
             if *name.namespace != *namespace {
                 continue;
             }
             let before = verified.used.len() + verified.unused.len();
-            verified.used.retain(|owner| owner.uid != *uid);
-            verified.unused.retain(|owner| owner.uid != *uid);
+            verified.used.retain(|owner| !uids.contains(&owner.uid));
+            verified.unused.retain(|owner| !uids.contains(&owner.uid));
             if verified.used.len() + verified.unused.len() < before {
                 changed.push(name.clone());
             }

@@ -196,9 +196,7 @@ impl State {
             Some(record) => self.workloads.insert(key.clone(), record.clone()),
             None => self.workloads.remove(key),
         };
-        for uid in old.iter().chain(&record).map(|record| record.uid.clone()).collect::<BTreeSet<_>>() {
-            self.verify_again(&key.namespace, &uid, now);
-        }
+        self.verify_again(&key.namespace, old.iter().chain(&record).map(|record| &record.uid), now);
         match (old.is_some(), record.is_some()) {
             (false, true) => self.hold_namespace(&key.namespace),
             (true, false) => self.release_namespace(&key.namespace),
@@ -233,9 +231,7 @@ impl State {
         if old == revision {
             return;
         }
-        for uid in old.iter().chain(&revision).map(|revision| revision.uid.clone()).collect::<BTreeSet<_>>() {
-            self.verify_again(&key.namespace, &uid, now);
-        }
+        self.verify_again(&key.namespace, old.iter().chain(&revision).map(|revision| &revision.uid), now);
         let old_uses = old.map(|old| old.uses).unwrap_or_default();
         let new_uses = revision.map(|revision| revision.uses).unwrap_or_default();
         self.change_uses(&user, &key.namespace, &old_uses, &new_uses, now);

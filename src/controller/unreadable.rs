@@ -43,7 +43,7 @@ impl State {
         if let Some(uid) = self.unreadable.remove(object) {
             let (User::Workload(WorkloadKey { namespace, .. })
             | User::Revision(RevisionKey { namespace, .. })) = object;
-            self.verify_again(namespace, &(&*uid).into(), now);
+            self.verify_again(namespace, std::iter::once(&(&*uid).into()), now);
         }
     }
 
