@@ -9,6 +9,8 @@
 
 mod bare;
 mod beside;
+#[path = "../../src/cluster/connect.rs"]
+mod connect;
 mod load;
 mod plot;
 mod process;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::bare::Bare;
+use crate::connect::connect;
 
 /// Where neither webhook looks.
 pub(crate) const PLAIN: &str = "bench-plain";
@@ -83,7 +84,7 @@ impl Site {
         let config = Kubeconfig::read_from(cluster.kubeconfig()).expect("a kubeconfig");
         let client = runtime.block_on(async {
             let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
-            Client(kube::Client::try_from(config.expect("a configuration")).expect("a client"))
+            Client(connect(config.expect("a configuration")).expect("a client"))
         });
         for name in [PLAIN, NOTHING, CONFREV] {
             cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": {"bench": name}}}));

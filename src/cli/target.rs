@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Failure;
 use crate::{
-    cluster::{ApiError, KubeApi, Listed},
+    cluster::{ApiError, KubeApi, Listed, connect},
     kinds::{Kinds, WorkloadKind},
     snapshot::is_namespace_name,
     telemetry::Metrics,
@@ -180,7 +180,7 @@ impl Target {
             return Err(Failure::Usage(format!("{namespace:?} is no name of a namespace")));
         }
         let url = config.cluster_url.to_string();
-        let client = kube::Client::try_from(config).map_err(|error| no_config(&error))?;
+        let client = connect(config).map_err(|error| no_config(&error))?;
         let kinds = flags.kinds.in_force();
         let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new());
         Ok(Self { api, kinds, namespace, url })

@@ -13,6 +13,8 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, Config, api::PostParams};
 
+use super::connect::connect;
+
 /// The header by which the API server is asked to act as another user.
 /// Source: Kubernetes, "User impersonation".
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -41,7 +43,7 @@ pub enum IdentityError {
 pub async fn client(namespace: &str) -> Result<Client, IdentityError> {
     let mut config = Config::infer().await.map_err(Box::new)?;
     config.connect_timeout = Some(Duration::from_secs(5));
-    let client = Client::try_from(config.clone()).map_err(|error| IdentityError::Client(Box::new(error)))?;
+    let client = connect(config.clone()).map_err(|error| IdentityError::Client(Box::new(error)))?;
     let wanted = format!("system:serviceaccount:{namespace}:confrev");
     let user = user_name(&client).await.map_err(|source| IdentityError::Whoami {
         url: config.cluster_url.to_string(),
@@ -63,7 +65,7 @@ pub async fn client(namespace: &str) -> Result<Client, IdentityError> {
     if let Ok(value) = HeaderValue::from_str(&wanted) {
         config.headers.push((IMPERSONATE_USER, value));
     }
-    Client::try_from(config).map_err(|error| IdentityError::Client(Box::new(error)))
+    connect(config).map_err(|error| IdentityError::Client(Box::new(error)))
 }
 
 async fn user_name(client: &Client) -> kube::Result<String> {

@@ -1,6 +1,7 @@
 //! Every call to the API server, apart from the watches: counted, limited in time, and conditional where it writes.
 
 mod api;
+mod connect;
 mod error;
 mod event;
 mod identity;
@@ -20,6 +21,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use api::KubeApi;
+pub use connect::connect;
 pub use error::ApiError;
 pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
