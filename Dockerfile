@@ -11,6 +11,7 @@ FROM ${RUST_IMAGE} AS build
 RUN apk add --no-cache build-base
 WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
+COPY core core
 COPY src src
 # Members of the workspace: cargo reads their manifests, and builds none of them.
 COPY bench bench

@@ -10,6 +10,7 @@
 mod bare;
 mod beside;
 #[path = "../../src/cluster/connect.rs"]
+#[allow(unreachable_pub, reason = "public in confrev")]
 mod connect;
 mod load;
 mod plot;

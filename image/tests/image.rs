@@ -161,8 +161,10 @@ fn the_bill_of_materials_lists_what_is_linked_with_checksums_and_licences() {
     let components = bill["components"].as_array().unwrap();
     let is_crate = |component: &&Value| component["purl"].as_str().unwrap().starts_with("pkg:cargo/");
     for component in components.iter().filter(is_crate) {
+        // The workspace's own crates come from no registry, and so have no checksum.
+        let is_own = component["name"].as_str().is_some_and(|name| name.starts_with("confrev"));
         assert!(
-            component["hashes"][0]["content"].as_str().is_some_and(|hash| hash.len() == 64),
+            is_own || component["hashes"][0]["content"].as_str().is_some_and(|hash| hash.len() == 64),
             "{component}"
         );
         assert!(component["licenses"][0]["expression"].is_string(), "{component}");

@@ -43,7 +43,7 @@ fn rows() -> Vec<(String, Vec<String>)> {
 /// The names of all tests.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for text in [sources("tests"), sources("src")] {
+    for text in [sources("tests"), sources("src"), sources("core/src")] {
         let mut is_test = false;
         for line in text.lines().map(str::trim) {
             if line == "#[test]" || line.starts_with("#[tokio::test") {
@@ -89,7 +89,7 @@ fn every_kind_has_a_row() {
 
 #[test]
 fn every_label_and_annotation_has_a_row() {
-    let names = read("src/names.rs");
+    let names = read("core/src/names.rs");
     let product = names.split("#[cfg(test)]").next().unwrap();
     let own = product.split("concat!(prefix!(), \"").skip(1);
     let own: Vec<_> = own.map(|rest| rest.split('"').next().unwrap()).collect();
@@ -132,7 +132,7 @@ fn every_form_of_reference_has_a_row() {
         forms.insert(form);
     }
     // That the template above has all of them: the product enters each at one place, those of containers for two lists.
-    let product = read("src/template/pod.rs");
+    let product = read("core/src/template/pod.rs");
     let of = |part: &str| {
         let (_, body) = product.split_once(&format!("    fn {part}(&mut self")).unwrap();
         body.split("\n    }\n").next().unwrap().matches("SourceKind::").count()

@@ -243,7 +243,7 @@ fn every_link_of_the_built_site_leads_to_a_file_and_an_anchor_of_it() {
 
 /// Every key of confrev's own that the program has.
 fn keys() -> BTreeSet<String> {
-    let source = read(Path::new("src/names.rs"));
+    let source = read(Path::new("core/src/names.rs"));
     let keys = source.split("concat!(prefix!(), \"").skip(1);
     keys.filter_map(|rest| rest.split_once('"')).map(|(key, _)| format!("{}{key}", names::PREFIX)).collect()
 }

@@ -1,0 +1,12 @@
+//! confrev's decision, without I/O: names and kinds, snapshots, templates, and which snapshot each reference resolves to.
+//!
+//! Admission, the controller and the command line call it. It depends on no Kubernetes client, no runtime and no HTTP
+//! library, so the compiler holds that it reads and writes nothing.
+pub mod few;
+pub mod json;
+pub mod kinds;
+pub mod names;
+pub mod resolve;
+pub mod snapshot;
+pub mod template;
+pub mod uid;
