@@ -26,7 +26,7 @@ fn functions(folder: &Path, names: &mut BTreeSet<String>) {
 fn each_threat_names_tests_that_exist() {
     let page = fs::read_to_string(root().join("docs/threat-model.md")).unwrap();
     let mut known = BTreeSet::new();
-    for folder in ["tests", "src", "core/src", "image/tests"] {
+    for folder in ["tests", "src", "core/src", "core/tests", "image/tests"] {
         functions(&root().join(folder), &mut known);
     }
     let (_, table) = page.split_once("## Threats\n").expect("there is the section");

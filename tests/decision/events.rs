@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     controller::{BLUE, Desk, key, name, record, snapshot},
-    rules::{GREEN, poke, undo, world},
+    story::{GREEN, poke, undo, world},
     world::{configmap, deployment},
 };
 

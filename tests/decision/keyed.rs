@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     controller::{Desk, key, record},
-    rules::{poke, undo},
+    story::{poke, undo},
     world::{NAMESPACE, World, annotate, annotation, deployment, template},
 };
 

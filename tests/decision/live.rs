@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     controller::record,
     keyed::{keying, secret, set as set_secret, volume as secret_volume, web},
-    rules::{poke, undo},
+    story::{poke, undo},
     world::{World, annotate, annotation, configmap, deployment, kind, template, volume},
 };
 

@@ -1,4 +1,4 @@
-//! The decision, without a cluster: tables and properties over [`confrev::resolve::resolve`].
+//! The controller, admission, the docs and the source tree, without a cluster. The tests of the decision itself are in `core/tests`.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,30 +18,28 @@ mod coverage;
 mod docs;
 mod documents;
 mod events;
-mod forms;
 #[path = "../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, missing_docs, reason = "a crate of its own for the fuzzer")]
 mod fuzz;
 mod house;
 mod interval;
 mod keyed;
-mod kinds;
 mod krew;
 mod leader;
 mod live;
 mod metrics;
 mod orders;
 mod owners;
-mod properties;
 mod rate;
 mod reference;
 mod rounds;
-mod rules;
-mod settings;
 mod signals;
+#[path = "../../core/tests/rules/story.rs"]
+#[allow(dead_code, reason = "some of it serves the tests of the core")]
+mod story;
 mod theirs;
 mod told;
-mod undo;
 mod unexpected;
-mod vectors;
+#[path = "../../core/tests/rules/world.rs"]
+#[allow(dead_code, reason = "some of it serves the tests of the core")]
 mod world;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     controller::{BLUE, Desk, key, name, record, snapshot},
-    rules::{poke, undo},
+    story::{poke, undo},
     world::{World, deployment},
 };
 

@@ -5,7 +5,7 @@ use confrev::resolve::{Request, Workload, malformed, parse_keep, parse_max_in_fl
 use serde_json::json;
 
 use super::{
-    rules::{BLUE, poke, world},
+    story::{BLUE, poke, world},
     world::{annotate, deployment, kind, volume},
 };
 
@@ -132,7 +132,7 @@ fn a_mount_of_what_does_not_exist_goes_when_the_workload_opts_out() {
 /// What the chart does not send to validation.
 #[test]
 fn what_is_plainly_well_formed_is_well_formed() {
-    let chart = include_str!("../../charts/confrev/templates/webhooks.yaml");
+    let chart = include_str!("../../../charts/confrev/templates/webhooks.yaml");
     let intervals = (0..1000).flat_map(|count| {
         ["ms", "s", "m", "h"].into_iter().flat_map(move |unit| {
             [format!("{count}{unit}"), format!("{count:02}{unit}"), format!("{count:03}{unit}")]

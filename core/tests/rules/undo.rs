@@ -4,7 +4,7 @@ use confrev::names;
 use serde_json::{Value, json};
 
 use super::{
-    rules::{BLUE, GREEN, poke, undo, world},
+    story::{BLUE, GREEN, poke, undo, world},
     world::{World, annotate, annotation, configmap, deployment, template, volume},
 };
 

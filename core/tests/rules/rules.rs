@@ -1,32 +1,12 @@
 //! The rules, in the order of events that users live through.
 
-use confrev::{names, resolve::auto_roll_value, snapshot::DIGITS};
+use confrev::{names, snapshot::DIGITS};
 use serde_json::{Value, json};
 
-use super::world::{World, annotate, annotation, configmap, deployment, kind, template, volume};
-
-pub(crate) fn world(color: &str) -> World {
-    let mut world = World::default();
-    world.set("demo", json!({"color": color}));
-    world
-}
-
-/// What the controller does: a new value of `roll`, and nothing else.
-pub(crate) fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
-    let mut new = stored.clone();
-    annotate(&mut new, names::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
-    world.update(&new, stored)
-}
-
-/// `kubectl argo rollouts undo`: the template alone goes back.
-pub(crate) fn undo(stored: &Value, to: &Value) -> Value {
-    let mut new = stored.clone();
-    new["spec"]["template"] = template(to).clone();
-    new
-}
-
-pub(crate) const BLUE: &str = "demo-3a18d34e26";
-pub(crate) const GREEN: &str = "demo-736a916696";
+use super::{
+    story::{BLUE, GREEN, poke, world},
+    world::{World, annotate, annotation, configmap, deployment, kind, template, volume},
+};
 
 #[test]
 fn a_change_takes_effect_at_the_poke_and_a_second_poke_changes_nothing() {

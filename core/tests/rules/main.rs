@@ -1,0 +1,22 @@
+//! The decision: tables and properties over [`confrev_core::resolve::resolve`].
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "a test ends where something is not as it must be"
+)]
+
+// The tests of the program share some of these files, under this name.
+extern crate confrev_core as confrev;
+
+mod forms;
+mod kinds;
+mod properties;
+mod rules;
+mod settings;
+mod story;
+mod undo;
+mod vectors;
+#[allow(dead_code, reason = "some of it serves the tests of the program")]
+mod world;
