@@ -13,6 +13,7 @@ mod beside;
 #[allow(unreachable_pub, reason = "public in confrev")]
 mod connect;
 mod load;
+mod peers;
 mod plot;
 mod process;
 mod propagation;
@@ -21,7 +22,9 @@ mod rest;
 mod reviews;
 mod row;
 mod site;
+mod slo;
 mod stats;
+mod users;
 mod writes;
 
 use std::fmt::Write as _;
@@ -62,6 +65,10 @@ struct Extent {
     config_maps: usize,
     rest: Duration,
     shapes: &'static [Shape],
+    /// Creations and updates by many users at once, for each number of users. None: not measured.
+    iterations: usize,
+    /// Workloads that roll while others are written. None: not measured.
+    beside_rolls: usize,
 }
 
 const fn shape(workloads: usize, sources: usize, rounds: usize) -> Shape {
@@ -81,6 +88,8 @@ const QUICK: Extent = Extent {
     config_maps: 1000,
     rest: Duration::from_secs(6),
     shapes: &[shape(10, 1, 2), shape(100, 1, 2), shape(1, 1, 10)],
+    iterations: 0,
+    beside_rolls: 0,
 };
 
 const FULL: Extent = Extent {
@@ -96,6 +105,8 @@ const FULL: Extent = Extent {
     config_maps: 10_000,
     rest: Duration::from_mins(1),
     shapes: &[shape(10, 1, 3), shape(100, 1, 5), shape(1000, 1, 3), shape(1, 1, 100), shape(100, 100, 5)],
+    iterations: 1000,
+    beside_rolls: 0,
 };
 
 /// What takes long.
@@ -112,6 +123,8 @@ const LARGE: Extent = Extent {
     config_maps: 10_000,
     rest: Duration::from_mins(10),
     shapes: &[shape(100, 1, 2), shape(1000, 1, 2), shape(10_000, 1, 1)],
+    iterations: 0,
+    beside_rolls: 5000,
 };
 
 fn main() -> ExitCode {
@@ -133,6 +146,9 @@ fn main() -> ExitCode {
     let mut rows = at_rest(&extent, &binary);
     let (more, costs, kubernetes) = at_work(&extent, &binary);
     rows.extend(more);
+    if extent.beside_rolls > 0 {
+        rows.extend(slo::rows(&binary, extent.beside_rolls));
+    }
     fs::create_dir_all(folder).expect("the folder can be made");
     write(&extent, Path::new(folder), &rows, &costs, &kubernetes);
     let short: Vec<_> = rows.iter().filter(|row| row.is_short()).collect();
@@ -177,6 +193,9 @@ fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
         }
     }
     rows.extend(growth(&costs));
+    if extent.iterations > 0 {
+        rows.extend(users::rows(&site, extent.iterations));
+    }
     if extent.writes > 0 {
         rows.extend(reviews::rows(&site, extent.load, extent.rounds));
         rows.extend(writes::workloads(&site, extent.writes));

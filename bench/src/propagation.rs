@@ -8,6 +8,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 
+use crate::peers::{self, Peer};
 use crate::process;
 use crate::requests;
 use crate::row::{Reach, Row};
@@ -19,6 +20,11 @@ use crate::stats::{number, quantile};
 /// How long nothing may be asked before a change counts as over.
 const REST: Duration = Duration::from_secs(2);
 const SHORT_REST: Duration = Duration::from_millis(300);
+
+/// How long no ReplicaSet may come before a peer counts as at rest.
+const SETTLED: Duration = Duration::from_secs(4);
+/// How long a peer has to roll every workload, before the sources change once more: it may not have begun to watch.
+const ATTEMPT: Duration = Duration::from_mins(2);
 
 /// One way in which workloads use ConfigMaps.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +85,15 @@ impl Shape {
         format!("{}-{workload}", self.prefix())
     }
 
-    fn create(self, site: &Site, namespace: &str) {
+    pub(crate) fn create(self, site: &Site, namespace: &str, annotation: Option<&str>) {
         let sources = (0..self.sources).map(|i| config_map(&format!("{}-{i}", self.prefix()), 1000));
-        let workloads = (0..self.workloads).map(|i| deployment(&self.name(i), &[self.source(i)]));
+        let workloads = (0..self.workloads).map(|i| {
+            let mut object = deployment(&self.name(i), &[self.source(i)]);
+            if let Some(annotation) = annotation {
+                object["metadata"]["annotations"][annotation] = json!("true");
+            }
+            object
+        });
         let set_up = async {
             site.client.create_all(&config_maps(namespace), sources).await;
             let watch = ReplicaSets::watch(&site.client, namespace).await;
@@ -97,7 +109,7 @@ impl Shape {
 /// The rows of one shape, and what a change cost confrev.
 pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
     for namespace in [PLAIN, CONFREV] {
-        shape.create(site, namespace);
+        shape.create(site, namespace, None);
     }
     site.wait_at_rest(REST);
     // What comes after a change, the binding, belongs to its cost, where that is of interest.
@@ -138,8 +150,53 @@ pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
         each(servers_script),
         Reach::Read,
     );
-    let rows = vec![row(0.5, "p50", Reach::Read), row(0.99, "p99", Reach::Times(1.15)), server];
+    let mut rows = vec![row(0.5, "p50", Reach::Read), row(0.99, "p99", Reach::Times(1.15)), server];
+    for peer in peers::given() {
+        let (times, memory) = beside(site, shape, &peer);
+        for (part, name) in [(0.5, "p50"), (0.99, "p99")] {
+            let what = format!("{what}, {name}, to {}", peer.name);
+            rows.push(Row::new(what, "ms", quantile(&ours, part), quantile(&times, part), Reach::Times(1.0)));
+        }
+        let what = format!("{what}, resident memory, to {}", peer.name);
+        let now = process::memory(site.confrev.pid()).1;
+        rows.push(Row::new(what, "MB", now, memory, Reach::Read));
+    }
     (rows, Cost::middle(&costs))
+}
+
+/// The same changes under a peer: the times, and the peer's memory at the end.
+fn beside(site: &Site, shape: Shape, peer: &Peer) -> (Vec<f64>, f64) {
+    let running = peer.start(site);
+    shape.create(site, peer.namespace, Some(peer.annotation));
+    site.runtime.block_on(warm_up(&site.client, shape, peer.namespace));
+    let mut times = Vec::new();
+    for round in 0..shape.rounds {
+        times.extend(site.runtime.block_on(change(&site.client, shape, peer.namespace, round)));
+    }
+    (times, process::memory(running.pid()).1)
+}
+
+/// Changes the sources until the peer rolls every workload, and waits until it is at rest.
+async fn warm_up(client: &Client, shape: Shape, namespace: &'static str) {
+    let (start, prefix) = (Instant::now(), shape.prefix());
+    loop {
+        assert!(start.elapsed() < LIMIT, "the workloads of {namespace} do not roll");
+        let watch = ReplicaSets::watch(client, namespace).await;
+        for source in 0..shape.sources {
+            let path = format!("{}/{prefix}-{source}", config_maps(namespace));
+            let text = format!("{:?}", start.elapsed());
+            client.merge(&path, &json!({"data": {"warm": text}})).await;
+        }
+        if tokio::time::timeout(ATTEMPT, watch.until(shape.workloads, &prefix)).await.is_ok() {
+            break;
+        }
+    }
+    loop {
+        let watch = ReplicaSets::watch(client, namespace).await;
+        if tokio::time::timeout(SETTLED, watch.until(1, &prefix)).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Whether a request can come of a change. The Lease and the certificates are looked after all the time.
@@ -150,7 +207,7 @@ fn is_of_change(request: &Request) -> bool {
 
 /// Changes every source; milliseconds from the write of each to the new ReplicaSet of each of its workloads. Where confrev
 /// does not look, what it would do is done here.
-async fn change(client: &Client, shape: Shape, namespace: &'static str, round: usize) -> Vec<f64> {
+pub(crate) async fn change(client: &Client, shape: Shape, namespace: &'static str, round: usize) -> Vec<f64> {
     let watch = ReplicaSets::watch(client, namespace).await;
     let prefix = shape.prefix();
     let changes = stream::iter(0..shape.sources).map(|source| async move {

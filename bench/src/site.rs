@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::bare::Bare;
 use crate::connect::connect;
+use crate::peers;
 
 /// Where neither webhook looks.
 pub(crate) const PLAIN: &str = "bench-plain";
@@ -22,6 +23,9 @@ pub(crate) const PLAIN: &str = "bench-plain";
 pub(crate) const NOTHING: &str = "bench-nothing";
 /// Where confrev looks.
 pub(crate) const CONFREV: &str = "bench-confrev";
+
+/// The namespaces of all baselines.
+const BASELINES: [&str; 4] = [PLAIN, NOTHING, peers::NAMESPACES[0], peers::NAMESPACES[1]];
 
 /// How long anything may take that ends.
 pub(crate) const LIMIT: Duration = Duration::from_mins(30);
@@ -86,14 +90,14 @@ impl Site {
             let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
             Client(connect(config.expect("a configuration")).expect("a client"))
         });
-        for name in [PLAIN, NOTHING, CONFREV] {
+        for name in [PLAIN, NOTHING, CONFREV].into_iter().chain(peers::NAMESPACES) {
             cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": {"bench": name}}}));
         }
         Program::install(cluster);
         for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
             leave_alone(cluster, kind);
         }
-        let excluded = format!("--excluded-namespaces={PLAIN},{NOTHING}");
+        let excluded = format!("--excluded-namespaces={}", BASELINES.join(","));
         let options: Vec<_> = options.iter().copied().chain([excluded.as_str()]).collect();
         let mut confrev = Program::new(cluster, binary).options(&options);
         confrev.start();
@@ -232,7 +236,7 @@ fn leave_alone(cluster: &ControlPlane, kind: &str) {
             if expression["key"] == "kubernetes.io/metadata.name"
                 && let Some(values) = expression["values"].as_array_mut()
             {
-                values.extend([json!(PLAIN), json!(NOTHING)]);
+                values.extend(BASELINES.map(Value::from));
                 left_out += 1;
             }
         }

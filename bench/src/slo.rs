@@ -1,0 +1,62 @@
+//! The service level of the Kubernetes project, mutating calls p99 within 1 s, while one ConfigMap of many workloads changes.
+//!
+//! Source: Kubernetes SIG Scalability, "API call latency SLIs/SLOs". Here the time is the client's, webhooks included; the
+//! project leaves them out.
+
+use std::path::Path;
+use std::time::Instant;
+
+use futures::future::Either;
+use serde_json::json;
+
+use crate::propagation::{Shape, change};
+use crate::row::{Reach, Row};
+use crate::site::{CONFREV, Site, config_map, deployment, deployments};
+use crate::stats::quantile;
+
+/// The rows with so many workloads, on a control plane of their own. confrev runs with its default roll rate.
+pub(crate) fn rows(binary: &Path, workloads: usize) -> Vec<Row> {
+    let site = Site::start(binary, &[]);
+    let shape = Shape { workloads, sources: 1, rounds: 1 };
+    shape.create(&site, CONFREV, None);
+    site.cluster.create("configmap", CONFREV, &config_map("other", 1000));
+    let (start, mut times) = (Instant::now(), Vec::new());
+    site.runtime.block_on(async {
+        let mut rolls = std::pin::pin!(change(&site.client, shape, CONFREV, 0));
+        for number in 0_usize.. {
+            let written = std::pin::pin!(write(&site, number));
+            match futures::future::select(rolls, written).await {
+                Either::Left(_) => break,
+                Either::Right((written, rest)) => {
+                    times.extend(written);
+                    rolls = rest;
+                }
+            }
+        }
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    let what = format!("write of another workload while {workloads} workloads on one ConfigMap roll");
+    vec![
+        Row::new(format!("{what}, p50"), "ms", quantile(&times, 0.5), None, Reach::Read),
+        Row::new(format!("{what}, p99"), "ms", quantile(&times, 0.99), None, Reach::Most(1000.0)),
+        Row::read(
+            format!("{workloads} workloads on one ConfigMap, at the default roll rate, all rolled"),
+            "s",
+            seconds,
+        ),
+    ]
+}
+
+/// Milliseconds of the creation and of the update of a workload that uses another ConfigMap.
+async fn write(site: &Site, number: usize) -> [f64; 2] {
+    let name = format!("other-{number}");
+    let mut object = deployment(&name, &["other".to_owned()]);
+    object["spec"]["paused"] = json!(true);
+    let start = Instant::now();
+    site.client.create(&deployments(CONFREV), &object).await;
+    let created = start.elapsed().as_secs_f64() * 1e3;
+    let change = json!({"spec": {"template": {"metadata": {"annotations": {"bench": "changed"}}}}});
+    let start = Instant::now();
+    site.client.merge(&format!("{}/{name}", deployments(CONFREV)), &change).await;
+    [created, start.elapsed().as_secs_f64() * 1e3]
+}

@@ -1,0 +1,89 @@
+//! Concurrent users who create and update workloads, in the shape in which Kyverno publishes its admission latency.
+//!
+//! Source: Kyverno, "Scaling": 100, 200 and 500 users at once, 1,000 iterations in all; average and maximum.
+
+use std::time::Instant;
+
+use futures::{StreamExt as _, stream};
+use serde_json::json;
+
+use crate::process;
+use crate::row::{Reach, Row};
+use crate::site::{CONFREV, PLAIN, Site, config_map, config_maps, deployment, deployments};
+use crate::stats::number;
+
+const USERS: [usize; 3] = [100, 200, 500];
+const REFERENCES: usize = 3;
+
+/// Milliseconds of creations and of updates.
+#[derive(Default)]
+struct Times {
+    created: Vec<f64>,
+    updated: Vec<f64>,
+}
+
+/// The rows of each number of users, with so many iterations.
+pub(crate) fn rows(site: &Site, iterations: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for users in USERS {
+        let plain = iterate(site, PLAIN, users, iterations);
+        let pid = site.confrev.pid();
+        let cpu = process::cpu(pid);
+        let ours = iterate(site, CONFREV, users, iterations);
+        let cpu = process::cpu(pid).saturating_sub(cpu).as_secs_f64();
+        for (what, ours, plain) in
+            [("creation", &ours.created, &plain.created), ("update", &ours.updated, &plain.updated)]
+        {
+            let mut row = |name: &str, of: fn(&[f64]) -> f64| {
+                let what = format!("{users} users, {iterations} iterations: {what}, {name}");
+                rows.push(Row::new(what, "ms", of(ours), of(plain), Reach::Read));
+            };
+            row("average", average);
+            row("maximum", |times| times.iter().copied().fold(0.0, f64::max));
+        }
+        let with = format!("{users} users, {iterations} iterations");
+        rows.push(Row::read(format!("{with}: processor"), "s", cpu));
+        rows.push(Row::read(format!("{with}: resident memory, peak so far"), "MB", process::memory(pid).0));
+    }
+    rows
+}
+
+fn average(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / number(times.len())
+}
+
+/// Each iteration creates a workload and updates it, `users` of them at once.
+fn iterate(site: &Site, namespace: &str, users: usize, iterations: usize) -> Times {
+    let prefix = format!("users-{users}");
+    let sources: Vec<_> = (0..REFERENCES).map(|i| format!("{prefix}-{i}")).collect();
+    site.runtime.block_on(async {
+        site.client
+            .create_all(&config_maps(namespace), sources.iter().map(|source| config_map(source, 1000)))
+            .await;
+        let iteration = |number: usize| {
+            let (sources, prefix) = (&sources, &prefix);
+            async move {
+                let name = format!("{prefix}-{number}");
+                let mut object = deployment(&name, sources);
+                // The controllers of the cluster leave it alone.
+                object["spec"]["paused"] = json!(true);
+                let start = Instant::now();
+                site.client.create(&deployments(namespace), &object).await;
+                let created = start.elapsed().as_secs_f64() * 1e3;
+                let path = format!("{}/{name}", deployments(namespace));
+                let change =
+                    json!({"spec": {"template": {"metadata": {"annotations": {"bench": "changed"}}}}});
+                let start = Instant::now();
+                site.client.merge(&path, &change).await;
+                (created, start.elapsed().as_secs_f64() * 1e3)
+            }
+        };
+        let mut times = Times::default();
+        let mut answers = std::pin::pin!(stream::iter(0..iterations).map(iteration).buffer_unordered(users));
+        while let Some((created, updated)) = answers.next().await {
+            times.created.push(created);
+            times.updated.push(updated);
+        }
+        times
+    })
+}
