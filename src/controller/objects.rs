@@ -117,6 +117,7 @@ impl State {
     }
 
     fn set_source(&mut self, name: &Name, source: Source, now: Timestamp) {
+        self.set_limited(name, matches!(&source, Source::Found(found) if found.max_in_flight.is_some()));
         let found = matches!(source, Source::Found(_));
         let name = &self.texts.share(name.clone());
         let old = self.sources.insert(name.clone(), source);

@@ -18,6 +18,7 @@ use super::{
     namespaces::Served,
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
+    referrers::Referrers,
     texts::Texts,
 };
 use crate::{
@@ -69,6 +70,8 @@ pub struct State {
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
     /// What holds workloads back by `max-in-flight`, for a moment: those that are unwell themselves, and the others.
     pub(super) verdicts: HashMap<(Name, bool), super::hold::Verdict>,
+    /// Rollouts that take their template from another workload.
+    pub(super) referrers: Referrers,
     /// Workloads that are being poked: since when they were pending, and as they were. A watch may tell before the answer.
     pub(super) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
     /// Since when nothing wants a snapshot.
@@ -121,6 +124,7 @@ impl State {
             namespace_generation: 0,
             pending_since: HashMap::new(),
             verdicts: HashMap::new(),
+            referrers: Referrers::default(),
             rolling: HashMap::new(),
             unwanted_since: HashMap::new(),
             held: HashSet::new(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Decision, Ensure, Facts, Need, Observed, Outcome, Request, Seen,
+    Decision, Ensure, Facts, Health, Need, Observed, Outcome, Request, Seen,
     effects::{self, Resolution},
     mount,
     optin::{Giver, OptIn, opt_in},
@@ -174,7 +174,8 @@ impl<'r> Resolver<'r> {
         }
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
-        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen);
+        let unhealthy = self.taken_unhealthy();
+        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen, &unhealthy);
         decision.ensure = self.ensure.into_values().collect();
         decision.adopt = self.adopt.into_iter().collect();
         decision.warnings = self.warnings;
@@ -203,9 +204,35 @@ impl<'r> Resolver<'r> {
         references
     }
 
+    /// The contents that the workload takes into account while it is unhealthy. Contents that it had taken before keep their
+    /// mark.
+    fn taken_unhealthy(&self) -> SourceMap<Digest> {
+        let mut taken = SourceMap::default();
+        let Some(old) = self.request.old.as_ref().filter(|old| old.kind.rolls) else { return taken };
+        let marked = old.taken_unhealthy();
+        let mut is_unhealthy = None;
+        for (source, digest) in self.now_seen.iter() {
+            let is_marked = if self.seen.get(source) == Some(digest) {
+                marked.get(source).is_some()
+            } else {
+                *is_unhealthy.get_or_insert_with(|| {
+                    let own = old.text().map(|text| Health::read(&old.kind.kind, text)).unwrap_or_default();
+                    let health = own.max(self.facts.referrers_health());
+                    // Since the last change it has not become healthy.
+                    health.is_unhealthy() || (health != Health::Settled && !marked.is_empty())
+                })
+            };
+            if is_marked {
+                taken.insert(source.clone(), *digest);
+            }
+        }
+        taken
+    }
+
     /// A Rollout with `workloadRef`: the object with the template is the one to opt in.
     fn without_template(&self, giver: Giver) -> Outcome {
-        let mut decision = effects::opt_in(self.request, giver, &Resolution::default(), &self.now_seen);
+        let (resolution, unhealthy) = (Resolution::default(), SourceMap::default());
+        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen, &unhealthy);
         let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
         match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Health;
 use crate::{
     names,
     snapshot::{self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, SourceKind},
@@ -15,6 +16,7 @@ pub struct Facts {
     bytes: usize,
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
+    referrers: Health,
 }
 
 /// What a namespace says for its workloads.
@@ -67,6 +69,16 @@ impl Facts {
     /// Whether the target of a `workloadRef` is there and opted in by its own label; `None` where that was not read.
     pub fn target_enabled(&self) -> Option<bool> {
         self.target
+    }
+
+    /// Records the worst health of the Rollouts that take their template from the workload.
+    pub fn set_referrers_health(&mut self, health: Health) {
+        self.referrers = health;
+    }
+
+    /// The worst health of the Rollouts that take their template from the workload.
+    pub(super) fn referrers_health(&self) -> Health {
+        self.referrers
     }
 
     /// What is known of an object: `None` not read yet, `Some(None)` there is none.

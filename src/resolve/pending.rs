@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{Health, Missing, Policy, Workload, decide::is_reserved, policy::auto_roll_time};
 use crate::{
-    few::FewMap,
+    few::{FewMap, FewSet},
     names,
     snapshot::{Digest, Digests, ObjectName, SourceKind},
     uid::Uid,
@@ -23,13 +23,17 @@ pub struct Record {
     pub uses: Vec<Use>,
     /// The digest last taken into account, by source.
     pub seen: FewMap<ObjectName, Digest>,
+    /// The sources whose content in `seen` the workload took while it was unhealthy.
+    pub taken_unhealthy: FewSet<ObjectName>,
+    /// The object's generation.
+    pub generation: Option<i64>,
     /// Whether it rolls by itself.
     pub track: bool,
     /// The least time between two automatic rolls.
     pub min_interval: Duration,
     /// When confrev last rolled it.
     pub last_roll: Option<Timestamp>,
-    /// Where the rollout of its present template stands.
+    /// Where the rollout of its present template stands, by its own status.
     pub health: Health,
     /// Its `enabled` label was given by the namespace.
     pub by_namespace: bool,
@@ -109,6 +113,8 @@ impl Record {
             resource_version: workload.resource_version().to_owned(),
             uses,
             seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
+            taken_unhealthy: workload.taken_unhealthy().iter().map(|(source, _)| source.clone()).collect(),
+            generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
             health,

@@ -22,6 +22,7 @@ mod forms;
 #[path = "../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, missing_docs, reason = "a crate of its own for the fuzzer")]
 mod fuzz;
+mod health;
 mod house;
 mod interval;
 mod keyed;

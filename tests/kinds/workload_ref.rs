@@ -35,8 +35,8 @@ fn rollout(name: &str, of: &Load) -> Load {
     let (version, kind) = (&of.manifest["apiVersion"], &of.manifest["kind"]);
     let mut rollout = Load::new("rollouts", name, &[]).spec(json!({
         "replicas": 1,
-        "selector": {"matchLabels": {"app": "web"}},
-        "workloadRef": {"apiVersion": version, "kind": kind, "name": "web"},
+        "selector": {"matchLabels": {"app": of.name}},
+        "workloadRef": {"apiVersion": version, "kind": kind, "name": of.name},
     }));
     rollout.manifest["spec"].as_object_mut().unwrap().remove("template");
     rollout
@@ -101,6 +101,46 @@ fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets
         });
         wait_reads(world, "B");
     });
+}
+
+/// The Rollouts are not opted in. Each waits at a step until it is promoted; the Deployments have no pods and are settled.
+#[test]
+fn a_rollout_with_a_workload_ref_holds_the_next_workload() {
+    let _confrev = running();
+    let world = World::new("limited-reference");
+    world.set_config("demo", "A");
+    world.kubectl(&["annotate", "configmap/demo", "confrev.dev/max-in-flight=1"]).ok();
+    let loads = ["one", "two", "three"].map(|name| {
+        let load = Load::new("deployments", name, &["demo"]).spec(json!({"replicas": 0}));
+        load.apply(&world).ok();
+        let steps = json!({"canary": {"steps": [{"setWeight": 50}, {"pause": {}}]}});
+        rollout(name, &load).unlabelled().spec(json!({"strategy": steps})).apply(&world).ok();
+        load
+    });
+    let phase = |name: &str, wanted: &str| {
+        wait_for(&format!("the Rollout {name} to be {wanted}"), LIMIT, || {
+            let rollout = world.cluster.get("rollout", world.name(), name).ok_or_else(String::new)?;
+            expect(&text(&rollout["status"]["phase"]), &wanted.to_owned())
+        });
+    };
+    loads.iter().for_each(|load| phase(&load.name, "Healthy"));
+    let on_b = || {
+        let on = loads.iter().filter(|load| load.resolves_to(&world, "demo", "B").is_ok());
+        on.map(|load| load.name.clone()).collect::<BTreeSet<_>>()
+    };
+
+    world.set_config("demo", "B");
+    let mut promoted = BTreeSet::new();
+    for count in 1..=loads.len() {
+        wait_for("the next workload to take the change", LIMIT, || expect(&on_b().len(), &count));
+        let taken = on_b();
+        let next = taken.difference(&promoted).next().expect("another workload took the change").clone();
+        phase(&next, "Paused");
+        holds_for("the other workloads", Duration::from_secs(3), || expect(&on_b(), &taken));
+        world.argo(&["promote", &next]).ok();
+        phase(&next, "Healthy");
+        promoted.insert(next);
+    }
 }
 
 #[test]
