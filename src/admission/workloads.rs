@@ -61,6 +61,7 @@ async fn decided<A: Api>(
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
     let (share, metrics) = (context.reading.share(call.client.clone(), call.deadline), &context.metrics);
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
+    facts.set_rotated(shared.rotated().clone());
     if let Some(old) = &request.old {
         let known =
             shared.lock().referrers_health(old.kind, review.namespace(), old.name(), old.generation());

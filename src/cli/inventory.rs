@@ -11,7 +11,7 @@ use crate::{
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
     resolve::{Health, Observed, Record, Referrer, Workload},
-    snapshot::{Digest, ObjectName, SourceKind},
+    snapshot::{Digest, ObjectName, Rotated, SourceKind},
     template::SourceMap,
 };
 
@@ -97,9 +97,9 @@ impl Scope {
 
 impl OptedIn {
     /// Reads a workload; `None` where it is not of the form of its kind.
-    pub(super) fn read(kind: &WorkloadKind, value: Value) -> Option<Self> {
+    pub(super) fn read(kind: &WorkloadKind, value: Value, rotated: &Rotated) -> Option<Self> {
         let workload = Workload::read(kind, &value).ok()?;
-        let record = Record::of(&workload, Health::of(&kind.kind, &value));
+        let record = Record::of(&workload, Health::of(&kind.kind, &value), rotated);
         Some(Self { kind: kind.clone(), value, record })
     }
 
@@ -302,7 +302,7 @@ pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<Opte
         let items = target.list(&collection, &kind.kind, &selector).await?;
         // A CronJob's Jobs are its own matter.
         let own = items.into_iter().filter(|item| !is_owned(item, |_| true));
-        found.extend(own.filter_map(|item| OptedIn::read(kind, item)));
+        found.extend(own.filter_map(|item| OptedIn::read(kind, item, &target.rotated)));
     }
     found.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
     Ok(found)

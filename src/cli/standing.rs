@@ -262,7 +262,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{cli::inventory::Inventory, kinds::Kinds};
+    use crate::{cli::inventory::Inventory, kinds::Kinds, snapshot::Rotated};
 
     #[test]
     fn of_a_deployment_that_holds_a_rollouts_template_the_rollout_says_how_it_fares() {
@@ -284,7 +284,7 @@ mod tests {
                 "status": {"observedGeneration": "1", "phase": phase, "workloadObservedGeneration": generation},
             });
             let mut inventory = Inventory {
-                workloads: vec![OptedIn::read(deployments, deployment).unwrap()],
+                workloads: vec![OptedIn::read(deployments, deployment, &Rotated::default()).unwrap()],
                 rollouts: vec![rollout],
                 ..Inventory::default()
             };

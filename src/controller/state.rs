@@ -26,7 +26,7 @@ use crate::{
     few::FewSet,
     kinds::Kinds,
     resolve::{Present, Record, Use, is_pending},
-    snapshot::{Digest, ObjectName},
+    snapshot::{Digest, ObjectName, Rotated},
 };
 
 /// How long owners to add are collected before they are written: one write for many workloads.
@@ -92,6 +92,8 @@ pub struct State {
     pub(super) verified: HashMap<Name, Verified>,
     /// The namespaces for which the webhooks are called.
     pub(super) served: Served,
+    /// The ConfigMaps that are never snapshotted.
+    pub(super) rotated: Rotated,
     /// The keys of the digests of Secrets.
     pub(super) keys: DigestKeys,
     /// Whether it was reported that a key is lost.
@@ -135,6 +137,7 @@ impl State {
             unreadable: HashMap::new(),
             verified: HashMap::new(),
             served: Served::default(),
+            rotated: Rotated::default(),
             keys: DigestKeys::default(),
             key_loss_is_told: false,
             synced: false,
@@ -145,6 +148,13 @@ impl State {
     #[must_use]
     pub fn serving(mut self, namespaces: Served) -> Self {
         self.served = namespaces;
+        self
+    }
+
+    /// Leaves references to these ConfigMaps as written.
+    #[must_use]
+    pub fn leaving(mut self, rotated: Rotated) -> Self {
+        self.rotated = rotated;
         self
     }
 

@@ -94,7 +94,7 @@ impl Subject for Workloads {
                 return state.apply_workload(&key, None, now);
             }
         };
-        let record = Record::of(&workload, Health::read(&kind.kind, object.text()));
+        let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &state.rotated);
         state.set_readable(&User::Workload(key.clone()), now);
         state.apply_workload(&key, Some(record), now);
     }

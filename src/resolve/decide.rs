@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     names,
-    snapshot::{DIGITS, Digest, ObjectName, ROTATED_CONFIGMAPS, SourceKind, snapshot_name},
+    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     template::{Reference, SourceMap, Template},
 };
 
@@ -36,11 +36,6 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
             Resolver::new(request, facts, &policy).run(giver)
         }
     }
-}
-
-/// Whether the platform or confrev's configuration keeps references to this object as written, whatever it holds.
-pub fn is_reserved(object: &ObjectName) -> bool {
-    object.kind == SourceKind::ConfigMap && ROTATED_CONFIGMAPS.contains(&&*object.name)
 }
 
 pub(super) fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
@@ -313,7 +308,7 @@ impl<'r> Resolver<'r> {
     /// that its revisions are found like all others.
     fn written(&self, source: ObjectName) -> Target {
         let is_bound = self.facts.object(&source).flatten().is_some_and(Observed::is_bound_itself);
-        let ours = !is_reserved(&source) && !self.policy.exclude.contains(&source);
+        let ours = !self.facts.is_rotated(&source) && !self.policy.exclude.contains(&source);
         if is_bound && ours {
             let name = source.name.to_string();
             return Target::Snapshot { source, name };

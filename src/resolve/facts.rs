@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Health;
 use crate::{
     names,
-    snapshot::{self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, SourceKind},
+    snapshot::{
+        self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, Rotated, SourceKind,
+    },
 };
 
 /// What was read so far.
@@ -17,6 +19,7 @@ pub struct Facts {
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
     referrers: Health,
+    rotated: Rotated,
 }
 
 /// What a namespace says for its workloads.
@@ -69,6 +72,16 @@ impl Facts {
     /// Whether the target of a `workloadRef` is there and opted in by its own label; `None` where that was not read.
     pub fn target_enabled(&self) -> Option<bool> {
         self.target
+    }
+
+    /// Sets the ConfigMaps that are never snapshotted in this installation.
+    pub fn set_rotated(&mut self, rotated: Rotated) {
+        self.rotated = rotated;
+    }
+
+    /// Whether references to this object stay as written, whatever it holds.
+    pub(super) fn is_rotated(&self, object: &ObjectName) -> bool {
+        self.rotated.contains(object)
     }
 
     /// Records the worst health of the Rollouts that take their template from the workload.

@@ -18,7 +18,7 @@ mod workload;
 
 use std::collections::BTreeSet;
 
-pub use decide::{is_reserved, resolve};
+pub use decide::resolve;
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
 pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;

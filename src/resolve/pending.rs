@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Health, Missing, Policy, Workload, decide::is_reserved, policy::auto_roll_time};
+use super::{Health, Missing, Policy, Workload, policy::auto_roll_time};
 use crate::{
     few::{FewMap, FewSet},
     names,
-    snapshot::{Digest, Digests, ObjectName, SourceKind},
+    snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind},
     uid::Uid,
 };
 
@@ -81,13 +81,13 @@ impl Record {
 
     /// Derives the record of a workload. References that stay as written by the workload's own word are left out, as are
     /// Secrets that only the namespace asks for, until an admission has resolved them.
-    pub fn of(workload: &Workload<'_>, health: Health) -> Self {
+    pub fn of(workload: &Workload<'_>, health: Health, rotated: &Rotated) -> Self {
         let (policy, _) = Policy::read(workload);
         let (sources, live) = (workload.sources(), workload.live());
         // Whether Secrets are taken may be the namespace's word, which an admission has followed where it was.
         let excluded = |source: &ObjectName| {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
-            unwanted || is_reserved(source) || policy.exclude.contains(source)
+            unwanted || rotated.contains(source) || policy.exclude.contains(source)
         };
         let asked =
             |source: &ObjectName| source.kind == SourceKind::ConfigMap || policy.secrets == Some(true);

@@ -36,6 +36,7 @@ mod owners;
 mod properties;
 mod rate;
 mod reference;
+mod rotated;
 mod rounds;
 mod rules;
 mod settings;
