@@ -63,8 +63,8 @@ async fn decided<A: Api>(
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
     facts.set_rotated(shared.rotated().clone());
     if let Some(old) = &request.old {
-        let known =
-            shared.lock().referrers_health(old.kind, review.namespace(), old.name(), old.generation());
+        // What the Rollouts last reported, whichever template they have seen.
+        let known = shared.lock().referrers_health(old.kind, review.namespace(), old.name(), None);
         facts.set_referrers_health(known.unwrap_or_default());
     }
     let decider = Decider { api, limits, dry_run, share, metrics, shared };

@@ -68,10 +68,8 @@ impl State {
     pub(super) fn set_limited(&mut self, source: &Name, limited: bool) {
         let namespace = &source.namespace;
         let referrers = &mut self.referrers;
-        let changed = match limited {
-            true => referrers.limited.insert(source.clone()),
-            false => referrers.limited.remove(source),
-        };
+        let changed =
+            if limited { referrers.limited.insert(source.clone()) } else { referrers.limited.remove(source) };
         if !changed {
             return;
         }

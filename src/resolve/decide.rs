@@ -211,9 +211,10 @@ impl<'r> Resolver<'r> {
                 marked.get(source).is_some()
             } else {
                 *is_unhealthy.get_or_insert_with(|| {
-                    let own = old.text().map(|text| Health::read(&old.kind.kind, text)).unwrap_or_default();
+                    let own =
+                        old.text().map(|text| Health::read_last(&old.kind.kind, text)).unwrap_or_default();
                     let health = own.max(self.facts.referrers_health());
-                    // Since the last change it has not become healthy.
+                    // A marked workload has not become healthy since the last change.
                     health.is_unhealthy() || (health != Health::Settled && !marked.is_empty())
                 })
             };

@@ -99,46 +99,22 @@ impl Health {
     /// Reads the health of a workload from its JSON text. Only the fields that matter are read; where they cannot be read, the
     /// workload counts as not having finished.
     pub fn read(kind: &str, text: &str) -> Self {
-        #[derive(Deserialize)]
-        struct Object {
-            #[serde(default)]
-            metadata: Metadata,
-            #[serde(default)]
-            spec: Spec,
-            #[serde(default)]
-            status: Value,
-        }
-        #[derive(Default, Deserialize)]
-        struct Metadata {
-            #[serde(default)]
-            generation: Value,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Spec {
-            #[serde(default)]
-            replicas: Value,
-            #[serde(default)]
-            update_strategy: Value,
-        }
-        let Ok(Object { metadata, spec, status }) = serde_json::from_str(text) else {
-            return Self::Progressing;
-        };
-        let value = json!({
-            "metadata": {"generation": metadata.generation},
-            "spec": {"replicas": spec.replicas, "updateStrategy": spec.update_strategy},
-            "status": status,
-        });
-        Self::of(kind, &value)
+        parsed(text).map_or(Self::Progressing, |workload| Self::of(kind, &workload))
+    }
+
+    /// Reads what the workload's controller last reported, though it may not have seen the present template.
+    pub fn read_last(kind: &str, text: &str) -> Self {
+        parsed(text).map_or(Self::Progressing, |workload| Self::last_of(kind, &workload))
     }
 
     /// Reads a workload's status. Kinds that report nothing of the sort are settled.
     /// The kind is not read from the object: the API server leaves it out of those in a list.
     pub fn of(kind: &str, workload: &Value) -> Self {
+        if is_unobserved(kind, workload) { Self::Unobserved } else { Self::last_of(kind, workload) }
+    }
+
+    fn last_of(kind: &str, workload: &Value) -> Self {
         let status = &workload["status"];
-        if is_unobserved(kind, workload) {
-            return Self::Unobserved;
-        }
         match kind {
             "Rollout" => Self::of_rollout(status),
             "Deployment" => Self::of_deployment(workload, status),
@@ -214,6 +190,38 @@ impl Health {
             false => Self::Progressing,
         }
     }
+}
+
+/// The fields of a workload that its health depends on.
+fn parsed(text: &str) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Object {
+        #[serde(default)]
+        metadata: Metadata,
+        #[serde(default)]
+        spec: Spec,
+        #[serde(default)]
+        status: Value,
+    }
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        generation: Value,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        #[serde(default)]
+        replicas: Value,
+        #[serde(default)]
+        update_strategy: Value,
+    }
+    let Object { metadata, spec, status } = serde_json::from_str(text).ok()?;
+    Some(json!({
+        "metadata": {"generation": metadata.generation},
+        "spec": {"replicas": spec.replicas, "updateStrategy": spec.update_strategy},
+        "status": status,
+    }))
 }
 
 /// Whether the status is older than the spec. Argo Rollouts writes its observed generation as text.

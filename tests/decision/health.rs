@@ -161,6 +161,20 @@ fn an_apply_records_that_a_workload_was_unhealthy() {
 }
 
 #[test]
+fn failure_counts_though_its_status_is_behind() {
+    let poked_after_scaling = |world: &mut World, stored: &Value| {
+        let mut scaled = stored.clone();
+        scaled["metadata"]["generation"] = json!(3);
+        poked(world, &scaled)
+    };
+    for (before, holds) in [(Failed, false), (Healthy, true)] {
+        let (_, [web, other]) = first_takes_green(before, poked_after_scaling);
+        let rolled = rolled_by_new_leader(&[with_status(&web, Failed), other], Some(&[]));
+        assert_eq!(rolled.is_empty(), holds, "{}", before as u8);
+    }
+}
+
+#[test]
 fn record_of_unhealthy_lasts_until_health_returns() {
     let (mut world, [web, _]) = first_takes_green(Failed, poked);
     let marked = |object: &Value| annotation(&object["metadata"], names::UNHEALTHY);

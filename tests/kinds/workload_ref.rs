@@ -123,7 +123,9 @@ fn a_rollout_with_a_workload_ref_holds_the_next_workload() {
             expect(&text(&rollout["status"]["phase"]), &wanted.to_owned())
         });
     };
-    loads.iter().for_each(|load| phase(&load.name, "Healthy"));
+    for load in &loads {
+        phase(&load.name, "Healthy");
+    }
     let on_b = || {
         let on = loads.iter().filter(|load| load.resolves_to(&world, "demo", "B").is_ok());
         on.map(|load| load.name.clone()).collect::<BTreeSet<_>>()
@@ -140,6 +142,56 @@ fn a_rollout_with_a_workload_ref_holds_the_next_workload() {
         world.argo(&["promote", &next]).ok();
         phase(&next, "Healthy");
         promoted.insert(next);
+    }
+}
+
+/// Pods of the first workload never start. The pods are a Deployment's, or those of a Rollout that takes its template.
+#[test]
+fn workload_that_failed_before_a_change_holds_nobody() {
+    let _confrev = running();
+    for by_reference in [false, true] {
+        let world = World::new("failed-before");
+        world.set_config("demo", "A");
+        world.kubectl(&["annotate", "configmap/demo", "confrev.dev/max-in-flight=1"]).ok();
+        let spec = json!({"replicas": 1, "progressDeadlineSeconds": 1});
+        let mut web = Load::new("deployments", "web", &["demo"]).spec(spec.clone());
+        web.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/never"}]);
+        let mut failing = web.clone();
+        if by_reference {
+            web = web.spec(json!({"replicas": 0}));
+            failing = rollout("web", &web).unlabelled().spec(spec);
+            failing.apply(&world).ok();
+        }
+        web.apply(&world).ok();
+        let other = Load::new("deployments", "other", &["demo"]).annotation("track", "false");
+        other.apply(&world).ok();
+        other.wait_reads(&world, "demo", &["A"]);
+        let resource = failing.kind().resource;
+        let fails_with = |wanted: &str| {
+            wait_for(&format!("the workload to fail with {wanted}"), LIMIT, || {
+                web.resolves_to(&world, "demo", wanted)?;
+                let live = world.cluster.get(resource, world.name(), "web").ok_or_else(String::new)?;
+                let status = &live["status"];
+                let observed = if by_reference {
+                    let deployment = world.cluster.get("deployments", world.name(), "web");
+                    let deployment = deployment.ok_or_else(String::new)?;
+                    let generation = deployment["metadata"]["generation"].to_string();
+                    status["workloadObservedGeneration"] == generation && status["phase"] == "Degraded"
+                } else {
+                    status["observedGeneration"] == live["metadata"]["generation"]
+                        && status["conditions"].to_string().contains("ProgressDeadlineExceeded")
+                };
+                if observed { Ok(()) } else { Err(status.to_string()) }
+            });
+        };
+        fails_with("A");
+        world.set_config("demo", "B");
+        fails_with("B");
+        let marked = web.live(&world)["metadata"]["annotations"]["confrev.dev/unhealthy"].clone();
+        assert!(text(&marked).contains("demo"), "{marked}");
+        // From now on the other workload follows changes.
+        other.patch(&world, &json!({"metadata": {"annotations": {"confrev.dev/track": "true"}}}));
+        other.wait_reads(&world, "demo", &["B"]);
     }
 }
 
