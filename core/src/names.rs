@@ -33,6 +33,9 @@ pub const ROLL: &str = concat!(prefix!(), "roll");
 pub const MOUNT: &str = concat!(prefix!(), "mount");
 /// Annotation on workloads, written by confrev: source to the digest last taken into account.
 pub const SEEN: &str = concat!(prefix!(), "seen");
+/// Annotation on workloads, written by confrev: source to the digest that the workload took into account while it was
+/// unhealthy. A failure with that content says nothing of the content.
+pub const UNHEALTHY: &str = concat!(prefix!(), "unhealthy");
 /// Annotation on pod templates, written by confrev: source to snapshot.
 pub const SOURCES: &str = concat!(prefix!(), "sources");
 /// Annotation on pod templates, written by confrev: each live source to the digest of what the template reads of it.

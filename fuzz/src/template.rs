@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use confrev::{
     kinds::{Kinds, WorkloadKind},
     names,
-    resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, Workload, is_reserved, resolve},
-    snapshot::{ObjectName, SourceKind, snapshot_name},
+    resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, Workload, resolve},
+    snapshot::{ObjectName, Rotated, SourceKind, snapshot_name},
     template::revision_of,
 };
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
     let mut seen = sources.clone();
     for (pointer, name) in references(object, &at) {
         let ours = name.kind == SourceKind::ConfigMap || secrets;
-        if !ours || is_reserved(&name) || !world::exists(&name) {
+        if !ours || Rotated::default().contains(&name) || !world::exists(&name) {
             continue;
         }
         let mut enter = |entry: &str| {

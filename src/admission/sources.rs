@@ -8,7 +8,7 @@ use crate::{
     cluster::Api,
     controller::Name,
     names,
-    resolve::{Observed, is_reserved, parse_keep, parse_max_in_flight},
+    resolve::{Observed, parse_keep, parse_max_in_flight},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     telemetry::metrics::Limit,
 };
@@ -27,7 +27,7 @@ pub(super) async fn mutate<A: Api>(
         return Answer::allowed();
     }
     let source = Name::new(review.namespace(), ObjectName::new(kind, review.name()));
-    if is_reserved(&source.object) || (kind == SourceKind::Secret && !context.secrets) {
+    if context.shared.rotated().contains(&source.object) || (kind == SourceKind::Secret && !context.secrets) {
         return Answer::allowed();
     }
     if review.is_deletion() {

@@ -61,6 +61,12 @@ async fn decided<A: Api>(
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
     let (share, metrics) = (context.reading.share(call.client.clone(), call.deadline), &context.metrics);
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
+    facts.set_rotated(shared.rotated().clone());
+    if let Some(old) = &request.old {
+        // What the Rollouts last reported, whichever template they have seen.
+        let known = shared.lock().referrers_health(old.kind, review.namespace(), old.name(), None);
+        facts.set_referrers_health(known.unwrap_or_default());
+    }
     let decider = Decider { api, limits, dry_run, share, metrics, shared };
     let decision = decider.decide(request, owner.as_ref(), facts);
     let name = request.new.display();

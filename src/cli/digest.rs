@@ -9,11 +9,12 @@ use super::{
     Failure,
     manifests::{self, ManifestError},
     output,
+    target::RotatedFlag,
 };
 use crate::{
     names,
-    resolve::{Observed, is_reserved},
-    snapshot::{DIGITS, ObjectName, SourceKind, snapshot_name},
+    resolve::Observed,
+    snapshot::{DIGITS, ObjectName, Rotated, SourceKind, snapshot_name},
 };
 
 /// Options of `digest`.
@@ -22,20 +23,22 @@ pub(super) struct Options {
     /// Manifests to read, in YAML or JSON; `-` for standard input.
     #[arg(short, long, value_name = "FILE", required = true)]
     filename: Vec<PathBuf>,
+    #[command(flatten)]
+    rotated: RotatedFlag,
 }
 
 /// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret, or `-` and the reason in place of a name that is not
 /// known or never given; other objects are passed over.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
-    let mut lines = String::new();
+    let (mut lines, rotated) = (String::new(), options.rotated.in_force());
     for file in &options.filename {
-        lines.push_str(&digest_lines(&file.display().to_string(), &manifests::read(file)?)?);
+        lines.push_str(&digest_lines(&file.display().to_string(), &manifests::read(file)?, &rotated)?);
     }
     // All or nothing: no line is printed where a later object is wrong.
     output::print(&lines)
 }
 
-fn digest_lines(file: &str, objects: &[Value]) -> Result<String, ManifestError> {
+fn digest_lines(file: &str, objects: &[Value], rotated: &Rotated) -> Result<String, ManifestError> {
     let mut lines = String::new();
     for object in objects {
         let Some(source) = manifests::source(file, object)? else { continue };
@@ -44,7 +47,7 @@ fn digest_lines(file: &str, objects: &[Value]) -> Result<String, ManifestError> 
         let json = source.json.as_bytes();
         let observed = Observed::read(kind, json).map_err(|problem| error(problem.to_string()))?;
         let digest = observed.digest();
-        let snapshot = match never(&source.name, &observed) {
+        let snapshot = match never(&source.name, &observed, rotated) {
             Some(reason) => format!("- ({reason})"),
             None if kind == SourceKind::Secret => {
                 "- (the name of its snapshot depends on a key of the installation)".to_owned()
@@ -58,11 +61,11 @@ fn digest_lines(file: &str, objects: &[Value]) -> Result<String, ManifestError> 
 }
 
 /// Why there is no snapshot of an object, whatever it holds; `None` where there may be one.
-fn never(name: &ObjectName, observed: &Observed) -> Option<String> {
+fn never(name: &ObjectName, observed: &Observed, rotated: &Rotated) -> Option<String> {
     let enabled = observed.enabled().unwrap_or_default();
     if observed.identity().is_some() {
         Some("it is a snapshot itself".to_owned())
-    } else if is_reserved(name) {
+    } else if rotated.contains(name) {
         Some("no snapshot: the platform changes it by itself".to_owned())
     } else if observed.is_bound_itself() {
         Some(format!("no snapshot: {}={enabled}, it is bound itself", names::ENABLED))
@@ -81,7 +84,7 @@ mod tests {
 
     fn lines(text: &str) -> Result<String, String> {
         let objects = manifests::objects("f", text).map_err(|error| error.to_string())?;
-        digest_lines("f", &objects).map_err(|error| error.to_string())
+        digest_lines("f", &objects, &Rotated::with(["bundle".to_owned()])).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -112,6 +115,7 @@ mod tests {
                 "no snapshot: the platform writes",
             ),
             (format!("{}}}\n", head("ConfigMap", "kube-root-ca.crt")), "no snapshot: the platform changes"),
+            (format!("{}}}\n", head("ConfigMap", "bundle")), "no snapshot: the platform changes"),
             (
                 format!("{}, labels: {{confrev.dev/enabled: \"false\"}}}}\n", head("ConfigMap", "a")),
                 "no snapshot: confrev.dev/enabled=false",

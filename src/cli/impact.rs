@@ -186,6 +186,7 @@ async fn refusal(
     let secrets = workload.record.uses.iter().any(of_secret);
     let request = Request { namespace: workload.namespace(), secrets, new, old: Some(old) };
     let mut facts = Facts::default();
+    facts.set_rotated(target.rotated.clone());
     // Each round answers what the one before it asked for; what is asked for once is not asked for again.
     loop {
         let needs = match resolve(&request, &facts) {

@@ -10,8 +10,8 @@ use super::{Failure, target::Target};
 use crate::{
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
-    resolve::{Health, Observed, Record, Workload},
-    snapshot::{Digest, ObjectName, SourceKind},
+    resolve::{Health, Observed, Record, Referrer, Workload},
+    snapshot::{Digest, ObjectName, Rotated, SourceKind},
     template::SourceMap,
 };
 
@@ -97,9 +97,9 @@ impl Scope {
 
 impl OptedIn {
     /// Reads a workload; `None` where it is not of the form of its kind.
-    pub(super) fn read(kind: &WorkloadKind, value: Value) -> Option<Self> {
+    pub(super) fn read(kind: &WorkloadKind, value: Value, rotated: &Rotated) -> Option<Self> {
         let workload = Workload::read(kind, &value).ok()?;
-        let record = Record::of(&workload, Health::of(&kind.kind, &value));
+        let record = Record::of(&workload, Health::of(&kind.kind, &value), rotated);
         Some(Self { kind: kind.clone(), value, record })
     }
 
@@ -149,8 +149,7 @@ impl OptedIn {
 /// Whether a Rollout takes its template from this workload (`workloadRef`).
 fn takes_template_from(rollout: &Value, workload: &OptedIn) -> bool {
     text(rollout, "/metadata/namespace") == workload.namespace()
-        && text(rollout, "/spec/workloadRef/kind") == workload.kind.kind
-        && text(rollout, "/spec/workloadRef/name") == workload.name()
+        && Referrer::of(rollout).is_some_and(|referrer| referrer.refers_to(&workload.kind, workload.name()))
 }
 
 impl Inventory {
@@ -170,20 +169,13 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// A workload that a Rollout takes its template from has no pods of its own.
+    /// A workload's health is the worst of its own and of the Rollouts that take its template.
     pub(super) fn let_rollouts_say_how_their_templates_fare(&mut self) {
         for workload in &mut self.workloads {
             let rollouts = self.rollouts.iter().filter(|rollout| takes_template_from(rollout, workload));
-            // That generation of it which the Rollout has seen.
-            let seen = |rollout: &Value| text(rollout, "/status/workloadObservedGeneration").parse().ok();
-            let generation = workload.value["metadata"]["generation"].as_i64();
-            let fares = rollouts.map(|rollout| match seen(rollout) {
-                Some(seen) if generation != Some(seen) => Health::Unobserved,
-                _ => Health::of("Rollout", rollout),
-            });
-            if let Some(worst) = fares.max_by_key(|health| *health != Health::Settled) {
-                workload.record.health = worst;
-            }
+            let referrers = rollouts.filter_map(Referrer::of);
+            let health = referrers.map(|rollout| rollout.health(workload.record.generation));
+            workload.record.health = health.fold(workload.record.health, Health::max);
         }
     }
 
@@ -310,7 +302,7 @@ pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<Opte
         let items = target.list(&collection, &kind.kind, &selector).await?;
         // A CronJob's Jobs are its own matter.
         let own = items.into_iter().filter(|item| !is_owned(item, |_| true));
-        found.extend(own.filter_map(|item| OptedIn::read(kind, item)));
+        found.extend(own.filter_map(|item| OptedIn::read(kind, item, &target.rotated)));
     }
     found.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
     Ok(found)

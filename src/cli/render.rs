@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::{
     Failure, manifests,
     output::{self, Format, OutputFlag},
-    target::KindFlag,
+    target::{KindFlag, RotatedFlag},
 };
 use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
-    snapshot::{ObjectName, snapshot_json},
+    snapshot::{ObjectName, Rotated, snapshot_json},
 };
 
 /// Options of `render`.
@@ -37,6 +37,8 @@ pub(super) struct Options {
     #[command(flatten)]
     kinds: KindFlag,
     #[command(flatten)]
+    rotated: RotatedFlag,
+    #[command(flatten)]
     output: OutputFlag,
 }
 
@@ -46,6 +48,7 @@ struct Given {
     objects: BTreeMap<(String, ObjectName), Observed>,
     namespaces: BTreeMap<String, NamespaceFacts>,
     workloads: Vec<(String, Value)>,
+    rotated: Rotated,
 }
 
 /// Runs the command.
@@ -82,7 +85,7 @@ fn render(
     all: &[(String, Value)],
     options: &Options,
 ) -> Result<(Vec<Value>, Vec<String>), Failure> {
-    let given = Given::read(kinds, all, &options.namespace)?;
+    let given = Given { rotated: options.rotated.in_force(), ..Given::read(kinds, all, &options.namespace)? };
     let (mut rendered, mut warnings) = (Vec::new(), Vec::new());
     for (file, object) in all {
         let Some(kind) = workload_kind(kinds, object) else {
@@ -157,6 +160,7 @@ impl Given {
     /// The decision, with the manifests as all that there is.
     fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
+        facts.set_rotated(self.rotated.clone());
         loop {
             match resolve(request, &facts) {
                 Outcome::Decided(decision) => return decision,
@@ -220,6 +224,7 @@ mod tests {
             snapshots,
             secrets: false,
             kinds: KindFlag::default(),
+            rotated: RotatedFlag::default(),
             output: OutputFlag::default(),
         };
         let objects = manifests::objects("f", text).unwrap();

@@ -7,7 +7,10 @@ use jiff::SignedDuration;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tokio_rustls::rustls::ServerConfig;
 
-use super::{limits::Limits, target::KindFlag};
+use super::{
+    limits::Limits,
+    target::{KindFlag, RotatedFlag},
+};
 use crate::{
     admission,
     cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
@@ -83,6 +86,8 @@ pub(super) struct Options {
     copied_labels: Vec<CopiedLabelFlag>,
     #[command(flatten)]
     kinds: KindFlag,
+    #[command(flatten)]
+    rotated: RotatedFlag,
     #[command(flatten)]
     limits: Limits,
     /// Where traces are sent, as OTLP over HTTP: a collector's address, such as http://collector:4318. Without it, what
@@ -213,10 +218,15 @@ async fn serve(options: Options) -> Result<(), Error> {
         secrets: options.secrets,
     };
     let keys = DigestKeys::default();
-    let state = State::new(Arc::clone(&kinds), config).keyed_by(keys.clone()).serving(served(&options));
+    let rotated = options.rotated.in_force();
+    let state = State::new(Arc::clone(&kinds), config)
+        .keyed_by(keys.clone())
+        .serving(served(&options))
+        .leaving(rotated.clone());
     let shared = Shared::new(state, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
         .keyed_by(keys.clone())
+        .leaving(rotated)
         .copying(options.copied_labels.iter().flatten().cloned());
     // Before anything is decided: digests of Secrets without the key would be other ones.
     let key_keeper = if options.secrets {

@@ -252,7 +252,7 @@ pub(super) fn rollout(workload: &OptedIn) -> &'static str {
     }
     match workload.record.health {
         Health::Settled => "settled",
-        Health::Unobserved | Health::Progressing => "progressing",
+        Health::Unobserved | Health::Progressing | Health::Unavailable => "progressing",
         Health::Failed => "failed",
     }
 }
@@ -262,17 +262,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{cli::inventory::Inventory, kinds::Kinds};
+    use crate::{cli::inventory::Inventory, kinds::Kinds, snapshot::Rotated};
 
     #[test]
     fn of_a_deployment_that_holds_a_rollouts_template_the_rollout_says_how_it_fares() {
         let kinds = Kinds::default();
         let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
-        let told = |namespace: &str, of: &str, generation: &str, phase: &str| {
+        let told_with = |status: serde_json::Value,
+                         namespace: &str,
+                         of: &str,
+                         generation: &str,
+                         phase: &str| {
             let deployment = json!({
                 "metadata": {"name": "web", "namespace": "shop", "uid": "d", "generation": 2},
                 "spec": {"replicas": 0, "template": {}},
-                "status": {"observedGeneration": 2},
+                "status": status,
             });
             let rollout = json!({
                 "metadata": {"name": "web", "namespace": namespace, "uid": "r", "generation": 1},
@@ -280,12 +284,15 @@ mod tests {
                 "status": {"observedGeneration": "1", "phase": phase, "workloadObservedGeneration": generation},
             });
             let mut inventory = Inventory {
-                workloads: vec![OptedIn::read(deployments, deployment).unwrap()],
+                workloads: vec![OptedIn::read(deployments, deployment, &Rotated::default()).unwrap()],
                 rollouts: vec![rollout],
                 ..Inventory::default()
             };
             inventory.let_rollouts_say_how_their_templates_fare();
             super::rollout(&inventory.workloads[0])
+        };
+        let told = |namespace: &str, of: &str, generation: &str, phase: &str| {
+            told_with(json!({"observedGeneration": 2}), namespace, of, generation, phase)
         };
         for (namespace, of, generation, phase, word) in [
             ("shop", "web", "2", "Healthy", "settled"),
@@ -298,5 +305,8 @@ mod tests {
         ] {
             assert_eq!(told(namespace, of, generation, phase), word, "{namespace} {of} {generation} {phase}");
         }
+        // The Deployment itself is behind.
+        let own = json!({"observedGeneration": 1});
+        assert_eq!(told_with(own, "shop", "web", "2", "Healthy"), "progressing");
     }
 }

@@ -12,7 +12,7 @@ use super::Failure;
 use crate::{
     cluster::{ApiError, KubeApi, Listed, connect},
     kinds::{Kinds, WorkloadKind},
-    snapshot::is_namespace_name,
+    snapshot::{Rotated, is_namespace_name, is_object_name},
     telemetry::Metrics,
 };
 
@@ -71,6 +71,8 @@ pub(super) struct Flags {
     pub(super) act_as_groups: Vec<String>,
     #[command(flatten)]
     pub(super) kinds: KindFlag,
+    #[command(flatten)]
+    pub(super) rotated: RotatedFlag,
 }
 
 impl Flags {
@@ -130,6 +132,33 @@ impl KindFlag {
     }
 }
 
+/// The flag for ConfigMaps that the platform rotates, alike for the webhook and for what people ask.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct RotatedFlag {
+    /// A ConfigMap that the platform or a tool rotates, such as a bundle of CA certificates: references to it stay as written,
+    /// in every namespace. May be given more than once.
+    #[arg(
+        long = "rotated-configmap",
+        env = "CONFREV_ROTATED_CONFIGMAP",
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = configmap_name
+    )]
+    names: Vec<String>,
+}
+
+impl RotatedFlag {
+    /// The built-in names and these.
+    pub(super) fn in_force(&self) -> Rotated {
+        Rotated::with(self.names.iter().cloned())
+    }
+}
+
+fn configmap_name(text: &str) -> Result<String, String> {
+    let is_name = is_object_name(text);
+    is_name.then(|| text.to_owned()).ok_or_else(|| "invalid name of a ConfigMap".to_owned())
+}
+
 /// A connection, with the namespace in force.
 #[derive(Clone)]
 pub(super) struct Target {
@@ -137,6 +166,8 @@ pub(super) struct Target {
     pub(super) api: KubeApi,
     /// The kinds in force.
     pub(super) kinds: Arc<Kinds>,
+    /// The ConfigMaps that are never snapshotted.
+    pub(super) rotated: Rotated,
     /// The namespace in force.
     pub(super) namespace: String,
     /// The API server's address.
@@ -182,8 +213,9 @@ impl Target {
         let url = config.cluster_url.to_string();
         let client = connect(config).map_err(|error| no_config(&error))?;
         let kinds = flags.kinds.in_force();
-        let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new());
-        Ok(Self { api, kinds, namespace, url })
+        let rotated = flags.rotated.in_force();
+        let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new()).leaving(rotated.clone());
+        Ok(Self { api, kinds, rotated, namespace, url })
     }
 
     /// Reads an object; `None` where there is none.

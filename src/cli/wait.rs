@@ -135,6 +135,7 @@ async fn of_workload(
         Health::Unobserved | Health::Progressing => {
             Progress::Waits(format!("{name}: its rollout is under way"))
         }
+        Health::Unavailable => Progress::Waits(format!("{name}: some of its pods are not available")),
         Health::Failed => Progress::Stuck(format!("{name}: its rollout failed")),
     })
 }

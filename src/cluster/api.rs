@@ -19,16 +19,15 @@ use super::{
 use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
-    resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
-    snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, SourceKind, snapshot_json},
+    resolve::{
+        Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value, may_lend_template,
+    },
+    snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
     telemetry::{Metrics, metrics::Told, traces},
 };
 
 /// How writes are recorded in `managedFields`.
 const FIELD_MANAGER: &str = "fieldManager=confrev";
-/// The kinds whose templates a Rollout can take (`workloadRef`), and that confrev may therefore read. All but the first are
-/// known where they are configured.
-const TARGETS: [&str; 3] = ["Deployment", "ReplicaSet", "PodTemplate"];
 
 /// The form in which an answer is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +63,8 @@ pub struct KubeApi {
     keys: DigestKeys,
     /// The labels of sources that snapshots carry.
     copied: Arc<[CopiedLabel]>,
+    /// The ConfigMaps that are never snapshotted.
+    rotated: Rotated,
 }
 
 impl KubeApi {
@@ -76,6 +77,7 @@ impl KubeApi {
             reads: Arc::default(),
             keys: DigestKeys::default(),
             copied: Arc::default(),
+            rotated: Rotated::default(),
         }
     }
 
@@ -89,6 +91,12 @@ impl KubeApi {
     #[must_use]
     pub fn copying(self, labels: impl IntoIterator<Item = CopiedLabel>) -> Self {
         Self { copied: labels.into_iter().collect(), ..self }
+    }
+
+    /// Leaves references to these ConfigMaps as written.
+    #[must_use]
+    pub fn leaving(self, rotated: Rotated) -> Self {
+        Self { rotated, ..self }
     }
 
     fn observed(
@@ -266,9 +274,9 @@ impl Api for KubeApi {
 
     async fn is_enabled(&self, namespace: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
         let known = self.kinds.by_kind(&target.api_version, &target.kind);
-        let readable = |kind: &&WorkloadKind| {
-            TARGETS.contains(&kind.kind.as_str()) && snapshot::is_object_name(&target.name)
-        };
+        // confrev may read no other kinds. All but the first are known where they are configured.
+        let readable =
+            |kind: &&WorkloadKind| may_lend_template(&kind.kind) && snapshot::is_object_name(&target.name);
         let Some(kind) = known.filter(readable) else { return Ok(None) };
         let path = workload_path(kind, namespace, &target.name)?;
         let bytes = match self.get(path.clone()).await {
@@ -362,7 +370,7 @@ impl Api for KubeApi {
         let text = String::from_utf8_lossy(&bytes);
         let workload = Workload::parse(kind, &text)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
-        Ok(Record::of(&workload, Health::read(&kind.kind, &text)))
+        Ok(Record::of(&workload, Health::read(&kind.kind, &text), &self.rotated))
     }
 
     async fn usages(

@@ -1,7 +1,7 @@
 //! `max-in-flight`: how far a change of a source may have spread before the first workloads prove it sound.
 //!
-//! Nothing of it is remembered: who has taken the content is in `seen`, and how they fare in their status, so a restart in
-//! the middle changes nothing.
+//! Nothing of it is remembered: who has taken the content is in `seen`, how they fare in their status, and who was unhealthy
+//! before in the annotation `unhealthy`, so a restart in the middle changes nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     cluster::{Event, WorkloadKey},
-    resolve::{Health, Record},
+    resolve::{Health, Record, has_deadline},
     snapshot::Digest,
     telemetry::metrics::Reason,
 };
@@ -55,7 +55,7 @@ impl State {
     /// When a pending workload must wait for others: until when, before its turn is looked for again.
     pub(super) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
         let record = self.workloads.get(key)?;
-        let unwell = record.health == Health::Failed;
+        let unwell = self.health(key, record) == Health::Failed;
         let limited = record.uses.iter().filter_map(|used| {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(Source::Found(found)) = self.sources.get(&name) else { return None };
@@ -103,17 +103,25 @@ impl State {
         let mut in_flight = 0;
         for (key, record) in self.workloads_using(source).filter(|(key, _)| *key != waiting) {
             let taken = record.has_seen(&source.object, &found.present.digests);
-            let counts = taken && !unwell;
-            if counts && (record.health == Health::Failed || self.was_taken_back(record, source, found)) {
+            let health = if taken { self.health(key, record) } else { Health::Settled };
+            let was_unhealthy = taken && record.taken_unhealthy.contains(&source.object);
+            let failed = health == Health::Failed && !was_unhealthy;
+            if taken && !unwell && (failed || self.was_taken_back(record, source, found)) {
                 return Some(Hold::Failed(key.clone()));
             }
-            if (taken && matches!(record.health, Health::Unobserved | Health::Progressing))
-                || self.agenda.is_working(&Task::Roll(key.clone()))
-            {
+            let is_under_way = !matches!(health, Health::Settled | Health::Failed);
+            // A workload that nothing gives up may stay as unhealthy as it was.
+            let may_last = was_unhealthy && !unwell && !self.has_deadline(key);
+            if (is_under_way && !may_last) || self.agenda.is_working(&Task::Roll(key.clone())) {
                 in_flight += 1;
             }
         }
         (in_flight >= limit).then_some(Hold::Full)
+    }
+
+    /// Whether the workload's own controller gives up in the end.
+    fn has_deadline(&self, key: &WorkloadKey) -> bool {
+        self.kinds.iter().nth(key.kind).is_some_and(|kind| has_deadline(&kind.kind))
     }
 
     /// Whether a workload that took the content was put back to another one: a verdict on it.
@@ -159,6 +167,7 @@ mod tests {
         *,
     };
     use crate::{
+        few::FewSet,
         kinds::Kinds,
         resolve::{Observed, Use},
         snapshot::{ObjectName, SourceKind},
@@ -192,6 +201,8 @@ mod tests {
                 optional: false,
             }],
             seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
+            taken_unhealthy: FewSet::default(),
+            generation: None,
             track: true,
             min_interval: std::time::Duration::ZERO,
             last_roll: None,

@@ -19,6 +19,7 @@ mod objects;
 mod ownership;
 mod plan;
 mod records;
+mod referrers;
 mod run;
 mod standing;
 mod state;
@@ -42,7 +43,7 @@ pub use objects::SourceMeta;
 pub use records::{Revision, RevisionKey, SnapshotRecord};
 pub use run::{Shared, run};
 pub use state::State;
-pub use subjects::{Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads};
+pub use subjects::{Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads};
 pub use watch::{take, watch_all};
 
 use crate::{

@@ -64,6 +64,7 @@ impl State {
             *holds -= 1;
             if *holds == 0 {
                 self.namespace_holds.remove(namespace);
+                self.forget_limits(namespace);
                 self.namespace_generation += 1;
             }
         }

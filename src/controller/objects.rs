@@ -68,7 +68,7 @@ impl State {
     /// Whether a source is labelled to be snapshotted at every change.
     pub fn set_labelled(&mut self, name: &Name, labelled: bool, now: Timestamp) {
         let name = &self.texts.share(name.clone());
-        if !labelled || !self.served.contains(&name.namespace) {
+        if !labelled || !self.served.contains(&name.namespace) || self.rotated.contains(&name.object) {
             if self.labelled.remove(name) {
                 self.release_namespace(&name.namespace);
                 self.forget_source(name);
@@ -117,6 +117,7 @@ impl State {
     }
 
     fn set_source(&mut self, name: &Name, source: Source, now: Timestamp) {
+        self.set_limited(name, matches!(&source, Source::Found(found) if found.max_in_flight.is_some()));
         let found = matches!(source, Source::Found(_));
         let name = &self.texts.share(name.clone());
         let old = self.sources.insert(name.clone(), source);

@@ -22,6 +22,7 @@ use super::{Leadership, Name, Outcome, Served, State, Task, clock::Clock, execut
 use crate::{
     cluster::{Api, ApiError},
     resolve::{Facts, Observed},
+    snapshot::Rotated,
     telemetry::{
         Condition, Metrics,
         metrics::{Done, Limit, Roll, Told},
@@ -48,6 +49,7 @@ struct Inner {
     state: Mutex<State>,
     /// The state's own, which never change: every review asks.
     served: Served,
+    rotated: Rotated,
     clock: Mutex<Clock>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
@@ -88,6 +90,7 @@ impl Shared {
         };
         Self(Arc::new(Inner {
             served: state.served.clone(),
+            rotated: state.rotated.clone(),
             state: Mutex::new(state),
             clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
@@ -129,6 +132,11 @@ impl Shared {
     /// The namespaces for which the webhooks are called.
     pub fn served(&self) -> &Served {
         &self.0.served
+    }
+
+    /// The ConfigMaps that are never snapshotted.
+    pub fn rotated(&self) -> &Rotated {
+        &self.0.rotated
     }
 
     /// Whether a write of this source is to be snapshotted.

@@ -18,6 +18,7 @@ use super::{
     namespaces::Served,
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
+    referrers::Referrers,
     texts::Texts,
 };
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     few::FewSet,
     kinds::Kinds,
     resolve::{Present, Record, Use, is_pending},
-    snapshot::{Digest, ObjectName},
+    snapshot::{Digest, ObjectName, Rotated},
 };
 
 /// How long owners to add are collected before they are written: one write for many workloads.
@@ -69,6 +70,8 @@ pub struct State {
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
     /// What holds workloads back by `max-in-flight`, for a moment: those that are unwell themselves, and the others.
     pub(super) verdicts: HashMap<(Name, bool), super::hold::Verdict>,
+    /// Rollouts that take their template from another workload.
+    pub(super) referrers: Referrers,
     /// Workloads that are being poked: since when they were pending, and as they were. A watch may tell before the answer.
     pub(super) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
     /// Since when nothing wants a snapshot.
@@ -89,6 +92,8 @@ pub struct State {
     pub(super) verified: HashMap<Name, Verified>,
     /// The namespaces for which the webhooks are called.
     pub(super) served: Served,
+    /// The ConfigMaps that are never snapshotted.
+    pub(super) rotated: Rotated,
     /// The keys of the digests of Secrets.
     pub(super) keys: DigestKeys,
     /// Whether it was reported that a key is lost.
@@ -121,6 +126,7 @@ impl State {
             namespace_generation: 0,
             pending_since: HashMap::new(),
             verdicts: HashMap::new(),
+            referrers: Referrers::default(),
             rolling: HashMap::new(),
             unwanted_since: HashMap::new(),
             held: HashSet::new(),
@@ -131,6 +137,7 @@ impl State {
             unreadable: HashMap::new(),
             verified: HashMap::new(),
             served: Served::default(),
+            rotated: Rotated::default(),
             keys: DigestKeys::default(),
             key_loss_is_told: false,
             synced: false,
@@ -141,6 +148,13 @@ impl State {
     #[must_use]
     pub fn serving(mut self, namespaces: Served) -> Self {
         self.served = namespaces;
+        self
+    }
+
+    /// Leaves references to these ConfigMaps as written.
+    #[must_use]
+    pub fn leaving(mut self, rotated: Rotated) -> Self {
+        self.rotated = rotated;
         self
     }
 

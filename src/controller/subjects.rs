@@ -17,7 +17,7 @@ use crate::{
     json::At,
     kinds::REVISION_KINDS,
     names,
-    resolve::{Health, Record, Use, Workload},
+    resolve::{Health, Record, Referrer, Use, Workload, parse_max_in_flight},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
 };
@@ -37,6 +37,8 @@ pub trait Subject: Send + 'static {
     fn remove(&self, state: &mut State, key: &Self::Key, now: Timestamp);
     /// The keys of this watch that the state holds.
     fn known(&self, state: &State) -> Vec<Self::Key>;
+    /// Every object of this watch is in the state.
+    fn listed(&self, _state: &mut State) {}
 }
 
 /// Opted-in workloads of one kind, by its index.
@@ -49,6 +51,8 @@ pub struct Snapshots(pub SourceKind);
 pub struct Labelled(pub SourceKind);
 /// Sources in use, in one namespace.
 pub struct UsedSources(pub SourceKind, pub Arc<str>);
+/// Rollouts that take their template from another workload, in one namespace.
+pub struct Referring(pub Arc<str>);
 /// Namespaces that opt in.
 pub struct Namespaces;
 /// The part of a subject that is in one namespace.
@@ -90,7 +94,7 @@ impl Subject for Workloads {
                 return state.apply_workload(&key, None, now);
             }
         };
-        let record = Record::of(&workload, Health::read(&kind.kind, object.text()));
+        let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &state.rotated);
         state.set_readable(&User::Workload(key.clone()), now);
         state.apply_workload(&key, Some(record), now);
     }
@@ -292,17 +296,47 @@ impl Subject for UsedSources {
     }
 
     fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
-        state.apply_source(&self.key(object), Some(&source_meta(&object.metadata)), now);
+        let key = self.key(object);
+        let limit = object.metadata.annotations.as_ref().and_then(|all| all.get(names::MAX_IN_FLIGHT));
+        state.set_limited(&key, limit.is_some_and(|text| parse_max_in_flight(text).is_some()));
+        state.apply_source(&key, Some(&source_meta(&object.metadata)), now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.set_limited(key, false);
         state.apply_source(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
         let found = state.sources.iter().filter(|(_, source)| !matches!(source, Source::Missing));
-        let names = found.map(|(name, _)| name);
-        names.filter(|name| name.object.kind == self.0 && name.namespace == self.1).cloned().collect()
+        let names = found.map(|(name, _)| name).filter(|name| name.namespace == self.1);
+        let names: BTreeSet<_> = names.chain(state.limited_in(&self.1)).collect();
+        names.into_iter().filter(|name| name.object.kind == self.0).cloned().collect()
+    }
+}
+
+impl Subject for Referring {
+    type Object = Lean;
+    type Key = Arc<str>;
+
+    fn key(&self, object: &Lean) -> Arc<str> {
+        name_of(&object.metadata)
+    }
+
+    fn apply(&self, state: &mut State, object: &Lean, _now: Timestamp) {
+        state.apply_referrer(&self.0, &self.key(object), Referrer::read(object.text()));
+    }
+
+    fn remove(&self, state: &mut State, key: &Arc<str>, _now: Timestamp) {
+        state.apply_referrer(&self.0, key, None);
+    }
+
+    fn known(&self, state: &State) -> Vec<Arc<str>> {
+        state.referrers_in(&self.0).cloned().collect()
+    }
+
+    fn listed(&self, state: &mut State) {
+        state.set_referrers_listed(&self.0);
     }
 }
 

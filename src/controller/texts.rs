@@ -136,6 +136,7 @@ impl Share for Record {
     fn share(&mut self, texts: &mut Texts) {
         self.uses.share(texts);
         self.seen.share(texts);
+        self.taken_unhealthy.share(texts);
     }
 }
 

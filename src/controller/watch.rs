@@ -1,7 +1,7 @@
 //! The watches: lists and changes from the API server, put into the state.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -13,11 +13,13 @@ use tokio::{task::JoinSet, time::Instant};
 use super::{
     FromText, Shared, State,
     run::SyncPoint,
-    subjects::{InNamespace, Labelled, Namespaces, Revisions, Snapshots, Subject, UsedSources, Workloads},
+    subjects::{
+        InNamespace, Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads,
+    },
 };
 use crate::{
     cluster::{ApiError, KubeApi, Listed, path},
-    kinds::REVISION_KINDS,
+    kinds::{REVISION_KINDS, WorkloadKind},
     names,
     snapshot::SourceKind,
 };
@@ -77,6 +79,9 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
     for &kind in source_kinds {
         tasks.spawn(watch_used_sources(kind, api.clone(), shared.clone()));
     }
+    if let Some(rollouts) = kinds.by_resource("argoproj.io", "rollouts") {
+        tasks.spawn(watch_referrers(rollouts.clone(), api.clone(), shared.clone()));
+    }
     let ended = tasks.join_next().await;
     tracing::error!(?ended, "a watch ended");
 }
@@ -95,11 +100,39 @@ fn everywhere(api_version: &str, plural: &str, selector: &str, metadata_only: bo
 ///
 /// One for the whole cluster would cost traffic for every namespace; one for each source, a connection each.
 async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
+    let watch = |namespace: &Arc<str>| {
+        // Its name comes from an object in it.
+        let collection = path::collection("v1", namespace, kind.plural()).ok()?;
+        // Snapshots never change.
+        let selector = format!("!{}", names::SOURCE);
+        let of = Listed { collection, selector, metadata_only: true };
+        Some((of, UsedSources(kind, Arc::clone(namespace))))
+    };
+    watch_namespaces(api, shared, State::watched_namespaces, watch).await;
+}
+
+/// Keeps one watch of Rollouts in each namespace in which a source has `max-in-flight`.
+async fn watch_referrers(kind: WorkloadKind, api: KubeApi, shared: Shared) {
+    let watch = |namespace: &Arc<str>| {
+        let collection = path::collection(&kind.api_version(), namespace, &kind.plural).ok()?;
+        let of = Listed { collection, selector: String::new(), metadata_only: false };
+        Some((of, Referring(Arc::clone(namespace))))
+    };
+    watch_namespaces(api, shared, State::limited_namespaces, watch).await;
+}
+
+/// Keeps one watch in each namespace that is wanted.
+async fn watch_namespaces<S: Subject + Sync>(
+    api: KubeApi,
+    shared: Shared,
+    wanted: impl Fn(&State) -> BTreeSet<Arc<str>>,
+    watch: impl Fn(&Arc<str>) -> Option<(Listed, S)>,
+) {
     let mut changes = shared.namespace_changes();
     let mut running: HashMap<Arc<str>, tokio::task::AbortHandle> = HashMap::new();
     let mut tasks = JoinSet::new();
     loop {
-        let mut wanted = shared.lock().watched_namespaces();
+        let mut wanted = wanted(&shared.lock());
         wanted.retain(|namespace| shared.served().contains(namespace));
         running.retain(|namespace, task| {
             let keep = wanted.contains(namespace);
@@ -109,13 +142,8 @@ async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
             keep
         });
         for namespace in wanted {
-            // Its name comes from an object in it.
-            let Ok(collection) = path::collection("v1", &namespace, kind.plural()) else { continue };
-            running.entry(namespace).or_insert_with_key(|namespace| {
-                // Snapshots never change.
-                let selector = format!("!{}", names::SOURCE);
-                let of = Listed { collection, selector, metadata_only: true };
-                let subject = UsedSources(kind, Arc::clone(namespace));
+            let Some((of, subject)) = watch(&namespace) else { continue };
+            running.entry(namespace).or_insert_with(|| {
                 tasks.spawn(follow(api.clone(), of, subject, shared.clone(), SyncPoint::default()))
             });
         }
@@ -295,6 +323,7 @@ pub fn take<S: Subject>(
                     subject.remove(state, &key, now);
                 }
             }
+            subject.listed(state);
         }
     }
 }

@@ -147,6 +147,7 @@ fn program() -> Vec<Row> {
         option("settle", json!("2s"), "--settle=2s"),
         option("orphanGrace", json!("1h"), "--orphan-grace=1h"),
         option("copiedLabels", json!(["team"]), "--copied-labels=team"),
+        option("rotatedConfigMaps", json!(["bundle", "trusted-ca"]), "--rotated-configmap=bundle,trusted-ca"),
         option("logFormat", json!("json"), "--log-format=json"),
         option("extraArgs", json!(["--listen=[::]:8443"]), "--listen=[::]:8443"),
         option("webhookUrl", json!("https://127.0.0.1:9443"), "--webhook-url=https://127.0.0.1:9443"),
@@ -156,6 +157,15 @@ fn program() -> Vec<Row> {
             WEBHOOKS,
             "/webhooks/2/clientConfig",
             json!({"url": "https://127.0.0.1:9443/mutate/configmaps"}),
+        ),
+        row(
+            "rotatedConfigMaps",
+            json!(["bundle"]),
+            WEBHOOKS,
+            "/webhooks/2/matchConditions/1/expression",
+            json!(
+                "!(request.name in [\"kube-root-ca.crt\", \"openshift-service-ca.crt\", \"istio-ca-root-cert\", \"bundle\"])"
+            ),
         ),
         extra(DEPLOYMENT, ARGUMENT, json!("--kind=apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template")),
         extra(

@@ -11,7 +11,7 @@ use confrev::{
     kinds::Kinds,
     names,
     resolve::{Health, Observed, Record, Workload},
-    snapshot::{Digest, ObjectName, SourceKind},
+    snapshot::{Digest, ObjectName, Rotated, SourceKind},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher;
@@ -37,7 +37,7 @@ pub(crate) fn key(workload: &str) -> WorkloadKey {
 
 pub(crate) fn record(stored: &Value, health: Health) -> Record {
     let kind = kind("Deployment");
-    Record::of(&Workload::read(&kind, stored).unwrap(), health)
+    Record::of(&Workload::read(&kind, stored).unwrap(), health, &Rotated::default())
 }
 
 pub(crate) fn observed(data: Value, annotations: Value, version: &str) -> Observed {
@@ -87,6 +87,8 @@ impl Desk {
     }
 
     pub(crate) fn actions(&mut self) -> Vec<(Task, Action)> {
+        // There are no Rollouts.
+        self.state.set_referrers_listed("ns");
         std::iter::from_fn(|| self.state.next_action(self.now)).collect()
     }
 

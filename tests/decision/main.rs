@@ -21,6 +21,7 @@ mod events;
 #[path = "../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, missing_docs, reason = "a crate of its own for the fuzzer")]
 mod fuzz;
+mod health;
 mod house;
 mod interval;
 mod keyed;
@@ -32,6 +33,7 @@ mod orders;
 mod owners;
 mod rate;
 mod reference;
+mod rotated;
 mod rounds;
 mod signals;
 #[path = "../../core/tests/rules/story.rs"]

@@ -35,8 +35,8 @@ fn rollout(name: &str, of: &Load) -> Load {
     let (version, kind) = (&of.manifest["apiVersion"], &of.manifest["kind"]);
     let mut rollout = Load::new("rollouts", name, &[]).spec(json!({
         "replicas": 1,
-        "selector": {"matchLabels": {"app": "web"}},
-        "workloadRef": {"apiVersion": version, "kind": kind, "name": "web"},
+        "selector": {"matchLabels": {"app": of.name}},
+        "workloadRef": {"apiVersion": version, "kind": kind, "name": of.name},
     }));
     rollout.manifest["spec"].as_object_mut().unwrap().remove("template");
     rollout
@@ -101,6 +101,98 @@ fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets
         });
         wait_reads(world, "B");
     });
+}
+
+/// The Rollouts are not opted in. Each waits at a step until it is promoted; the Deployments have no pods and are settled.
+#[test]
+fn a_rollout_with_a_workload_ref_holds_the_next_workload() {
+    let _confrev = running();
+    let world = World::new("limited-reference");
+    world.set_config("demo", "A");
+    world.kubectl(&["annotate", "configmap/demo", "confrev.dev/max-in-flight=1"]).ok();
+    let loads = ["one", "two", "three"].map(|name| {
+        let load = Load::new("deployments", name, &["demo"]).spec(json!({"replicas": 0}));
+        load.apply(&world).ok();
+        let steps = json!({"canary": {"steps": [{"setWeight": 50}, {"pause": {}}]}});
+        rollout(name, &load).unlabelled().spec(json!({"strategy": steps})).apply(&world).ok();
+        load
+    });
+    let phase = |name: &str, wanted: &str| {
+        wait_for(&format!("the Rollout {name} to be {wanted}"), LIMIT, || {
+            let rollout = world.cluster.get("rollout", world.name(), name).ok_or_else(String::new)?;
+            expect(&text(&rollout["status"]["phase"]), &wanted.to_owned())
+        });
+    };
+    for load in &loads {
+        phase(&load.name, "Healthy");
+    }
+    let on_b = || {
+        let on = loads.iter().filter(|load| load.resolves_to(&world, "demo", "B").is_ok());
+        on.map(|load| load.name.clone()).collect::<BTreeSet<_>>()
+    };
+
+    world.set_config("demo", "B");
+    let mut promoted = BTreeSet::new();
+    for count in 1..=loads.len() {
+        wait_for("the next workload to take the change", LIMIT, || expect(&on_b().len(), &count));
+        let taken = on_b();
+        let next = taken.difference(&promoted).next().expect("another workload took the change").clone();
+        phase(&next, "Paused");
+        holds_for("the other workloads", Duration::from_secs(3), || expect(&on_b(), &taken));
+        world.argo(&["promote", &next]).ok();
+        phase(&next, "Healthy");
+        promoted.insert(next);
+    }
+}
+
+/// Pods of the first workload never start. The pods are a Deployment's, or those of a Rollout that takes its template.
+#[test]
+fn workload_that_failed_before_a_change_holds_nobody() {
+    let _confrev = running();
+    for by_reference in [false, true] {
+        let world = World::new("failed-before");
+        world.set_config("demo", "A");
+        world.kubectl(&["annotate", "configmap/demo", "confrev.dev/max-in-flight=1"]).ok();
+        let spec = json!({"replicas": 1, "progressDeadlineSeconds": 1});
+        let mut web = Load::new("deployments", "web", &["demo"]).spec(spec.clone());
+        web.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/never"}]);
+        let mut failing = web.clone();
+        if by_reference {
+            web = web.spec(json!({"replicas": 0}));
+            failing = rollout("web", &web).unlabelled().spec(spec);
+            failing.apply(&world).ok();
+        }
+        web.apply(&world).ok();
+        let other = Load::new("deployments", "other", &["demo"]).annotation("track", "false");
+        other.apply(&world).ok();
+        other.wait_reads(&world, "demo", &["A"]);
+        let resource = failing.kind().resource;
+        let fails_with = |wanted: &str| {
+            wait_for(&format!("the workload to fail with {wanted}"), LIMIT, || {
+                web.resolves_to(&world, "demo", wanted)?;
+                let live = world.cluster.get(resource, world.name(), "web").ok_or_else(String::new)?;
+                let status = &live["status"];
+                let observed = if by_reference {
+                    let deployment = world.cluster.get("deployments", world.name(), "web");
+                    let deployment = deployment.ok_or_else(String::new)?;
+                    let generation = deployment["metadata"]["generation"].to_string();
+                    status["workloadObservedGeneration"] == generation && status["phase"] == "Degraded"
+                } else {
+                    status["observedGeneration"] == live["metadata"]["generation"]
+                        && status["conditions"].to_string().contains("ProgressDeadlineExceeded")
+                };
+                if observed { Ok(()) } else { Err(status.to_string()) }
+            });
+        };
+        fails_with("A");
+        world.set_config("demo", "B");
+        fails_with("B");
+        let marked = web.live(&world)["metadata"]["annotations"]["confrev.dev/unhealthy"].clone();
+        assert!(text(&marked).contains("demo"), "{marked}");
+        // From now on the other workload follows changes.
+        other.patch(&world, &json!({"metadata": {"annotations": {"confrev.dev/track": "true"}}}));
+        other.wait_reads(&world, "demo", &["B"]);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use confrev::{
     cluster::{Api, ApiError, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey},
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
-    snapshot::{Identity, ObjectName, snapshot_json},
+    snapshot::{Identity, ObjectName, Rotated, snapshot_json},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -201,6 +201,7 @@ impl Api for Memory {
             Ok(Record::of(
                 &Workload::parse(kind, &object.to_string()).unwrap(),
                 Health::of(&kind.kind, &object),
+                &Rotated::default(),
             ))
         })
     }

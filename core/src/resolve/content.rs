@@ -2,7 +2,7 @@
 
 use super::{
     Ensure, Need, Observed, Seen,
-    decide::{Resolver, Stop, is_reserved},
+    decide::{Resolver, Stop},
     used::{UsedKeys, keys_of},
 };
 use crate::{
@@ -63,7 +63,7 @@ impl<'r> Resolver<'r> {
     /// Whether references to this source stay as written.
     pub(super) fn stays_as_written(&mut self, source: &ObjectName) -> Result<bool, Stop> {
         let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
-        if !ours || is_reserved(source) || self.policy.exclude.contains(source) {
+        if !ours || self.facts.is_rotated(source) || self.policy.exclude.contains(source) {
             return Ok(true);
         }
         // Both are read at once.
@@ -87,7 +87,7 @@ impl<'r> Resolver<'r> {
     /// Whether references to a source that stays as written take part in rolls.
     fn is_live_mode(&mut self, source: &ObjectName) -> Result<bool, Stop> {
         let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
-        if !ours || is_reserved(source) || self.policy.exclude.contains(source) {
+        if !ours || self.facts.is_rotated(source) || self.policy.exclude.contains(source) {
             return Ok(false);
         }
         match self.live(source)?.map(Observed::is_live) {
@@ -188,7 +188,7 @@ impl<'r> Resolver<'r> {
     pub(super) fn expect_newest(&mut self, source: ObjectName, held: Option<String>) {
         let takes_secrets = || self.policy.secrets.or_else(|| self.namespace_takes_secrets()) == Some(true);
         let ours = source.kind == SourceKind::ConfigMap || (self.request.secrets && takes_secrets());
-        let left = is_reserved(&source) || self.policy.exclude.contains(&source);
+        let left = self.facts.is_rotated(&source) || self.policy.exclude.contains(&source);
         if ours && !left && self.needs.contains(&Need::Object(source.clone())) {
             self.needs.insert(Need::Newest { source, held });
         }

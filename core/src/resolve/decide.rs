@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Decision, Ensure, Facts, Need, Observed, Outcome, Request, Seen,
+    Decision, Ensure, Facts, Health, Need, Observed, Outcome, Request, Seen,
     effects::{self, Resolution},
     mount,
     optin::{Giver, OptIn, opt_in},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     names,
-    snapshot::{DIGITS, Digest, ObjectName, ROTATED_CONFIGMAPS, SourceKind, snapshot_name},
+    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     template::{Reference, SourceMap, Template},
 };
 
@@ -36,11 +36,6 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
             Resolver::new(request, facts, &policy).run(giver)
         }
     }
-}
-
-/// Whether the platform or confrev's configuration keeps references to this object as written, whatever it holds.
-pub fn is_reserved(object: &ObjectName) -> bool {
-    object.kind == SourceKind::ConfigMap && ROTATED_CONFIGMAPS.contains(&&*object.name)
 }
 
 pub(super) fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
@@ -174,7 +169,8 @@ impl<'r> Resolver<'r> {
         }
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
-        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen);
+        let unhealthy = self.taken_unhealthy();
+        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen, &unhealthy);
         decision.ensure = self.ensure.into_values().collect();
         decision.adopt = self.adopt.into_iter().collect();
         decision.warnings = self.warnings;
@@ -203,9 +199,36 @@ impl<'r> Resolver<'r> {
         references
     }
 
+    /// The contents that the workload takes into account while it is unhealthy. Contents that it had taken before keep their
+    /// mark.
+    fn taken_unhealthy(&self) -> SourceMap<Digest> {
+        let mut taken = SourceMap::default();
+        let Some(old) = self.request.old.as_ref().filter(|old| old.kind.rolls) else { return taken };
+        let marked = old.taken_unhealthy();
+        let mut is_unhealthy = None;
+        for (source, digest) in self.now_seen.iter() {
+            let is_marked = if self.seen.get(source) == Some(digest) {
+                marked.get(source).is_some()
+            } else {
+                *is_unhealthy.get_or_insert_with(|| {
+                    let own =
+                        old.text().map(|text| Health::read_last(&old.kind.kind, text)).unwrap_or_default();
+                    let health = own.max(self.facts.referrers_health());
+                    // A marked workload has not become healthy since the last change.
+                    health.is_unhealthy() || (health != Health::Settled && !marked.is_empty())
+                })
+            };
+            if is_marked {
+                taken.insert(source.clone(), *digest);
+            }
+        }
+        taken
+    }
+
     /// A Rollout with `workloadRef`: the object with the template is the one to opt in.
     fn without_template(&self, giver: Giver) -> Outcome {
-        let mut decision = effects::opt_in(self.request, giver, &Resolution::default(), &self.now_seen);
+        let (resolution, unhealthy) = (Resolution::default(), SourceMap::default());
+        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen, &unhealthy);
         let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
         match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
@@ -286,7 +309,7 @@ impl<'r> Resolver<'r> {
     /// that its revisions are found like all others.
     fn written(&self, source: ObjectName) -> Target {
         let is_bound = self.facts.object(&source).flatten().is_some_and(Observed::is_bound_itself);
-        let ours = !is_reserved(&source) && !self.policy.exclude.contains(&source);
+        let ours = !self.facts.is_rotated(&source) && !self.policy.exclude.contains(&source);
         if is_bound && ours {
             let name = source.name.to_string();
             return Target::Snapshot { source, name };

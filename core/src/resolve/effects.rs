@@ -69,13 +69,15 @@ pub(super) fn opt_in(
     giver: Giver,
     resolution: &Resolution,
     seen: &SourceMap<Digest>,
+    unhealthy: &SourceMap<Digest>,
 ) -> Decision {
     let mut patch = Patch::default();
     let mark = (giver == Giver::Namespace).then(|| request.new.mark_of_namespace());
-    let seen = (!seen.is_empty()).then(|| seen.to_annotation());
+    let [seen, unhealthy] =
+        [seen, unhealthy].map(|digests| (!digests.is_empty()).then(|| digests.to_annotation()));
     let stated = resolution.stated();
     set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], &stated);
-    let mut annotations = vec![(names::ENABLED_BY, mark), (names::SEEN, seen)];
+    let mut annotations = vec![(names::ENABLED_BY, mark), (names::SEEN, seen), (names::UNHEALTHY, unhealthy)];
     annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
     set_annotations(request, &mut patch, &annotations);
     if let Some(template) = &request.new.template {
@@ -145,7 +147,7 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     let mut patch = Patch::default();
     let given = (giver == Giver::Namespace).then_some((names::ENABLED, None));
     set_labels(request, &mut patch, given.as_slice(), &Stated::default());
-    let mut annotations = vec![(names::ENABLED_BY, None), (names::SEEN, None)];
+    let mut annotations = vec![(names::ENABLED_BY, None), (names::SEEN, None), (names::UNHEALTHY, None)];
     // A `roll` that confrev wrote goes too; one that a person wrote is theirs.
     if request.new.annotation(names::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
         annotations.push((names::ROLL, None));

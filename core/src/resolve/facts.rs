@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Health;
 use crate::{
     names,
-    snapshot::{self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, SourceKind},
+    snapshot::{
+        self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, Rotated, SourceKind,
+    },
 };
 
 /// What was read so far.
@@ -15,6 +18,8 @@ pub struct Facts {
     bytes: usize,
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
+    referrers: Health,
+    rotated: Rotated,
 }
 
 /// What a namespace says for its workloads.
@@ -67,6 +72,26 @@ impl Facts {
     /// Whether the target of a `workloadRef` is there and opted in by its own label; `None` where that was not read.
     pub fn target_enabled(&self) -> Option<bool> {
         self.target
+    }
+
+    /// Sets the ConfigMaps that are never snapshotted in this installation.
+    pub fn set_rotated(&mut self, rotated: Rotated) {
+        self.rotated = rotated;
+    }
+
+    /// Whether references to this object stay as written, whatever it holds.
+    pub(super) fn is_rotated(&self, object: &ObjectName) -> bool {
+        self.rotated.contains(object)
+    }
+
+    /// Records the worst health of the Rollouts that take their template from the workload.
+    pub fn set_referrers_health(&mut self, health: Health) {
+        self.referrers = health;
+    }
+
+    /// The worst health of the Rollouts that take their template from the workload.
+    pub(super) fn referrers_health(&self) -> Health {
+        self.referrers
     }
 
     /// What is known of an object: `None` not read yet, `Some(None)` there is none.

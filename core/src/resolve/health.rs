@@ -3,64 +3,118 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Where a workload's rollout stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use super::TargetRef;
+use crate::kinds::WorkloadKind;
+
+/// Where a workload's rollout stands, from the best to the worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// Nothing is under way.
     #[default]
     Settled,
-    /// Its controller has not seen its present template.
-    Unobserved,
+    /// No rollout is under way, and some of its pods are not available.
+    Unavailable,
     /// New pods are on their way.
     Progressing,
+    /// Its controller has not seen its present template.
+    Unobserved,
     /// Its controller has given up: past its progress deadline, degraded or aborted.
     Failed,
 }
 
-impl Health {
-    /// Reads the health of a workload from its JSON text. Only the fields that matter are read; where they cannot be read, the
-    /// workload counts as not having finished.
-    pub fn read(kind: &str, text: &str) -> Self {
+/// Whether the controller of this kind gives a rollout up that takes too long. The rollout of another kind may stay
+/// unfinished for ever.
+pub fn has_deadline(kind: &str) -> bool {
+    matches!(kind, "Deployment" | "Rollout")
+}
+
+/// Whether a Rollout may take its template from a workload of this kind. Source: the kinds that Argo Rollouts' `workloadRef`
+/// accepts.
+pub fn may_lend_template(kind: &str) -> bool {
+    matches!(kind, "Deployment" | "ReplicaSet" | "PodTemplate")
+}
+
+/// A Rollout that takes its template from another workload (`workloadRef`): the pods of the template are the Rollout's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referrer {
+    target: TargetRef,
+    /// The generation of the workload that the Rollout has observed.
+    observed: Option<i64>,
+    health: Health,
+}
+
+impl Referrer {
+    /// Reads a Rollout from its JSON text; `None` where it has a template of its own, or cannot be read.
+    pub fn read(text: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Object {
             #[serde(default)]
-            metadata: Metadata,
-            #[serde(default)]
-            spec: Spec,
+            metadata: Value,
+            spec: Value,
             #[serde(default)]
             status: Value,
         }
-        #[derive(Default, Deserialize)]
-        struct Metadata {
-            #[serde(default)]
-            generation: Value,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Spec {
-            #[serde(default)]
-            replicas: Value,
-            #[serde(default)]
-            update_strategy: Value,
-        }
-        let Ok(Object { metadata, spec, status }) = serde_json::from_str(text) else {
-            return Self::Progressing;
-        };
-        let value = json!({
-            "metadata": {"generation": metadata.generation},
-            "spec": {"replicas": spec.replicas, "updateStrategy": spec.update_strategy},
+        let Object { metadata, spec, status } = serde_json::from_str(text).ok()?;
+        Self::of(&json!({
+            "metadata": {"generation": metadata["generation"]},
+            "spec": {"workloadRef": spec["workloadRef"]},
             "status": status,
-        });
-        Self::of(kind, &value)
+        }))
+    }
+
+    /// Reads a Rollout; `None` where it has a template of its own.
+    pub fn of(rollout: &Value) -> Option<Self> {
+        let target = TargetRef::deserialize(rollout.pointer("/spec/workloadRef")?).ok()?;
+        let observed = rollout["status"]["workloadObservedGeneration"].as_str();
+        let observed = observed.and_then(|text| text.parse().ok());
+        Some(Self { target, observed, health: Health::of("Rollout", rollout) })
+    }
+
+    /// The name of the workload with the template.
+    pub fn target_name(&self) -> &str {
+        &self.target.name
+    }
+
+    /// Whether this is the workload with the template.
+    pub fn refers_to(&self, kind: &WorkloadKind, name: &str) -> bool {
+        self.target.kind == kind.kind && self.target.name == name
+    }
+
+    /// How the Rollout fares with the template of that generation.
+    pub fn health(&self, generation: Option<i64>) -> Health {
+        match (self.observed, generation) {
+            (Some(observed), Some(generation)) if observed != generation => Health::Unobserved,
+            _ => self.health,
+        }
+    }
+}
+
+impl Health {
+    /// Whether the workload is unhealthy and no rollout of it is under way. If it stays unhealthy with the next content, that
+    /// content need not be the cause.
+    pub fn is_unhealthy(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Failed)
+    }
+
+    /// Reads the health of a workload from its JSON text. Only the fields that matter are read; where they cannot be read, the
+    /// workload counts as not having finished.
+    pub fn read(kind: &str, text: &str) -> Self {
+        parsed(text).map_or(Self::Progressing, |workload| Self::of(kind, &workload))
+    }
+
+    /// Reads what the workload's controller last reported, though it may not have seen the present template.
+    pub fn read_last(kind: &str, text: &str) -> Self {
+        parsed(text).map_or(Self::Progressing, |workload| Self::last_of(kind, &workload))
     }
 
     /// Reads a workload's status. Kinds that report nothing of the sort are settled.
     /// The kind is not read from the object: the API server leaves it out of those in a list.
     pub fn of(kind: &str, workload: &Value) -> Self {
+        if is_unobserved(kind, workload) { Self::Unobserved } else { Self::last_of(kind, workload) }
+    }
+
+    fn last_of(kind: &str, workload: &Value) -> Self {
         let status = &workload["status"];
-        if is_unobserved(kind, workload) {
-            return Self::Unobserved;
-        }
         match kind {
             "Rollout" => Self::of_rollout(status),
             "Deployment" => Self::of_deployment(workload, status),
@@ -76,6 +130,10 @@ impl Health {
             Self::Failed
         } else if status["phase"] == "Healthy" {
             Self::Settled
+        } else if status["phase"] == "Progressing"
+            && status["stableRS"].as_str().is_some_and(|stable| status["currentPodHash"] == stable)
+        {
+            Self::Unavailable
         } else {
             Self::Progressing
         }
@@ -84,16 +142,17 @@ impl Health {
     /// Source: the rule of `kubectl rollout status`.
     fn of_deployment(workload: &Value, status: &Value) -> Self {
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
-        let late = conditions.any(|condition| {
-            condition["type"] == "Progressing" && condition["reason"] == "ProgressDeadlineExceeded"
-        });
+        let progress = conditions.find(|condition| condition["type"] == "Progressing");
+        let reason = progress.and_then(|condition| condition["reason"].as_str()).unwrap_or_default();
         let wanted = workload["spec"]["replicas"].as_i64().unwrap_or(1);
         let [all, updated, available] = ["replicas", "updatedReplicas", "availableReplicas"]
             .map(|field| status[field].as_i64().unwrap_or(0));
-        match (late, updated >= wanted && all <= updated && available >= updated) {
-            (_, true) => Self::Settled,
-            (true, false) => Self::Failed,
-            (false, false) => Self::Progressing,
+        match reason {
+            _ if updated >= wanted && all <= updated && available >= updated => Self::Settled,
+            "ProgressDeadlineExceeded" => Self::Failed,
+            // The reason stays when the pods of a finished rollout fail later.
+            "NewReplicaSetAvailable" => Self::Unavailable,
+            _ => Self::Progressing,
         }
     }
 
@@ -106,7 +165,15 @@ impl Health {
         let kept = strategy["rollingUpdate"]["partition"].as_i64().unwrap_or(0);
         let [updated, ready] =
             ["updatedReplicas", "readyReplicas"].map(|field| status[field].as_i64().unwrap_or(0));
-        if updated >= (wanted - kept).max(0) && ready >= wanted { Self::Settled } else { Self::Progressing }
+        // Both name the same revision once a rollout has finished.
+        let revision = |field: &str| status[field].as_str().unwrap_or_default();
+        let is_finished = !revision("updateRevision").is_empty()
+            && revision("currentRevision") == revision("updateRevision");
+        match updated >= (wanted - kept).max(0) {
+            true if ready >= wanted => Self::Settled,
+            true if is_finished => Self::Unavailable,
+            _ => Self::Progressing,
+        }
     }
 
     fn of_daemon_set(workload: &Value, status: &Value) -> Self {
@@ -116,8 +183,45 @@ impl Health {
         let [wanted, updated, available] =
             ["desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable"]
                 .map(|field| status[field].as_i64().unwrap_or(0));
-        if updated >= wanted && available >= wanted { Self::Settled } else { Self::Progressing }
+        match updated >= wanted {
+            true if available >= wanted => Self::Settled,
+            // Only the last pods of a rollout look the same.
+            true => Self::Unavailable,
+            false => Self::Progressing,
+        }
     }
+}
+
+/// The fields of a workload that its health depends on.
+fn parsed(text: &str) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Object {
+        #[serde(default)]
+        metadata: Metadata,
+        #[serde(default)]
+        spec: Spec,
+        #[serde(default)]
+        status: Value,
+    }
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        generation: Value,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        #[serde(default)]
+        replicas: Value,
+        #[serde(default)]
+        update_strategy: Value,
+    }
+    let Object { metadata, spec, status } = serde_json::from_str(text).ok()?;
+    Some(json!({
+        "metadata": {"generation": metadata.generation},
+        "spec": {"replicas": spec.replicas, "updateStrategy": spec.update_strategy},
+        "status": status,
+    }))
 }
 
 /// Whether the status is older than the spec. Argo Rollouts writes its observed generation as text.
@@ -146,6 +250,8 @@ mod tests {
         let half = json!({"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2});
         let late = json!({"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2, "conditions": [
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]});
+        let crashing = json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1, "conditions": [
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]});
         for (kind, spec, status, expected) in [
             ("Deployment", json!({"replicas": 2}), done.clone(), Health::Settled),
             ("Deployment", json!({"replicas": 2}), half, Health::Progressing),
@@ -175,6 +281,37 @@ mod tests {
                 Health::Settled,
             ),
             ("CronJob", json!({}), json!({}), Health::Settled),
+            ("Deployment", json!({"replicas": 2}), crashing, Health::Unavailable),
+            (
+                "Rollout",
+                json!({}),
+                json!({"phase": "Progressing", "stableRS": "a", "currentPodHash": "a"}),
+                Health::Unavailable,
+            ),
+            (
+                "Rollout",
+                json!({}),
+                json!({"phase": "Progressing", "stableRS": "a", "currentPodHash": "b"}),
+                Health::Progressing,
+            ),
+            (
+                "StatefulSet",
+                json!({"replicas": 2}),
+                json!({"updatedReplicas": 2, "readyReplicas": 1, "currentRevision": "a", "updateRevision": "a"}),
+                Health::Unavailable,
+            ),
+            (
+                "StatefulSet",
+                json!({"replicas": 2}),
+                json!({"updatedReplicas": 2, "readyReplicas": 1, "currentRevision": "a", "updateRevision": "b"}),
+                Health::Progressing,
+            ),
+            (
+                "DaemonSet",
+                json!({}),
+                json!({"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 1}),
+                Health::Unavailable,
+            ),
         ] {
             assert_eq!(at(kind, spec.clone(), status.clone()), expected, "{kind} {spec} {status}");
         }

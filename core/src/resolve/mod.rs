@@ -18,9 +18,9 @@ mod workload;
 
 use std::collections::BTreeSet;
 
-pub use decide::{is_reserved, resolve};
+pub use decide::resolve;
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
-pub use health::Health;
+pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;
 pub use pending::{Present, Record, Use, is_pending};
 pub use policy::{

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Health, Missing, Policy, Workload, decide::is_reserved, policy::auto_roll_time};
+use super::{Health, Missing, Policy, Workload, policy::auto_roll_time};
 use crate::{
-    few::FewMap,
+    few::{FewMap, FewSet},
     names,
-    snapshot::{Digest, Digests, ObjectName, SourceKind},
+    snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind},
     uid::Uid,
 };
 
@@ -23,13 +23,17 @@ pub struct Record {
     pub uses: Vec<Use>,
     /// The digest last taken into account, by source.
     pub seen: FewMap<ObjectName, Digest>,
+    /// The sources whose content in `seen` the workload took while it was unhealthy.
+    pub taken_unhealthy: FewSet<ObjectName>,
+    /// The object's generation.
+    pub generation: Option<i64>,
     /// Whether it rolls by itself.
     pub track: bool,
     /// The least time between two automatic rolls.
     pub min_interval: Duration,
     /// When confrev last rolled it.
     pub last_roll: Option<Timestamp>,
-    /// Where the rollout of its present template stands.
+    /// Where the rollout of its present template stands, by its own status.
     pub health: Health,
     /// Its `enabled` label was given by the namespace.
     pub by_namespace: bool,
@@ -77,13 +81,13 @@ impl Record {
 
     /// Derives the record of a workload. References that stay as written by the workload's own word are left out, as are
     /// Secrets that only the namespace asks for, until an admission has resolved them.
-    pub fn of(workload: &Workload<'_>, health: Health) -> Self {
+    pub fn of(workload: &Workload<'_>, health: Health, rotated: &Rotated) -> Self {
         let (policy, _) = Policy::read(workload);
         let (sources, live) = (workload.sources(), workload.live());
         // Whether Secrets are taken may be the namespace's word, which an admission has followed where it was.
         let excluded = |source: &ObjectName| {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
-            unwanted || is_reserved(source) || policy.exclude.contains(source)
+            unwanted || rotated.contains(source) || policy.exclude.contains(source)
         };
         let asked =
             |source: &ObjectName| source.kind == SourceKind::ConfigMap || policy.secrets == Some(true);
@@ -109,6 +113,8 @@ impl Record {
             resource_version: workload.resource_version().to_owned(),
             uses,
             seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
+            taken_unhealthy: workload.taken_unhealthy().iter().map(|(source, _)| source.clone()).collect(),
+            generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
             health,

@@ -27,6 +27,8 @@ pub struct Workload<'a> {
     /// The labels that Jobs made from this object get in place of their template's; `None` where there are none.
     pub job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
     metadata: Metadata<'a>,
+    /// The JSON text, where the workload was read from one.
+    text: Option<&'a str>,
 }
 
 /// A `workloadRef` of a Rollout.
@@ -58,6 +60,8 @@ struct Metadata<'a> {
     labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
     #[serde(default)]
     annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    #[serde(default, deserialize_with = "whole_number")]
+    generation: Option<i64>,
     #[serde(default)]
     deletion_timestamp: Option<Str<'a>>,
     #[serde(default)]
@@ -87,6 +91,11 @@ struct ManagedFields {
     fields_v1: bool,
 }
 
+/// A whole number; `None` where the value is anything else.
+fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    Ok(serde_json::Value::deserialize(deserializer)?.as_i64())
+}
+
 /// Whether a `fieldsV1` set holds the `enabled` label.
 fn owns_enabled_label<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(At::<_, IgnoredAny>::new(&LABEL).deserialize(deserializer)?.is_some())
@@ -98,7 +107,7 @@ impl<'a> Workload<'a> {
         let mut reader = serde_json::Deserializer::from_str(json);
         let workload = Self::read(kind, &mut reader)?;
         reader.end()?;
-        Ok(workload)
+        Ok(Self { text: Some(json), ..workload })
     }
 
     /// Reads a workload of that kind from any deserializer, such as a parsed value.
@@ -110,7 +119,13 @@ impl<'a> Workload<'a> {
             target: parts.target,
             job_labels: parts.job_labels,
             metadata: parts.metadata,
+            text: None,
         })
+    }
+
+    /// The JSON text; `None` where the workload was read from a parsed value.
+    pub(super) fn text(&self) -> Option<&'a str> {
+        self.text
     }
 
     /// The name, or where the API server is to choose one, what it shall begin with.
@@ -131,6 +146,11 @@ impl<'a> Workload<'a> {
     /// The resourceVersion; empty before the object is stored.
     pub fn resource_version(&self) -> &str {
         &self.metadata.resource_version
+    }
+
+    /// The generation; `None` before the object is stored.
+    pub fn generation(&self) -> Option<i64> {
+        self.metadata.generation
     }
 
     /// Whether its deletion has begun.
@@ -212,6 +232,19 @@ impl<'a> Workload<'a> {
     /// The annotation `seen`; empty where there is none or it is not of confrev's form.
     pub fn seen(&self) -> crate::template::SourceMap<Digest> {
         self.annotation(names::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    }
+
+    /// The sources whose last taken content the workload took while it was unhealthy, by the annotation `unhealthy`.
+    pub fn taken_unhealthy(&self) -> crate::template::SourceMap<Digest> {
+        let marked = self.annotation(names::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);
+        let (mut taken, seen) = (crate::template::SourceMap::default(), self.seen());
+        for (source, digest) in marked.iter().flat_map(crate::template::SourceMap::iter) {
+            // A replica of an earlier version may have written `seen` alone.
+            if seen.get(source) == Some(digest) {
+                taken.insert(source.clone(), *digest);
+            }
+        }
+        taken
     }
 }
 

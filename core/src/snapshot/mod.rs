@@ -73,9 +73,27 @@ impl fmt::Display for ObjectName {
 const UNTOUCHED_SECRET_TYPES: [&str; 3] =
     ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
 
-/// ConfigMaps that the platform rotates, never snapshotted unless the configuration says otherwise.
+/// ConfigMaps that every platform of their kind rotates.
 pub const ROTATED_CONFIGMAPS: [&str; 3] =
     ["kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"];
+
+/// The ConfigMaps that are never snapshotted, since the platform rotates them: [`ROTATED_CONFIGMAPS`] and those of the
+/// configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Rotated(Arc<[String]>);
+
+impl Rotated {
+    /// The built-in names and these.
+    pub fn with(more: impl IntoIterator<Item = String>) -> Self {
+        Self(more.into_iter().collect())
+    }
+
+    /// Whether references to this object stay as written, whatever it holds.
+    pub fn contains(&self, object: &ObjectName) -> bool {
+        let mut names = ROTATED_CONFIGMAPS.into_iter().chain(self.0.iter().map(String::as_str));
+        object.kind == SourceKind::ConfigMap && names.any(|name| *name == *object.name)
+    }
+}
 
 /// Whether a Secret of this type may be snapshotted.
 pub fn secret_type_is_snapshotted(secret_type: &str) -> bool {

@@ -6,7 +6,7 @@ use confrev::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
-    snapshot::{Keying, ObjectName, SourceKind, snapshot_json},
+    snapshot::{Keying, ObjectName, Rotated, SourceKind, snapshot_json},
 };
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ pub(crate) struct World {
     pub target_enabled: Option<bool>,
     /// How the contents of Secrets are digested.
     pub keying: Keying,
+    /// The ConfigMaps that are never snapshotted.
+    pub rotated: Rotated,
 }
 
 /// What admission made of an object.
@@ -106,6 +108,7 @@ impl World {
 
     fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
+        facts.set_rotated(self.rotated.clone());
         for _ in 0..12 {
             match resolve(request, &facts) {
                 Outcome::Decided(decision) => return decision,
