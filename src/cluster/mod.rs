@@ -28,6 +28,7 @@ pub use lease::{Lease, LeaseRecord};
 pub use owners::{owners_but_our_own, owners_of_others};
 pub use pages::{Listed, Page, Pages};
 pub use usage::Usage;
+pub(crate) use watch::OPEN;
 
 use crate::{
     kinds::WorkloadKind,

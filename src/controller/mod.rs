@@ -25,6 +25,7 @@ mod state;
 mod subjects;
 mod texts;
 mod unreadable;
+mod vitals;
 mod watch;
 
 use std::{fmt, sync::Arc};

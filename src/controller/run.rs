@@ -18,7 +18,12 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-use super::{Leadership, Name, Outcome, Served, State, Task, clock::Clock, execute};
+use super::{
+    Leadership, Name, Outcome, Served, State, Task,
+    clock::Clock,
+    execute,
+    vitals::{Pulse, Vitals},
+};
 use crate::{
     cluster::{Api, ApiError},
     resolve::{Facts, Observed},
@@ -53,12 +58,15 @@ struct Inner {
     namespaces: watch::Sender<usize>,
     lists: Arc<Semaphore>,
     sync: Arc<Sync>,
+    vitals: Vitals,
 }
 
 /// Counts the watches that have not listed their objects yet.
 struct Sync {
     open: AtomicUsize,
     complete: AtomicBool,
+    /// Every watch has listed its objects.
+    done: AtomicBool,
     condition: Condition,
     reached: Notify,
 }
@@ -83,6 +91,7 @@ impl Shared {
         let sync = Sync {
             open: AtomicUsize::new(0),
             complete: AtomicBool::new(false),
+            done: AtomicBool::new(false),
             condition,
             reached: Notify::new(),
         };
@@ -94,6 +103,7 @@ impl Shared {
             namespaces: watch::Sender::new(0),
             lists: Arc::new(Semaphore::new(LISTS)),
             sync: Arc::new(sync),
+            vitals: Vitals::new(),
         }))
     }
 
@@ -119,6 +129,20 @@ impl Shared {
     /// Whether the state holds everything that the watches know.
     pub fn is_synced(&self) -> bool {
         self.lock().synced
+    }
+
+    /// Why this replica cannot do what a leader does; `None` where it can.
+    pub fn unfit_to_lead(&self) -> Option<&'static str> {
+        if self.0.sync.done.load(Ordering::SeqCst) {
+            self.0.vitals.failing()
+        } else {
+            Some("not every watch has listed its objects")
+        }
+    }
+
+    /// The pulse of another watch.
+    pub(super) fn pulse(&self) -> Arc<Pulse> {
+        self.0.vitals.watch()
     }
 
     /// Looks at everything anew, sources first: what they hold has other digests now.
@@ -197,6 +221,9 @@ impl Shared {
             sync.reached.notified().await;
         }
         self.change(|state, _| state.set_synced());
+        // The loop takes its first turn now.
+        self.0.vitals.turn();
+        sync.done.store(true, Ordering::SeqCst);
         sync.condition.hold();
     }
 }
@@ -217,6 +244,7 @@ pub async fn run<A: Api>(
     let mut led = false;
     let mut told: Option<Instant> = None;
     loop {
+        shared.0.vitals.turn();
         let leads = leadership.holds();
         if leads && !led {
             shared.change(State::look_at_all);
