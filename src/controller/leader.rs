@@ -49,14 +49,19 @@ pub async fn lead(
 ) {
     // Whether the Lease may be this replica's, whatever became of the last attempt.
     let mut may_hold = false;
+    let mut told = None;
     loop {
         let start = Instant::now();
         let reason = unfit();
         let is_fit = reason.is_none();
-        if let Some(reason) = reason {
+        if let Some(reason) = reason.filter(|_| told != reason) {
+            tracing::info!(reason, "this replica cannot lead");
+        }
+        told = reason;
+        if !is_fit {
             leadership.set(None);
             if may_hold {
-                tracing::warn!(reason, "this replica cannot act and releases the Lease");
+                tracing::warn!("the Lease is given up: this replica cannot act");
                 may_hold = !release(&mut lease).await;
             }
         } else {

@@ -10,6 +10,7 @@ mod clock;
 mod events;
 mod execute;
 mod hold;
+mod joining;
 mod leader;
 mod lean;
 mod memory;

@@ -269,6 +269,7 @@ impl State {
         }
         if known.remove(namespace) {
             self.agenda.cancel(&Task::OptIn(Arc::clone(namespace)));
+            self.drop_joining(now, |key| key.namespace == *namespace);
             let keys: Vec<_> =
                 self.workloads.keys().filter(|key| key.namespace == *namespace).cloned().collect();
             for key in keys {
@@ -425,6 +426,8 @@ impl State {
     /// Strikes from the agenda what only the replica that leads does. What any does is to make a snapshot again whose
     /// content it alone may remember, from an admission that it answered.
     pub fn leave_to_the_leader(&mut self) {
+        // What follows from it is struck below.
+        self.drop_joining(Timestamp::MIN, |_| true);
         self.events.leave();
         self.fresh = Fresh::default();
         let memory = &self.memory;

@@ -308,6 +308,7 @@ fn start_due<A: Api>(api: &A, shared: &Shared, under_way: &mut JoinSet<(Task, Re
 
 fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outcome, ApiError>) {
     let (ended, roll) = match &outcome {
+        Ok(Outcome::Changed(_)) => (Done::Conflict, Roll::Conflict),
         Ok(_) => (Done::Done, Roll::Rolled),
         Err(error) if error.is_conflict() => (Done::Conflict, Roll::Conflict),
         Err(_) => (Done::Failed, Roll::Failed),

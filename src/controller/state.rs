@@ -21,7 +21,7 @@ use super::{
     texts::Texts,
 };
 use crate::{
-    cluster::{DigestKeys, Owner, WorkloadKey, workload_owner},
+    cluster::{DigestKeys, Owner, Precondition, WorkloadKey, workload_owner},
     few::FewSet,
     kinds::Kinds,
     resolve::{Present, Record, Use, is_pending},
@@ -49,7 +49,10 @@ pub struct State {
     pub(super) fresh: Fresh,
     pub(super) events: Events,
     pub(super) texts: Texts,
+    /// Workloads that are opted in, and those that are about to be.
     pub(super) workloads: HashMap<WorkloadKey, Record>,
+    /// Workloads that their namespace opts in and that carry no label yet: the condition of the write that gives the label.
+    pub(super) joining: HashMap<WorkloadKey, Precondition>,
     pub(super) revisions: HashMap<RevisionKey, Revision>,
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
@@ -109,6 +112,7 @@ impl State {
             events: Events::default(),
             texts: Texts::default(),
             workloads: HashMap::new(),
+            joining: HashMap::new(),
             revisions: HashMap::new(),
             sources: HashMap::new(),
             snapshots: HashMap::new(),
@@ -188,6 +192,11 @@ impl State {
 
     /// A workload as it is now; `None`: it is gone, or no longer opted in.
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
+        self.joining.remove(key);
+        self.set_workload(key, record, now);
+    }
+
+    pub(super) fn set_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         // Webhooks see neither what is in a namespace that they leave out, nor what is in none.
         let record = record.filter(|_| !key.namespace.is_empty() && self.served.contains(&key.namespace));
         let (key, record) = (&self.texts.share(key.clone()), self.texts.share(record));
@@ -348,6 +357,7 @@ impl State {
         let left_alone = record.by_namespace
             && self.namespaces.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
         left_alone
+            || self.joining.contains_key(key)
             || is_pending(record, |source| {
                 self.present(&Name::new(Arc::clone(&key.namespace), source.clone()))
             })

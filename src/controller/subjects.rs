@@ -105,7 +105,9 @@ impl Subject for Workloads {
             User::Workload(key) => Some(key),
             User::Revision(_) => None,
         });
-        state.workloads.keys().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+        // The watch does not know those that carry no label.
+        let labelled = state.workloads.keys().filter(|key| !state.joining.contains_key(key));
+        labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 }
 

@@ -82,7 +82,9 @@ fn no_kind_of_event_is_refused_and_rolls_and_their_delay_are_counted() {
     let count = |reason: &str, outcome: &str| {
         confrev.metric(&format!("confrev_events_total{{reason=\"{reason}\",outcome=\"{outcome}\"}}"))
     };
-    for reason in ["Rolled", "Pinned", "SourceMissing", "RollHeld", "SnapshotLost", "SnapshotRestored"] {
+    for reason in
+        ["Rolled", "Pinned", "SourceMissing", "RollHeld", "RollRefused", "SnapshotLost", "SnapshotRestored"]
+    {
         assert!(count(reason, "failed") < 1.0 || count(reason, "written") > 0.0, "{reason}");
     }
     assert!(count("Rolled", "written") > 0.0);

@@ -33,6 +33,7 @@ mod metrics;
 mod orders;
 mod owners;
 mod properties;
+mod queue;
 mod rate;
 mod reference;
 mod rounds;
