@@ -33,6 +33,8 @@ pub enum Usage {
     Unused,
     /// Its template refers to it, or cannot be read.
     Used,
+    /// The same, of an object whose deletion has begun: it starts no pods any more.
+    Leaving,
 }
 
 /// The little that is read of a listed object.
@@ -49,6 +51,8 @@ struct ItemMetadata {
     uid: String,
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     owner_references: Vec<ItemOwner>,
 }
@@ -162,7 +166,7 @@ impl KubeApi {
         if !place.counts(&item.metadata) {
             return Ok(Usage::Unused);
         }
-        Ok(usage_in(&String::from_utf8_lossy(&bytes), &place.template, object))
+        Ok(usage_in(&item.metadata, &String::from_utf8_lossy(&bytes), &place.template, object))
     }
 
     /// How every object of a kind stands to a ConfigMap or Secret, by uid.
@@ -182,7 +186,8 @@ impl KubeApi {
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
                 let Item { metadata } = parse(item.as_bytes(), &of.collection)?;
-                found.insert(metadata.uid.into(), usage_in(item, &place.template, object));
+                let usage = usage_in(&metadata, item, &place.template, object);
+                found.insert(metadata.uid.into(), usage);
             }
         }
     }
@@ -284,8 +289,12 @@ impl Item {
     }
 }
 
-fn usage_in<P: AsRef<str>>(text: &str, path: &[P], object: &ObjectName) -> Usage {
-    if may_refer(text, path, object) { Usage::Used } else { Usage::Unused }
+fn usage_in<P: AsRef<str>>(metadata: &ItemMetadata, text: &str, path: &[P], object: &ObjectName) -> Usage {
+    match may_refer(text, path, object) {
+        false => Usage::Unused,
+        true if metadata.deletion_timestamp.is_some() => Usage::Leaving,
+        true => Usage::Used,
+    }
 }
 
 /// Whether the template at that path of an object refers to this ConfigMap or Secret, or cannot be read. Nearly no object

@@ -69,6 +69,8 @@ pub enum Action {
         content: Option<Arc<Observed>>,
         /// Its first owners, where it is bound itself: without one it would be the tool's, and stay when its users go.
         owners: Vec<Owner>,
+        /// Some of those who use it.
+        users: Vec<Owner>,
     },
     /// Delete an object that is bound itself, which nothing uses any more.
     Release {

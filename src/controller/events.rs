@@ -338,7 +338,7 @@ impl State {
     /// A snapshot that is referenced was gone, and was made again or is lost: its source hears of it, and the first
     /// workload and revision that refer to it.
     pub(super) fn tell_of_loss(&mut self, snapshot: &Name, reason: Reason, now: Timestamp) {
-        let users: Vec<_> = self.users.get(snapshot).into_iter().flatten().cloned().collect();
+        let users: Vec<_> = self.staying_users(snapshot).cloned().collect();
         let named: Vec<_> = users.iter().filter_map(|user| self.owner(user)).collect();
         let mut names: Vec<_> =
             named.iter().rev().take(3).map(|owner| format!("{} {}", owner.kind, owner.name)).collect();

@@ -57,8 +57,8 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Done)
         }
-        Action::Restore { snapshot, source, copies, content, owners } => {
-            restore(api, &snapshot, &source, &copies, content.as_deref(), &owners).await
+        Action::Restore { snapshot, source, copies, content, owners, users } => {
+            restore(api, &snapshot, &source, &copies, content.as_deref(), &owners, &users).await
         }
         Action::Free(name) => free(api, &name).await,
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
@@ -115,7 +115,7 @@ async fn verify<A: Api>(api: &A, snapshot: &Name, owners: Vec<Owner>) -> Result<
     let usages = api.usages(&snapshot.namespace, &owners, &snapshot.object).await?;
     for (owner, usage) in owners.into_iter().zip(usages) {
         match usage {
-            Usage::Used => used.push(owner),
+            Usage::Used | Usage::Leaving => used.push(owner),
             Usage::Unused | Usage::Gone => unused.push(owner),
         }
     }
@@ -140,6 +140,18 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
     Ok(None)
 }
 
+/// Whether something that is not being deleted uses the object: what is being deleted starts no pods, and the collector would
+/// take the object again. The watches may lag, or stall, each by itself, so this is a live look: at the known users first,
+/// of which one is nearly always enough.
+async fn stays_used<A: Api>(api: &A, object: &Name, users: &[Owner]) -> Result<bool, ApiError> {
+    let (namespace, name) = (&*object.namespace, &object.object);
+    if api.usages(namespace, users, name).await?.contains(&Usage::Used) {
+        return Ok(true);
+    }
+    let all = api.users_of(namespace, name).await?;
+    Ok(api.usages(namespace, &all, name).await?.contains(&Usage::Used))
+}
+
 /// Makes a snapshot again, from a memory of it, from the source where that still holds its content, from another snapshot
 /// that does, or from a copy.
 async fn restore<A: Api>(
@@ -149,6 +161,7 @@ async fn restore<A: Api>(
     copies: &[Name],
     content: Option<&Observed>,
     owners: &[Owner],
+    users: &[Owner],
 ) -> Result<Outcome, ApiError> {
     let bound_itself = *source == *snapshot.object.name;
     let mut live = None;
@@ -161,6 +174,9 @@ async fn restore<A: Api>(
             return free(api, snapshot).await;
         }
         live = if content.is_none() { last_copy(api, copies).await? } else { None };
+    }
+    if !stays_used(api, snapshot, users).await? {
+        return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
     }
     let named_after = |content: &Observed| {
         let is_its = |digest: &&Digest| {
@@ -177,11 +193,8 @@ async fn restore<A: Api>(
         if api.namespace(&snapshot.namespace).await?.terminating {
             return Ok(Outcome::Done);
         }
-        // The watches may lag, or stall, each by itself: what named it may be gone, or name another one; and it may be
-        // there, and not have been seen yet.
-        if api.users_of(&snapshot.namespace, &snapshot.object).await?.is_empty()
-            || is_snapshot(api, snapshot).await?
-        {
+        // It may be there, and not have been seen yet: the watches may lag, or stall, each by itself.
+        if is_snapshot(api, snapshot).await? {
             return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
         }
         tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \

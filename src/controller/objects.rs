@@ -409,8 +409,14 @@ impl State {
                 used.source.kind == name.object.kind && used.snapshot.as_ref() == Some(&name.object.name)
             })
         };
-        let sources = self.users.get(name)?.iter().filter_map(refers).map(|used| &*used.source.name);
+        let sources = self.staying_users(name).filter_map(refers).map(|used| &*used.source.name);
         sources.min_by_key(|source| **source == *name.object.name)
+    }
+
+    /// Those who use an object and are not being deleted. What is being deleted starts no pods any more, so nothing is made
+    /// again for its sake; until it is gone, it still owns what it uses.
+    pub(super) fn staying_users(&self, name: &Name) -> impl Iterator<Item = &User> {
+        self.users.get(name).into_iter().flatten().filter(|user| !self.leaving.contains(*user))
     }
 
     /// Whether a live template refers to this snapshot, or object that is bound itself, and it is not there.

@@ -30,6 +30,9 @@ const CONFLICT_DELAY: SignedDuration = SignedDuration::from_millis(50);
 /// The longest that a roll waits for the snapshot of a source that it uses. When the snapshot is made sooner, so is the roll.
 const SNAPSHOT_PATIENCE: SignedDuration = SignedDuration::from_millis(300);
 
+/// The most users of a lost snapshot that are looked at one by one, before all of its namespace are.
+const MOST_LOOKED_AT: usize = 3;
+
 /// How long a snapshot that was bound is left after nothing wants it any more. Far beyond any watch's lag; and should it
 /// be wanted again all the same, its content is the source's, and it is made again.
 const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
@@ -218,7 +221,9 @@ impl State {
         let bound_itself = *source == *name.object.name;
         let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
         let owners = if bound_itself { self.owners_by_use(name).into_iter().collect() } else { Vec::new() };
-        Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners })
+        let users =
+            self.staying_users(name).filter_map(|user| self.owner(user)).take(MOST_LOOKED_AT).collect();
+        Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners, users })
     }
 
     /// The snapshots, of whichever source, that hold the content by which this one of `source` is named.

@@ -65,6 +65,8 @@ pub struct State {
     /// Sources labelled to be snapshotted at every change.
     pub(super) labelled: HashSet<Name>,
     pub(super) users: HashMap<Name, FewSet<User>>,
+    /// Workloads and revisions whose deletion has begun.
+    pub(super) leaving: HashSet<User>,
     /// How many workloads, sources with snapshots and labelled sources each namespace has.
     pub(super) namespace_holds: HashMap<Arc<str>, usize>,
     pub(super) namespace_generation: usize,
@@ -121,6 +123,7 @@ impl State {
             namespaces: None,
             labelled: HashSet::new(),
             users: HashMap::new(),
+            leaving: HashSet::new(),
             namespace_holds: HashMap::new(),
             namespace_generation: 0,
             pending_since: HashMap::new(),
@@ -194,6 +197,19 @@ impl State {
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         self.joining.remove(key);
         self.set_workload(key, record, now);
+    }
+
+    /// Whether the deletion of a workload or revision has begun.
+    pub(super) fn set_leaving(&mut self, user: &User, is_leaving: bool) {
+        if !is_leaving {
+            self.leaving.remove(user);
+        } else if !self.leaving.contains(user) {
+            let shared = match user {
+                User::Workload(key) => User::Workload(self.texts.share(key.clone())),
+                User::Revision(key) => User::Revision(self.texts.share(key.clone())),
+            };
+            self.leaving.insert(shared);
+        }
     }
 
     pub(super) fn set_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use confrev_controlplane::wait_for;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::manifests::Workload;
 use crate::shared::running;
@@ -51,6 +51,34 @@ fn a_roll_an_undo_and_a_missing_source_are_told_once_each_on_the_workload_and_it
             let said = &events[name];
             assert!(said.len() == 1 && said[0].contains(part), "{name}: {said:?}");
         }
+    });
+}
+
+#[test]
+fn refused_roll_is_an_event_with_its_reason() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("events-refused");
+        world.set_config("demo", "A");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0).annotation("missing", "deny");
+        let mut object = web.manifest();
+        object["spec"]["template"]["spec"]["containers"][0]["env"] =
+            json!([{"name": "TEXT", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "text"}}}]);
+        world.apply(&object).ok();
+        world.resolves_to(&web, "demo", "A").unwrap();
+        let path = format!("/api/v1/namespaces/{}/configmaps/demo", world.name());
+        let change = json!({"data": {"text": null, "other": "B"}});
+        let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
+        assert!(code < 300, "{code} {answer}");
+        let kind = text(&world.live(&web)["kind"]);
+        for about in [format!("RollRefused {kind}/web"), "RollRefused ConfigMap/demo".to_owned()] {
+            let said = wait_for(&format!("the Event {about}"), LIMIT, || {
+                let events = told(&world);
+                events.get(&about).cloned().ok_or_else(|| format!("{events:?}"))
+            });
+            assert!(said.len() == 1 && said[0].contains(r#"has no key "text""#), "{said:?}");
+        }
+        world.resolves_to(&web, "demo", "A").unwrap();
     });
 }
 

@@ -28,6 +28,7 @@ mod keyed;
 mod kinds;
 mod krew;
 mod leader;
+mod leaving;
 mod live;
 mod metrics;
 mod orders;
