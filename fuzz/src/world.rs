@@ -6,7 +6,9 @@ use std::{
 };
 
 use confrev::{
-    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey},
+    cluster::{
+        Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
+    },
     names,
     resolve::{NamespaceFacts, Observed, Record, TargetRef},
     snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
@@ -176,7 +178,11 @@ impl Api for World {
         panic!("admission tells nothing")
     }
 
-    async fn unlabelled(&self, _: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
+    async fn look(&self, _: &WorkloadKey) -> Result<Live, ApiError> {
+        panic!("admission looks at no stored workload")
+    }
+
+    async fn unlabelled(&self, _: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         panic!("admission lists nothing")
     }
 }

@@ -156,9 +156,14 @@ pub(super) enum Error {
     /// No key for the digests of Secrets.
     #[error(transparent)]
     Key(#[from] cluster::KeyError),
-    /// The watches ended.
-    #[error("a watch ended beyond repair")]
-    Watches,
+    /// A task that must never end did.
+    #[error("{task} ended, which is a defect of confrev: {reason}")]
+    Ended {
+        /// What it does.
+        task: &'static str,
+        /// How it ended.
+        reason: String,
+    },
 }
 
 /// Serves until SIGTERM or SIGINT; a second one ends it at once.
@@ -239,15 +244,19 @@ async fn serve(options: Options) -> Result<(), Error> {
         key_keeper.map(|keeper| tokio::spawn(async move { keeper.run(move || keyed.look_at_all()).await }));
     let leadership = Leadership::default();
     let lease = Lease::new(client.clone(), &options.namespace, identity());
-    let leader = tokio::spawn(controller::lead(
+    let mut leader = tokio::spawn(controller::lead(
         lease,
         leadership.clone(),
         shared.changed(),
         metrics.clone(),
+        {
+            let shared = shared.clone();
+            move || shared.unfit_to_lead()
+        },
         stopping.clone(),
     ));
     let run = controller::run(api.clone(), shared.clone(), leadership, metrics.clone(), stopping.clone());
-    let controller = tokio::spawn(run);
+    let mut controller = tokio::spawn(run);
     let mut watches = tokio::spawn(controller::watch_all(api.clone(), shared.clone()));
 
     let limits = options.limits.of_reviews();
@@ -261,20 +270,29 @@ async fn serve(options: Options) -> Result<(), Error> {
 
     let result = tokio::select! {
         () = terminated() => Ok(()),
-        _ = &mut watches => Err(Error::Watches),
+        ended = &mut watches => Err(ended_early("the task of the watches", &ended)),
+        ended = &mut controller => Err(ended_early("the controller's loop", &ended)),
+        ended = &mut leader => Err(ended_early("the task of the Lease", &ended)),
     };
     tokio::spawn(abort_on_second_signal());
     readiness.shut_down();
     // The Lease is given up first: another replica takes over while this one still answers.
     let _ = stop.send(true);
-    let _ = controller.await;
-    let _ = leader.await;
+    for task in [controller, leader].into_iter().filter(|task| !task.is_finished()) {
+        let _ = task.await;
+    }
     tokio::time::sleep(LAME_DUCK).await;
     let _ = drain.send(true);
     let _ = server.await;
     watches.abort();
     keepers.iter().chain(&key_keeper).for_each(tokio::task::JoinHandle::abort);
     result
+}
+
+/// The error of a task that must run as long as the program does: the process ends rather than go on without it.
+fn ended_early(task: &'static str, ended: &Result<(), tokio::task::JoinError>) -> Error {
+    let reason = ended.as_ref().err().map_or_else(|| "it returned".to_owned(), ToString::to_string);
+    Error::Ended { task, reason }
 }
 
 async fn listen(option: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {

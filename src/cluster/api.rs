@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use super::{
-    Api, ApiError, CALL_LIMIT, Created, DigestKeys, Event, Owner, Precondition, Usage, Version, WorkloadKey,
+    Api, ApiError, CALL_LIMIT, Candidate, Created, DigestKeys, Event, Live, Owner, Precondition, Usage,
+    Version, WorkloadKey,
     patch::{PatchFormat, poke_body},
     path,
     reads::SharedReads,
@@ -403,7 +404,18 @@ impl Api for KubeApi {
         }
     }
 
-    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
+    async fn look(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
+        let kind = self.kind(workload)?;
+        let path = workload_path(kind, &workload.namespace, &workload.name)?;
+        let bytes = match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => return Ok(Live::Apart),
+            other => other?,
+        };
+        Live::read(kind, &String::from_utf8_lossy(&bytes))
+            .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })
+    }
+
+    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         let mut found = Vec::new();
         for (index, kind) in self.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
             found.append(&mut self.unlabelled_of_kind(index, kind, namespace).await?);

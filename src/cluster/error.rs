@@ -130,6 +130,11 @@ impl ApiError {
         matches!(self, Self::NotFound { .. })
     }
 
+    /// Whether the API server answered at all.
+    pub fn is_answer(&self) -> bool {
+        !matches!(self, Self::Late { .. } | Self::Unreachable { .. })
+    }
+
     /// Whether the same call may succeed a little later.
     pub fn may_pass(&self) -> bool {
         match self {

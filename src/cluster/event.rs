@@ -62,13 +62,20 @@ pub struct Event {
 impl Reason {
     /// Whether somebody should look at it.
     pub const fn is_warning(self) -> bool {
-        matches!(self, Self::SourceMissing | Self::RollHeld | Self::SnapshotLost | Self::ObjectUnreadable)
+        matches!(
+            self,
+            Self::SourceMissing
+                | Self::RollHeld
+                | Self::RollRefused
+                | Self::SnapshotLost
+                | Self::ObjectUnreadable
+        )
     }
 
     /// What confrev was about when it happened.
     const fn action(self) -> &'static str {
         match self {
-            Self::Rolled | Self::Pinned | Self::RollHeld => "Roll",
+            Self::Rolled | Self::Pinned | Self::RollHeld | Self::RollRefused => "Roll",
             Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
         }
@@ -176,6 +183,7 @@ mod tests {
             (Reason::Pinned, "Normal"),
             (Reason::SourceMissing, "Warning"),
             (Reason::RollHeld, "Warning"),
+            (Reason::RollRefused, "Warning"),
             (Reason::SnapshotLost, "Warning"),
             (Reason::SnapshotRestored, "Normal"),
             (Reason::ObjectUnreadable, "Warning"),

@@ -30,6 +30,7 @@ pub use lease::{Lease, LeaseRecord};
 pub use owners::{owners_but_our_own, owners_of_others};
 pub use pages::{Listed, Page, Pages};
 pub use usage::Usage;
+pub(crate) use watch::OPEN;
 
 use crate::{
     kinds::WorkloadKind,
@@ -127,6 +128,26 @@ pub enum Precondition {
     },
 }
 
+/// A workload that its namespace may opt in: it carries no `enabled` label.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The workload.
+    pub record: Record,
+    /// The condition that the workload still carries no label.
+    pub condition: Precondition,
+}
+
+/// What a live read of a workload found.
+#[derive(Clone, Debug)]
+pub enum Live {
+    /// There is none of that name, or the workload is not to be rolled: it opts out, or it is a revision of another one.
+    Apart,
+    /// The workload is opted in.
+    Enabled(Box<Record>),
+    /// Its namespace decides.
+    Unlabelled(Box<Candidate>),
+}
+
 /// The calls that admission and the controller make. The tests' model has an implementation in memory.
 pub trait Api: Clone + Send + Sync + 'static {
     /// Reads a ConfigMap or Secret live, never from a cache. `None`: there is none of that name.
@@ -211,12 +232,15 @@ pub trait Api: Clone + Send + Sync + 'static {
     /// Writes an Event; that the same was written of late is no error.
     fn tell(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// The workloads of a namespace that carry no `enabled` label, and the condition that they still do not. A kind that is
-    /// not installed has none.
+    /// The workloads of a namespace that carry no `enabled` label. A kind that is not installed has none, and a workload that
+    /// cannot be read is left out.
     fn unlabelled(
         &self,
         namespace: &str,
-    ) -> impl Future<Output = Result<Vec<(WorkloadKey, Precondition)>, ApiError>> + Send;
+    ) -> impl Future<Output = Result<Vec<(WorkloadKey, Candidate)>, ApiError>> + Send;
+
+    /// Reads a workload live.
+    fn look(&self, workload: &WorkloadKey) -> impl Future<Output = Result<Live, ApiError>> + Send;
 }
 
 /// The owner that a workload is to its snapshots.

@@ -10,11 +10,12 @@ use std::{
 
 use serde::{Deserialize, de::DeserializeSeed as _};
 
-use super::{ApiError, KubeApi, Listed, Owner, Precondition, WorkloadKey, api::parse, path};
+use super::{ApiError, Candidate, KubeApi, Listed, Live, Owner, Precondition, WorkloadKey, api::parse, path};
 use crate::{
     json::At,
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
+    resolve::{Health, Record, Workload},
     snapshot::ObjectName,
     template::Template,
     uid::Uid,
@@ -32,6 +33,8 @@ pub enum Usage {
     Unused,
     /// Its template refers to it, or cannot be read.
     Used,
+    /// The same, of an object whose deletion has begun: it starts no pods any more.
+    Leaving,
 }
 
 /// The little that is read of a listed object.
@@ -49,7 +52,7 @@ struct ItemMetadata {
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
     #[serde(default)]
-    annotations: Option<serde::de::IgnoredAny>,
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     owner_references: Vec<ItemOwner>,
 }
@@ -163,7 +166,7 @@ impl KubeApi {
         if !place.counts(&item.metadata) {
             return Ok(Usage::Unused);
         }
-        Ok(usage_in(&String::from_utf8_lossy(&bytes), &place.template, object))
+        Ok(usage_in(&item.metadata, &String::from_utf8_lossy(&bytes), &place.template, object))
     }
 
     /// How every object of a kind stands to a ConfigMap or Secret, by uid.
@@ -183,7 +186,8 @@ impl KubeApi {
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
                 let Item { metadata } = parse(item.as_bytes(), &of.collection)?;
-                found.insert(metadata.uid.into(), usage_in(item, &place.template, object));
+                let usage = usage_in(&metadata, item, &place.template, object);
+                found.insert(metadata.uid.into(), usage);
             }
         }
     }
@@ -221,11 +225,11 @@ impl KubeApi {
         index: usize,
         kind: &WorkloadKind,
         namespace: &str,
-    ) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
+    ) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         let of = Listed {
             collection: path::collection(&kind.api_version(), namespace, &kind.plural)?,
             selector: format!("!{}", names::ENABLED),
-            metadata_only: true,
+            metadata_only: false,
         };
         let namespace: Arc<str> = Arc::from(namespace);
         let (mut pages, mut found) = (self.pages(&of), Vec::new());
@@ -235,18 +239,45 @@ impl KubeApi {
                 other => other?,
             };
             let Some(page) = page else { return Ok(found) };
-            for item in page.items().filter_map(|item| serde_json::from_str::<Item>(item).ok()) {
-                if item.is_revision(kind) {
-                    continue;
+            for item in page.items() {
+                match Live::read(kind, item) {
+                    Ok(Live::Unlabelled(candidate)) => {
+                        let name = serde_json::from_str::<Item>(item).map(|item| item.metadata.name);
+                        let name = Arc::from(name.unwrap_or_default());
+                        let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
+                        found.push((key, *candidate));
+                    }
+                    Ok(Live::Apart | Live::Enabled(_)) => {}
+                    Err(error) => {
+                        let name = serde_json::from_str::<Item>(item).map(|item| item.metadata.name);
+                        let name = name.unwrap_or_default();
+                        tracing::warn!(%error, kind = kind.kind, %namespace, name, "workload cannot be read, and is not opted in");
+                    }
                 }
-                let condition = Precondition::Unlabelled {
-                    has_labels: item.metadata.labels.is_some(),
-                    has_annotations: item.metadata.annotations.is_some(),
-                };
-                let name = Arc::from(item.metadata.name);
-                found.push((WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name }, condition));
             }
         }
+    }
+}
+
+impl Live {
+    /// Reads how a workload stands from its text.
+    pub fn read(kind: &WorkloadKind, text: &str) -> Result<Self, serde_json::Error> {
+        let workload = Workload::parse(kind, text)?;
+        let record = Record::of(&workload, Health::read(&kind.kind, text));
+        match workload.label(names::ENABLED) {
+            Some("true") => return Ok(Self::Enabled(Box::new(record))),
+            None if !workload.is_being_deleted() => {}
+            _ => return Ok(Self::Apart),
+        }
+        let item: Item = serde_json::from_str(text)?;
+        if item.is_revision(kind) {
+            return Ok(Self::Apart);
+        }
+        let condition = Precondition::Unlabelled {
+            has_labels: workload.labels().is_some(),
+            has_annotations: workload.annotations().is_some(),
+        };
+        Ok(Self::Unlabelled(Box::new(Candidate { record, condition })))
     }
 }
 
@@ -258,8 +289,12 @@ impl Item {
     }
 }
 
-fn usage_in<P: AsRef<str>>(text: &str, path: &[P], object: &ObjectName) -> Usage {
-    if may_refer(text, path, object) { Usage::Used } else { Usage::Unused }
+fn usage_in<P: AsRef<str>>(metadata: &ItemMetadata, text: &str, path: &[P], object: &ObjectName) -> Usage {
+    match may_refer(text, path, object) {
+        false => Usage::Unused,
+        true if metadata.deletion_timestamp.is_some() => Usage::Leaving,
+        true => Usage::Used,
+    }
 }
 
 /// Whether the template at that path of an object refers to this ConfigMap or Secret, or cannot be read. Nearly no object

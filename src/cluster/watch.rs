@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 
 use super::{ApiError, KubeApi, Listed, api::Accept, path};
 
-/// How long the API server keeps a watch open, in seconds, before the client asks again.
-const OPEN: u32 = 290;
+/// How long the API server keeps a watch open, in seconds, before the client asks again. The API server sends a bookmark
+/// shortly before that (source: `nextBookmarkTime` in k8s.io/apiserver's cacher), so a dead connection shows soon after it.
+pub(crate) const OPEN: u32 = 60;
 
 impl KubeApi {
     /// Watches from that resourceVersion on, with bookmarks.

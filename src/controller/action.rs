@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Name;
 use crate::{
-    cluster::{Event, Owner, Version, WorkloadKey},
+    cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
     resolve::{Observed, Record},
     snapshot::Digest,
 };
@@ -25,8 +25,8 @@ pub enum Action {
     Poke {
         /// The workload.
         workload: WorkloadKey,
-        /// The resourceVersion on which it is conditional.
-        resource_version: String,
+        /// The condition of the write.
+        condition: Precondition,
     },
     /// Set a snapshot's owners.
     SetOwners {
@@ -69,6 +69,8 @@ pub enum Action {
         content: Option<Arc<Observed>>,
         /// Its first owners, where it is bound itself: without one it would be the tool's, and stay when its users go.
         owners: Vec<Owner>,
+        /// Some of those who use it.
+        users: Vec<Owner>,
     },
     /// Delete an object that is bound itself, which nothing uses any more.
     Release {
@@ -90,7 +92,7 @@ pub enum Action {
         /// What it must hold, or it is none.
         digest: Digest,
     },
-    /// Let admission take up the workloads of a namespace that opts in.
+    /// Find the workloads of a namespace that opts in, which admission does not know yet.
     OptIn(Arc<str>),
 }
 
@@ -101,6 +103,10 @@ pub enum Outcome {
     Read(Option<Box<Observed>>),
     /// A workload was poked; this is what admission made of it.
     Poked(Box<Record>),
+    /// A workload had changed before it was poked; as it is now.
+    Changed(Live),
+    /// The workloads of a namespace that carry no label.
+    Unlabelled(Vec<(WorkloadKey, Candidate)>),
     /// Owners were set on a snapshot that the collector may be at work on; the object as it then was.
     OwnersSet(Box<Observed>),
     /// Owners were looked at live.

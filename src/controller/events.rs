@@ -3,7 +3,7 @@
 //! Events are of changes that this replica saw. Nothing is told again at a start or when another replica takes over.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -217,8 +217,15 @@ impl State {
         }
         let Some((first, ..)) = moves.first() else { return };
         let related = self.source_ref(&Name::new(Arc::clone(&key.namespace), first.clone()));
-        let told: Vec<_> =
-            moves.iter().map(|(source, from, to)| format!("{source} changed: from {from} to {to}")).collect();
+        let told = moves.iter().map(|(source, from, to)| {
+            let is_first = *from == source.name;
+            if is_first {
+                format!("{source} resolved to {to}")
+            } else {
+                format!("{source} changed: from {from} to {to}")
+            }
+        });
+        let told: Vec<_> = told.collect();
         let event = self.event_on_user(&User::Workload(key.clone()), Reason::Rolled, told.join("; "), now);
         if let Some(event) = event {
             self.tell(Event { related, ..event }, now);
@@ -230,6 +237,38 @@ impl State {
                 format!("{to} is taken by {}, the first of {count} workloads", self.display_short(key));
             if let Some(event) = self.event_on_source(&source, Reason::Rolled, note, now) {
                 self.tell(Event { same: to.to_string(), ..event }, now);
+            }
+        }
+    }
+
+    /// A roll was refused: the workload and each source that it does not take hear of it, with the API server's words.
+    pub(super) fn tell_refusal(&mut self, key: &WorkloadKey, code: u16, message: &str, now: Timestamp) {
+        let Some(record) = self.workloads.get(key) else { return };
+        let is_untaken = |used: &&Use| {
+            let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+            let Some(Source::Found(found)) = self.sources.get(&source) else { return false };
+            used.snapshot.is_none() || !record.has_seen(&used.source, &found.present.digests)
+        };
+        let untaken: BTreeSet<_> =
+            record.uses.iter().filter(is_untaken).map(|used| used.source.clone()).collect();
+        // One Event for each kind of refusal in a while: the words may differ each time, as those of a quota do.
+        let same = code.to_string();
+        let note = format!("the roll to the present content was refused, and is tried again: {message}");
+        let related = untaken
+            .first()
+            .and_then(|first| self.source_ref(&Name::new(Arc::clone(&key.namespace), first.clone())));
+        let user = User::Workload(key.clone());
+        if let Some(event) = self.event_on_user(&user, Reason::RollRefused, note, now) {
+            self.tell(Event { related, same: same.clone(), ..event }, now);
+        }
+        for source in untaken {
+            let source = Name::new(Arc::clone(&key.namespace), source);
+            let note = format!(
+                "the roll of {} to the present content was refused, and is tried again: {message}",
+                self.display_short(key)
+            );
+            if let Some(event) = self.event_on_source(&source, Reason::RollRefused, note, now) {
+                self.tell(Event { same: same.clone(), ..event }, now);
             }
         }
     }
@@ -299,7 +338,7 @@ impl State {
     /// A snapshot that is referenced was gone, and was made again or is lost: its source hears of it, and the first
     /// workload and revision that refer to it.
     pub(super) fn tell_of_loss(&mut self, snapshot: &Name, reason: Reason, now: Timestamp) {
-        let users: Vec<_> = self.users.get(snapshot).into_iter().flatten().cloned().collect();
+        let users: Vec<_> = self.staying_users(snapshot).cloned().collect();
         let named: Vec<_> = users.iter().filter_map(|user| self.owner(user)).collect();
         let mut names: Vec<_> =
             named.iter().rev().take(3).map(|owner| format!("{} {}", owner.kind, owner.name)).collect();

@@ -1,13 +1,11 @@
 //! Doing an action: the few calls that each comes to.
 
-use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::{Action, Name, Outcome};
 use crate::{
     cluster::{
-        Api, ApiError, Created, Owner, Precondition, Usage, Version, ensure_snapshot, owners_but_our_own,
-        owners_of_others,
+        Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, owners_but_our_own, owners_of_others,
     },
     names,
     resolve::{Ensure, Observed},
@@ -30,11 +28,11 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Read(observed.map(Box::new)))
         }
-        Action::Poke { workload, resource_version } => {
-            let condition = Precondition::Version(resource_version);
-            let record = api.poke(&workload, &condition, now).await?;
-            Ok(Outcome::Poked(Box::new(record)))
-        }
+        Action::Poke { workload, condition } => match api.poke(&workload, &condition, now).await {
+            // A watch may report the change late, or never.
+            Err(error) if error.is_conflict() => Ok(Outcome::Changed(api.look(&workload).await?)),
+            record => Ok(Outcome::Poked(Box::new(record?))),
+        },
         Action::SetOwners { snapshot, version, verify: Some(digest), .. }
             if !is_sound(api, &snapshot, &digest).await? =>
         {
@@ -59,8 +57,8 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Done)
         }
-        Action::Restore { snapshot, source, copies, content, owners } => {
-            restore(api, &snapshot, &source, &copies, content.as_deref(), &owners).await
+        Action::Restore { snapshot, source, copies, content, owners, users } => {
+            restore(api, &snapshot, &source, &copies, content.as_deref(), &owners, &users).await
         }
         Action::Free(name) => free(api, &name).await,
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
@@ -69,10 +67,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             api.tell(&event).await?;
             Ok(Outcome::Done)
         }
-        Action::OptIn(namespace) => {
-            opt_in(api, &namespace, now).await?;
-            Ok(Outcome::Done)
-        }
+        Action::OptIn(namespace) => Ok(Outcome::Unlabelled(api.unlabelled(&namespace).await?)),
     }
 }
 
@@ -120,7 +115,7 @@ async fn verify<A: Api>(api: &A, snapshot: &Name, owners: Vec<Owner>) -> Result<
     let usages = api.usages(&snapshot.namespace, &owners, &snapshot.object).await?;
     for (owner, usage) in owners.into_iter().zip(usages) {
         match usage {
-            Usage::Used => used.push(owner),
+            Usage::Used | Usage::Leaving => used.push(owner),
             Usage::Unused | Usage::Gone => unused.push(owner),
         }
     }
@@ -145,6 +140,18 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
     Ok(None)
 }
 
+/// Whether something that is not being deleted uses the object: what is being deleted starts no pods, and the collector would
+/// take the object again. The watches may lag, or stall, each by itself, so this is a live look: at the known users first,
+/// of which one is nearly always enough.
+async fn stays_used<A: Api>(api: &A, object: &Name, users: &[Owner]) -> Result<bool, ApiError> {
+    let (namespace, name) = (&*object.namespace, &object.object);
+    if api.usages(namespace, users, name).await?.contains(&Usage::Used) {
+        return Ok(true);
+    }
+    let all = api.users_of(namespace, name).await?;
+    Ok(api.usages(namespace, &all, name).await?.contains(&Usage::Used))
+}
+
 /// Makes a snapshot again, from a memory of it, from the source where that still holds its content, from another snapshot
 /// that does, or from a copy.
 async fn restore<A: Api>(
@@ -154,6 +161,7 @@ async fn restore<A: Api>(
     copies: &[Name],
     content: Option<&Observed>,
     owners: &[Owner],
+    users: &[Owner],
 ) -> Result<Outcome, ApiError> {
     let bound_itself = *source == *snapshot.object.name;
     let mut live = None;
@@ -166,6 +174,9 @@ async fn restore<A: Api>(
             return free(api, snapshot).await;
         }
         live = if content.is_none() { last_copy(api, copies).await? } else { None };
+    }
+    if !stays_used(api, snapshot, users).await? {
+        return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
     }
     let named_after = |content: &Observed| {
         let is_its = |digest: &&Digest| {
@@ -182,11 +193,8 @@ async fn restore<A: Api>(
         if api.namespace(&snapshot.namespace).await?.terminating {
             return Ok(Outcome::Done);
         }
-        // The watches may lag, or stall, each by itself: what named it may be gone, or name another one; and it may be
-        // there, and not have been seen yet.
-        if api.users_of(&snapshot.namespace, &snapshot.object).await?.is_empty()
-            || is_snapshot(api, snapshot).await?
-        {
+        // It may be there, and not have been seen yet: the watches may lag, or stall, each by itself.
+        if is_snapshot(api, snapshot).await? {
             return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
         }
         tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
@@ -290,39 +298,4 @@ async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Ou
     }
     api.delete_snapshot(&object.namespace, &object.object, version).await?;
     Ok(Outcome::Released(Box::new(observed)))
-}
-
-/// How often a workload that others write all the time is tried at once.
-const MOST_TURNS: usize = 10;
-/// Workloads of a namespace that are taken up at once.
-const SIDE_BY_SIDE: usize = 8;
-
-/// Lets admission take up the workloads of a namespace that it does not know yet.
-async fn opt_in<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
-    let mut again = Ok(());
-    for _ in 0..MOST_TURNS {
-        // What was taken up is not in the next list.
-        again = opt_in_once(api, namespace, now).await;
-        if !again.as_ref().is_err_and(ApiError::is_conflict) {
-            break;
-        }
-    }
-    again
-}
-
-async fn opt_in_once<A: Api>(api: &A, namespace: &str, now: Timestamp) -> Result<(), ApiError> {
-    // Some side by side, so that little time passes between the list and each write.
-    let pokes = api.unlabelled(namespace).await?.into_iter().map(async |(workload, condition)| {
-        // On condition: it may have opted out just now, and is then nobody's to write. One that changed is tried again.
-        match api.poke(&workload, &condition, now).await {
-            Ok(record) if record.by_namespace => Ok(()),
-            // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
-            Ok(_) => Err(ApiError::InVain { what: format!("opt in {}", workload.name) }),
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(error),
-        }
-    });
-    // The others are not held up by one that is refused.
-    let done: Vec<_> = stream::iter(pokes).buffer_unordered(SIDE_BY_SIDE).collect().await;
-    done.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }

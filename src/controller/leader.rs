@@ -1,4 +1,4 @@
-//! Who acts: the replica that holds the Lease, for as long as it can be sure of it.
+//! Who acts: the replica that holds the Lease, for as long as it can be sure of it, and able to do a leader's work.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,6 +14,8 @@ use crate::{
 
 /// How often the Lease is renewed, and tried for.
 const RETRY: Duration = Duration::from_secs(3);
+/// How often a replica that does not hold the Lease looks whether it has become fit to.
+const FITNESS: Duration = Duration::from_millis(250);
 /// How long before the Lease's end its holder stops acting, so that a slow clock or call cannot make two act.
 const MARGIN: Duration = Duration::from_secs(5);
 
@@ -34,32 +36,72 @@ impl Leadership {
 }
 
 /// Tries for the Lease and keeps it until `stop` is set, then gives it up. `changed` is told at every turn.
+///
+/// `unfit` says why this replica cannot act. Such a replica does not take the Lease, and releases the Lease that it holds:
+/// otherwise it would keep every other replica from acting.
 pub async fn lead(
     mut lease: Lease,
     leadership: Leadership,
     changed: Arc<tokio::sync::Notify>,
     metrics: Metrics,
+    unfit: impl Fn() -> Option<&'static str>,
     mut stop: watch::Receiver<bool>,
 ) {
+    // Whether the Lease may be this replica's, whatever became of the last attempt.
+    let mut may_hold = false;
+    let mut told = None;
     loop {
         let start = Instant::now();
-        match tokio::time::timeout(RETRY, lease.attempt()).await {
-            Ok(Ok(true)) => leadership.set(Some(start + lease::DURATION - MARGIN)),
-            Ok(Ok(false)) => leadership.set(None),
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
-            Err(_) => tracing::warn!("the Lease could not be read or written in time"),
+        let reason = unfit();
+        let is_fit = reason.is_none();
+        if let Some(reason) = reason.filter(|_| told != reason) {
+            tracing::info!(reason, "this replica cannot lead");
+        }
+        told = reason;
+        if !is_fit {
+            leadership.set(None);
+            if may_hold {
+                tracing::warn!("the Lease is given up: this replica cannot act");
+                may_hold = !release(&mut lease).await;
+            }
+        } else {
+            may_hold = true;
+            match tokio::time::timeout(RETRY, lease.attempt()).await {
+                Ok(Ok(true)) => leadership.set(Some(start + lease::DURATION - MARGIN)),
+                Ok(Ok(false)) => {
+                    may_hold = false;
+                    leadership.set(None);
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
+                Err(_) => tracing::warn!("the Lease could not be read or written in time"),
+            }
         }
         metrics.set_leader(leadership.holds());
         changed.notify_one();
+        let rest = if is_fit || may_hold { RETRY } else { FITNESS };
         tokio::select! {
-            () = tokio::time::sleep(RETRY) => {}
+            () = tokio::time::sleep(rest) => {}
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
     let held = leadership.holds();
     leadership.set(None);
     metrics.set_leader(false);
-    if held && let Err(error) = lease.release().await {
-        tracing::warn!(%error, "the Lease could not be given up: another replica waits for its end");
+    if held {
+        release(&mut lease).await;
     }
+}
+
+/// Gives the Lease up. Answers whether it is another's to take now.
+async fn release(lease: &mut Lease) -> bool {
+    match tokio::time::timeout(RETRY, lease.release()).await {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the Lease could not be given up: another replica waits for its end");
+        }
+        Err(_) => {
+            tracing::warn!("the Lease could not be given up in time: another replica waits for its end")
+        }
+    }
+    false
 }

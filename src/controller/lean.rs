@@ -40,6 +40,11 @@ impl Lean {
     pub(super) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
+
+    /// Whether its deletion has begun.
+    pub(super) fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
 }
 
 impl FromText for Lean {
@@ -84,11 +89,13 @@ struct Identity {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
 }
 
 fn identity(text: &str) -> ObjectMeta {
-    let Identity { name, namespace, uid, resource_version } = part(text).unwrap_or_default();
-    ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
+    let Identity { name, namespace, uid, resource_version, deletion_timestamp } =
+        part(text).unwrap_or_default();
+    ObjectMeta { name, namespace, uid, resource_version, deletion_timestamp, ..ObjectMeta::default() }
 }
 
 fn metadata(text: &str) -> ObjectMeta {

@@ -10,6 +10,7 @@ mod clock;
 mod events;
 mod execute;
 mod hold;
+mod joining;
 mod leader;
 mod lean;
 mod memory;
@@ -26,6 +27,7 @@ mod state;
 mod subjects;
 mod texts;
 mod unreadable;
+mod vitals;
 mod watch;
 
 use std::{fmt, sync::Arc};

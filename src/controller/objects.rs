@@ -270,6 +270,7 @@ impl State {
         }
         if known.remove(namespace) {
             self.agenda.cancel(&Task::OptIn(Arc::clone(namespace)));
+            self.drop_joining(now, |key| key.namespace == *namespace);
             let keys: Vec<_> =
                 self.workloads.keys().filter(|key| key.namespace == *namespace).cloned().collect();
             for key in keys {
@@ -409,8 +410,14 @@ impl State {
                 used.source.kind == name.object.kind && used.snapshot.as_ref() == Some(&name.object.name)
             })
         };
-        let sources = self.users.get(name)?.iter().filter_map(refers).map(|used| &*used.source.name);
+        let sources = self.staying_users(name).filter_map(refers).map(|used| &*used.source.name);
         sources.min_by_key(|source| **source == *name.object.name)
+    }
+
+    /// Those who use an object and are not being deleted. What is being deleted starts no pods any more, so nothing is made
+    /// again for its sake; until it is gone, it still owns what it uses.
+    pub(super) fn staying_users(&self, name: &Name) -> impl Iterator<Item = &User> {
+        self.users.get(name).into_iter().flatten().filter(|user| !self.leaving.contains(*user))
     }
 
     /// Whether a live template refers to this snapshot, or object that is bound itself, and it is not there.
@@ -426,6 +433,8 @@ impl State {
     /// Strikes from the agenda what only the replica that leads does. What any does is to make a snapshot again whose
     /// content it alone may remember, from an admission that it answered.
     pub fn leave_to_the_leader(&mut self) {
+        // What follows from it is struck below.
+        self.drop_joining(Timestamp::MIN, |_| true);
         self.events.leave();
         self.fresh = Fresh::default();
         let memory = &self.memory;

@@ -13,7 +13,7 @@ use super::{
     state::{RESTORE_DELAY, State, UNBIND_DELAY},
 };
 use crate::{
-    cluster::{ApiError, WorkloadKey},
+    cluster::{ApiError, Live, Precondition, WorkloadKey},
     few::FewSet,
     resolve::Record,
     snapshot::{DIGITS, Digest, snapshot_name},
@@ -23,8 +23,15 @@ use crate::{
 /// How long a task waits for knowledge that is on its way.
 const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
 
+/// How long a workload rests that had changed before it was rolled: others may write it all the time, and the less time passes
+/// between the live read and the next write, the better.
+const CONFLICT_DELAY: SignedDuration = SignedDuration::from_millis(50);
+
 /// The longest that a roll waits for the snapshot of a source that it uses. When the snapshot is made sooner, so is the roll.
 const SNAPSHOT_PATIENCE: SignedDuration = SignedDuration::from_millis(300);
+
+/// The most users of a lost snapshot that are looked at one by one, before all of its namespace are.
+const MOST_LOOKED_AT: usize = 3;
 
 /// How long a snapshot that was bound is left after nothing wants it any more. Far beyond any watch's lag; and should it
 /// be wanted again all the same, its content is the source's, and it is made again.
@@ -101,9 +108,10 @@ impl State {
         self.rate_waits += u64::from(!was_held && due < self.rolls_from());
         self.next_roll = self.next_roll.max(now) + self.config.roll_pause();
         let since = self.pending_since.get(key).copied().unwrap_or(now);
-        let resource_version = record.resource_version.clone();
+        let version = || Precondition::Version(record.resource_version.clone());
+        let condition = self.joining.get(key).cloned().unwrap_or_else(version);
         self.rolling.insert(key.clone(), (since, record));
-        Some(Action::Poke { workload: key.clone(), resource_version })
+        Some(Action::Poke { workload: key.clone(), condition })
     }
 
     /// Reads a source, and what it takes to compare it with digests under lost keys.
@@ -213,7 +221,9 @@ impl State {
         let bound_itself = *source == *name.object.name;
         let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
         let owners = if bound_itself { self.owners_by_use(name).into_iter().collect() } else { Vec::new() };
-        Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners })
+        let users =
+            self.staying_users(name).filter_map(|user| self.owner(user)).take(MOST_LOOKED_AT).collect();
+        Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners, users })
     }
 
     /// The snapshots, of whichever source, that hold the content by which this one of `source` is named.
@@ -268,6 +278,8 @@ impl State {
         };
         match (task, outcome) {
             (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, rolling, &record, now),
+            (Task::Roll(key), Outcome::Changed(live)) => return self.changed(task, key, rolling, live, now),
+            (Task::OptIn(_), Outcome::Unlabelled(found)) => self.join(found, now),
             (Task::Read(name), Outcome::Read(observed)) => {
                 self.source_was_read(name, observed.as_deref(), now);
                 let ensures = self.agenda.is_entered(&Task::Ensure(name.clone()));
@@ -317,7 +329,21 @@ impl State {
         let Some((_, before)) = rolling.filter(|_| self.workloads.contains_key(key)) else {
             return self.agenda.done(task);
         };
-        let in_vain = (&before.seen, &before.uses) == (&record.seen, &record.uses);
+        let joins = self.joining.contains_key(key);
+        let in_vain = if joins {
+            !record.by_namespace
+        } else {
+            (&before.seen, &before.uses) == (&record.seen, &record.uses)
+        };
+        if joins && in_vain {
+            // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
+            tracing::warn!(
+                workload = self.display(key),
+                "the webhook did not see the workload, which is not opted in"
+            );
+            self.agenda.failed_in_vain(task.clone(), now);
+            return;
+        }
         // What a watch has told since is newer than the answer: the poke was on condition of what stood here before.
         let is_told =
             self.workloads.get(key).is_some_and(|known| known.resource_version != before.resource_version);
@@ -339,7 +365,36 @@ impl State {
         }
     }
 
+    /// A workload had changed before it was poked: its live state is decided on, unless a watch has reported a later one.
+    fn changed(
+        &mut self,
+        task: &Task,
+        key: &WorkloadKey,
+        rolling: Option<(Timestamp, Record)>,
+        live: Live,
+        now: Timestamp,
+    ) {
+        tracing::debug!(workload = self.display(key), "changed before it was rolled");
+        let known = self.workloads.get(key).map(|known| &known.resource_version);
+        if known == rolling.as_ref().map(|(_, before)| &before.resource_version) {
+            match live {
+                Live::Enabled(record) => self.apply_workload(key, Some(*record), now),
+                Live::Unlabelled(candidate) => {
+                    self.apply_workload(key, None, now);
+                    self.join([(key.clone(), *candidate)], now);
+                }
+                Live::Apart => self.apply_workload(key, None, now),
+            }
+        }
+        self.agenda.postpone(task.clone(), now + CONFLICT_DELAY);
+    }
+
     fn failed(&mut self, task: &Task, error: &ApiError, now: Timestamp) {
+        if let (Task::Roll(key), ApiError::Refused { code, message, .. }, false) =
+            (task, error, error.may_pass())
+        {
+            self.tell_refusal(key, *code, message, now);
+        }
         match error {
             // Each look is at lists, and what is in its way may last: as long as a watch is silent, or a revision lives.
             ApiError::Conflict { .. } if matches!(task, Task::Restore(_) | Task::Sweep(_)) => {
@@ -350,7 +405,12 @@ impl State {
                 tracing::debug!(?task, %error, "changed in the meantime");
                 self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
             }
-            ApiError::NotFound { .. } | ApiError::Terminating { .. } => self.agenda.done(task),
+            ApiError::NotFound { .. } | ApiError::Terminating { .. } => {
+                self.agenda.done(task);
+                if let Task::Roll(key) = task {
+                    self.drop_joining(now, |joining| joining == key);
+                }
+            }
             // Each try is a write, and webhooks may leave the namespace out, or not be in force yet.
             ApiError::InVain { .. } => {
                 let pause = self.agenda.failed_in_vain(task.clone(), now);

@@ -18,7 +18,12 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-use super::{Leadership, Name, Outcome, Served, State, Task, clock::Clock, execute};
+use super::{
+    Leadership, Name, Outcome, Served, State, Task,
+    clock::Clock,
+    execute,
+    vitals::{Pulse, Vitals},
+};
 use crate::{
     cluster::{Api, ApiError},
     resolve::{Facts, Observed},
@@ -55,12 +60,15 @@ struct Inner {
     namespaces: watch::Sender<usize>,
     lists: Arc<Semaphore>,
     sync: Arc<Sync>,
+    vitals: Vitals,
 }
 
 /// Counts the watches that have not listed their objects yet.
 struct Sync {
     open: AtomicUsize,
     complete: AtomicBool,
+    /// Every watch has listed its objects.
+    done: AtomicBool,
     condition: Condition,
     reached: Notify,
 }
@@ -85,6 +93,7 @@ impl Shared {
         let sync = Sync {
             open: AtomicUsize::new(0),
             complete: AtomicBool::new(false),
+            done: AtomicBool::new(false),
             condition,
             reached: Notify::new(),
         };
@@ -97,6 +106,7 @@ impl Shared {
             namespaces: watch::Sender::new(0),
             lists: Arc::new(Semaphore::new(LISTS)),
             sync: Arc::new(sync),
+            vitals: Vitals::new(),
         }))
     }
 
@@ -122,6 +132,20 @@ impl Shared {
     /// Whether the state holds everything that the watches know.
     pub fn is_synced(&self) -> bool {
         self.lock().synced
+    }
+
+    /// Why this replica cannot do what a leader does; `None` where it can.
+    pub fn unfit_to_lead(&self) -> Option<&'static str> {
+        if self.0.sync.done.load(Ordering::SeqCst) {
+            self.0.vitals.failing()
+        } else {
+            Some("not every watch has listed its objects")
+        }
+    }
+
+    /// The pulse of another watch.
+    pub(super) fn pulse(&self) -> Arc<Pulse> {
+        self.0.vitals.watch()
     }
 
     /// Looks at everything anew, sources first: what they hold has other digests now.
@@ -205,6 +229,9 @@ impl Shared {
             sync.reached.notified().await;
         }
         self.change(|state, _| state.set_synced());
+        // The loop takes its first turn now.
+        self.0.vitals.turn();
+        sync.done.store(true, Ordering::SeqCst);
         sync.condition.hold();
     }
 }
@@ -225,6 +252,7 @@ pub async fn run<A: Api>(
     let mut led = false;
     let mut told: Option<Instant> = None;
     loop {
+        shared.0.vitals.turn();
         let leads = leadership.holds();
         if leads && !led {
             shared.change(State::look_at_all);
@@ -288,6 +316,7 @@ fn start_due<A: Api>(api: &A, shared: &Shared, under_way: &mut JoinSet<(Task, Re
 
 fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outcome, ApiError>) {
     let (ended, roll) = match &outcome {
+        Ok(Outcome::Changed(_)) => (Done::Conflict, Roll::Conflict),
         Ok(_) => (Done::Done, Roll::Rolled),
         Err(error) if error.is_conflict() => (Done::Conflict, Roll::Conflict),
         Err(_) => (Done::Failed, Roll::Failed),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::{
     Name,
-    records::{Found, Source},
+    records::{Found, Source, User},
     state::State,
 };
 use crate::{
+    few::FewSet,
     resolve::{Record, Use},
     snapshot::ObjectName,
     telemetry::metrics::Standing,
@@ -36,11 +37,13 @@ impl State {
             );
         }
         self.key_loss_is_told = unverifiable > 0;
-        let Self { lost, users, snapshots, bound, .. } = self;
+        let Self { lost, users, leaving, snapshots, bound, .. } = self;
+        let is_used = |name: &Name| {
+            let users: Option<&FewSet<User>> = users.get(name);
+            users.is_some_and(|users| users.iter().any(|user| !leaving.contains(user)))
+        };
         // What nothing refers to any more is not missed, and what is there again is not lost.
-        lost.retain(|name| {
-            users.contains_key(name) && !snapshots.contains_key(name) && !bound.contains_key(name)
-        });
+        lost.retain(|name| is_used(name) && !snapshots.contains_key(name) && !bound.contains_key(name));
         let count = |holds: &dyn Fn(&str, &Record) -> bool| {
             self.workloads.iter().filter(|(key, record)| holds(&key.namespace, record)).count()
         };

@@ -22,7 +22,7 @@ use super::{
     texts::Texts,
 };
 use crate::{
-    cluster::{DigestKeys, Owner, WorkloadKey, workload_owner},
+    cluster::{DigestKeys, Owner, Precondition, WorkloadKey, workload_owner},
     few::FewSet,
     kinds::Kinds,
     resolve::{Present, Record, Use, is_pending},
@@ -50,7 +50,10 @@ pub struct State {
     pub(super) fresh: Fresh,
     pub(super) events: Events,
     pub(super) texts: Texts,
+    /// Workloads that are opted in, and those that are about to be.
     pub(super) workloads: HashMap<WorkloadKey, Record>,
+    /// Workloads that their namespace opts in and that carry no label yet: the condition of the write that gives the label.
+    pub(super) joining: HashMap<WorkloadKey, Precondition>,
     pub(super) revisions: HashMap<RevisionKey, Revision>,
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
@@ -63,6 +66,8 @@ pub struct State {
     /// Sources labelled to be snapshotted at every change.
     pub(super) labelled: HashSet<Name>,
     pub(super) users: HashMap<Name, FewSet<User>>,
+    /// Workloads and revisions whose deletion has begun.
+    pub(super) leaving: HashSet<User>,
     /// How many workloads, sources with snapshots and labelled sources each namespace has.
     pub(super) namespace_holds: HashMap<Arc<str>, usize>,
     pub(super) namespace_generation: usize,
@@ -114,6 +119,7 @@ impl State {
             events: Events::default(),
             texts: Texts::default(),
             workloads: HashMap::new(),
+            joining: HashMap::new(),
             revisions: HashMap::new(),
             sources: HashMap::new(),
             snapshots: HashMap::new(),
@@ -122,6 +128,7 @@ impl State {
             namespaces: None,
             labelled: HashSet::new(),
             users: HashMap::new(),
+            leaving: HashSet::new(),
             namespace_holds: HashMap::new(),
             namespace_generation: 0,
             pending_since: HashMap::new(),
@@ -202,6 +209,24 @@ impl State {
 
     /// A workload as it is now; `None`: it is gone, or no longer opted in.
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
+        self.joining.remove(key);
+        self.set_workload(key, record, now);
+    }
+
+    /// Whether the deletion of a workload or revision has begun.
+    pub(super) fn set_leaving(&mut self, user: &User, is_leaving: bool) {
+        if !is_leaving {
+            self.leaving.remove(user);
+        } else if !self.leaving.contains(user) {
+            let shared = match user {
+                User::Workload(key) => User::Workload(self.texts.share(key.clone())),
+                User::Revision(key) => User::Revision(self.texts.share(key.clone())),
+            };
+            self.leaving.insert(shared);
+        }
+    }
+
+    pub(super) fn set_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         // Webhooks see neither what is in a namespace that they leave out, nor what is in none.
         let record = record.filter(|_| !key.namespace.is_empty() && self.served.contains(&key.namespace));
         let (key, record) = (&self.texts.share(key.clone()), self.texts.share(record));
@@ -362,6 +387,7 @@ impl State {
         let left_alone = record.by_namespace
             && self.namespaces.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
         left_alone
+            || self.joining.contains_key(key)
             || is_pending(record, |source| {
                 self.present(&Name::new(Arc::clone(&key.namespace), source.clone()))
             })

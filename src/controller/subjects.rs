@@ -95,12 +95,16 @@ impl Subject for Workloads {
             }
         };
         let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &state.rotated);
-        state.set_readable(&User::Workload(key.clone()), now);
+        let user = User::Workload(key.clone());
+        state.set_readable(&user, now);
+        state.set_leaving(&user, object.is_being_deleted());
         state.apply_workload(&key, Some(record), now);
     }
 
     fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
-        state.set_readable(&User::Workload(key.clone()), now);
+        let user = User::Workload(key.clone());
+        state.set_readable(&user, now);
+        state.set_leaving(&user, false);
         state.apply_workload(key, None, now);
     }
 
@@ -109,7 +113,9 @@ impl Subject for Workloads {
             User::Workload(key) => Some(key),
             User::Revision(_) => None,
         });
-        state.workloads.keys().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+        // The watch does not know those that carry no label.
+        let labelled = state.workloads.keys().filter(|key| !state.joining.contains_key(key));
+        labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 }
 
@@ -132,7 +138,9 @@ impl Subject for Revisions {
         match At::<_, Template<'_>>::new(kind.template).deserialize(&mut reader) {
             Ok(template) => {
                 let (uid, template) = (object.uid().into(), template.unwrap_or_default());
-                state.set_readable(&User::Revision(key.clone()), now);
+                let user = User::Revision(key.clone());
+                state.set_readable(&user, now);
+                state.set_leaving(&user, object.is_being_deleted());
                 state.apply_revision(&key, Some(Revision { uid, uses: snapshots_used(&template) }), now);
             }
             // Nobody knows what it refers to: it stays an owner of what it owns.
@@ -144,7 +152,9 @@ impl Subject for Revisions {
     }
 
     fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
-        state.set_readable(&User::Revision(key.clone()), now);
+        let user = User::Revision(key.clone());
+        state.set_readable(&user, now);
+        state.set_leaving(&user, false);
         state.apply_revision(key, None, now);
     }
 

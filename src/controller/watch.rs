@@ -2,11 +2,13 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    convert::Infallible,
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
-use futures::TryStreamExt as _;
+use futures::{FutureExt as _, TryStreamExt as _};
 use kube::{core::WatchEvent, runtime::watcher::Event};
 use tokio::{task::JoinSet, time::Instant};
 
@@ -16,9 +18,10 @@ use super::{
     subjects::{
         InNamespace, Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads,
     },
+    vitals::Pulse,
 };
 use crate::{
-    cluster::{ApiError, KubeApi, Listed, path},
+    cluster::{ApiError, KubeApi, Listed, OPEN, path},
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
     snapshot::SourceKind,
@@ -26,9 +29,11 @@ use crate::{
 
 /// How long a kind that is not installed is left before it is looked for again.
 const NOT_INSTALLED: Duration = Duration::from_secs(10);
-/// The longest that a watch may be silent. The API server sends a bookmark each minute, so one that is silent for longer is
-/// dead (source: `bookmarkFrequency` in k8s.io/apiserver's cacher).
-const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+/// The longest that a watch may be silent. The API server ends each watch after [`OPEN`] seconds, so a watch that is silent
+/// for longer is dead.
+const LONGEST_SILENCE: Duration = Duration::from_secs(OPEN as u64 + 10);
+/// A watch that lasted so long should have brought a bookmark.
+const WHOLE_WATCH: Duration = Duration::from_secs(OPEN as u64 - 5);
 /// A watch that ends sooner, without an event, is no success.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The first pause after a failure; it doubles with each further one.
@@ -154,16 +159,38 @@ async fn watch_namespaces<S: Subject + Sync>(
     }
 }
 
-/// Follows one watch for ever; `listed` is told when its objects are known.
+/// Follows one watch for ever; `listed` is told when its objects are known. After a panic, the objects are listed again.
 async fn follow<S: Subject>(api: KubeApi, of: Listed, subject: S, shared: Shared, listed: SyncPoint) {
+    let pulse = shared.pulse();
+    let mut pause = Pause::default();
+    loop {
+        let following = follow_on(&api, &of, &subject, &shared, &listed, &pulse);
+        let Err(_) = AssertUnwindSafe(following).catch_unwind().await;
+        tracing::error!(
+            path = of.collection,
+            "a watch panicked, which is a defect of confrev; objects are listed again"
+        );
+        pause.rest().await;
+    }
+}
+
+/// Follows one watch. Whatever the API server answers, even a refusal, is a sign that the watch is alive.
+async fn follow_on<S: Subject>(
+    api: &KubeApi,
+    of: &Listed,
+    subject: &S,
+    shared: &Shared,
+    listed: &SyncPoint,
+    pulse: &Pulse,
+) -> Infallible {
     let mut listing = None;
     let mut pause = Pause::default();
     loop {
-        match list(&api, &of, &subject, &shared, &mut listing).await {
+        match list(api, of, subject, shared, &mut listing, pulse).await {
             Ok(version) => {
                 listed.reached();
                 let begun = Instant::now();
-                watch(&api, &of, &subject, &shared, version).await;
+                watch(api, of, subject, shared, version, pulse).await;
                 // A watch that soon asks for another list, again and again, must not become a loop of lists.
                 if begun.elapsed() > LONGEST_PAUSE {
                     pause = Pause::default();
@@ -173,13 +200,17 @@ async fn follow<S: Subject>(api: KubeApi, of: Listed, subject: S, shared: Shared
             Err(error) if error.is_not_found() => {
                 // Not installed, yet or any more: there are none, and that is known.
                 listing = Some(HashSet::new());
-                shared.change(|state, now| take(&subject, state, Event::InitDone, &mut listing, now));
+                shared.change(|state, now| take(subject, state, Event::InitDone, &mut listing, now));
                 listed.reached();
+                pulse.beat();
                 tokio::time::sleep(NOT_INSTALLED).await;
             }
             Err(error) => {
                 if !error.is_expired() {
                     tracing::warn!(%error, path = of.collection, "list failed and is tried again");
+                }
+                if error.is_answer() {
+                    pulse.beat();
                 }
                 pause.rest().await;
             }
@@ -194,6 +225,7 @@ async fn list<S: Subject>(
     subject: &S,
     shared: &Shared,
     listing: &mut Option<HashSet<S::Key>>,
+    pulse: &Pulse,
 ) -> Result<String, ApiError> {
     let _turn = shared.turn_to_list().await;
     shared.change(|state, now| take(subject, state, Event::Init, listing, now));
@@ -204,15 +236,24 @@ async fn list<S: Subject>(
             shared.change(|state, now| take(subject, state, Event::InitApply(object), listing, now));
         }
         version.clone_from(&page.resource_version);
+        pulse.beat();
     }
     shared.change(|state, now| take(subject, state, Event::InitDone, listing, now));
     Ok(version)
 }
 
 /// Watches from that resourceVersion on, until the objects have to be listed again.
-async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Shared, mut version: String) {
+async fn watch<S: Subject>(
+    api: &KubeApi,
+    of: &Listed,
+    subject: &S,
+    shared: &Shared,
+    mut version: String,
+    pulse: &Pulse,
+) {
     let mut pause = Pause::default();
-    let mut silences = 0;
+    // A watch may wait for a resourceVersion that never comes, as after a restore of etcd: then there is not even a bookmark.
+    let mut silences = 0_usize;
     loop {
         let (begun, mut any) = (Instant::now(), false);
         let events = match api.watch(of, &version).await {
@@ -220,6 +261,9 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
             Err(error) if error.is_expired() || error.is_not_found() => return,
             Err(error) => {
                 tracing::warn!(%error, path = of.collection, "watch failed and is tried again");
+                if error.is_answer() {
+                    pulse.beat();
+                }
                 pause.rest().await;
                 continue;
             }
@@ -230,8 +274,13 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
                 Ok(Ok(Some(event))) => event,
                 // The API server ends each watch after a while.
                 Ok(Ok(None)) => {
+                    pulse.beat();
                     if !any && begun.elapsed() < SHORTEST_WATCH {
                         pause.rest().await;
+                    }
+                    silences += usize::from(!any && begun.elapsed() >= WHOLE_WATCH);
+                    if silences > 1 {
+                        return;
                     }
                     break;
                 }
@@ -243,7 +292,6 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
                 Err(_) => {
                     tracing::warn!(path = of.collection, "watch is silent and is begun again");
                     silences += 1;
-                    // It may wait for a resourceVersion that never comes, as after a restore of etcd.
                     if silences > 1 {
                         return;
                     }
@@ -258,6 +306,7 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
                 WatchEvent::Bookmark(bookmark) => {
                     version = bookmark.metadata.resource_version;
                     (silences, any) = (0, true);
+                    pulse.beat();
                     continue;
                 }
                 WatchEvent::Error(status) => {
@@ -278,6 +327,7 @@ async fn watch<S: Subject>(api: &KubeApi, of: &Listed, subject: &S, shared: &Sha
                 at.clone_into(&mut version);
             }
             shared.change(|state, now| take(subject, state, event, &mut None, now));
+            pulse.beat();
         }
     }
 }
@@ -325,5 +375,124 @@ pub fn take<S: Subject>(
             }
             subject.listed(state);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{
+            Mutex,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use futures::stream;
+    use http_body_util::{BodyExt as _, Full, StreamBody};
+    use hyper::body::{Bytes, Frame};
+    use jiff::SignedDuration;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        controller::{Config, LeanMeta},
+        kinds::Kinds,
+        telemetry::{Metrics, Readiness},
+    };
+
+    /// Namespaces, which panic at the first few objects.
+    struct Panicking(AtomicUsize);
+
+    impl Subject for Panicking {
+        type Object = LeanMeta;
+        type Key = Arc<str>;
+
+        fn key(&self, object: &LeanMeta) -> Arc<str> {
+            Namespaces.key(object)
+        }
+
+        fn apply(&self, state: &mut State, object: &LeanMeta, now: jiff::Timestamp) {
+            let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            assert!(left.is_err(), "a defect");
+            Namespaces.apply(state, object, now);
+        }
+
+        fn remove(&self, state: &mut State, key: &Arc<str>, now: jiff::Timestamp) {
+            Namespaces.remove(state, key, now);
+        }
+
+        fn known(&self, state: &State) -> Vec<Arc<str>> {
+            Namespaces.known(state)
+        }
+    }
+
+    /// What was asked, and when.
+    type Asked = Arc<Mutex<Vec<(Instant, String)>>>;
+
+    /// An API server with one namespace, whose watches never say anything.
+    fn silent() -> (KubeApi, Asked) {
+        let asked = Asked::default();
+        let log = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let body = if query.contains("watch=true") {
+                let nothing = stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
+                StreamBody::new(nothing).boxed_unsync()
+            } else {
+                let items = [json!({"metadata": {"name": "ns", "resourceVersion": "1"}})];
+                let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
+                Full::from(list.to_string()).map_err(|never: Infallible| match never {}).boxed_unsync()
+            };
+            log.lock().unwrap().push((Instant::now(), query));
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(body)))
+        });
+        let client = kube::Client::new(service, "default");
+        (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
+    }
+
+    fn shared() -> Shared {
+        let config = Config {
+            settle: SignedDuration::ZERO,
+            orphan_grace: SignedDuration::ZERO,
+            rolls_per_second: 1,
+            max_snapshots: 1,
+            secrets: false,
+        };
+        Shared::new(State::new(Arc::default(), config), Readiness::new().register("caches"))
+    }
+
+    /// Follows namespaces for so long; answers with what was asked meanwhile.
+    async fn followed(shared: &Shared, panics: usize, time: Duration) -> Vec<(Instant, String)> {
+        let (api, asked) = silent();
+        let subject = Panicking(AtomicUsize::new(panics));
+        let of = everywhere("v1", "namespaces", "", true);
+        let following = tokio::spawn(follow(api, of, subject, shared.clone(), shared.sync_point()));
+        tokio::time::sleep(time).await;
+        assert!(!following.is_finished());
+        following.abort();
+        std::mem::take(&mut *asked.lock().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watch_that_panics_begins_anew() {
+        let shared = shared();
+        let asked = followed(&shared, 3, Duration::from_secs(20)).await;
+        let lists = asked.iter().filter(|(_, query)| !query.contains("watch=true")).count();
+        assert_eq!(lists, 4, "{asked:?}");
+        assert!(shared.lock().namespaces.as_ref().is_some_and(|known| known.contains("ns")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_watch_begins_anew_in_a_minute() {
+        let asked = followed(&shared(), 0, Duration::from_mins(5)).await;
+        let watches: Vec<_> = asked.iter().filter(|(_, query)| query.contains("watch=true")).collect();
+        assert!(watches.iter().all(|(_, query)| query.contains("timeoutSeconds=60&")), "{asked:?}");
+        for pair in asked.windows(2) {
+            assert!(pair[1].0 - pair[0].0 <= Duration::from_secs(75), "{asked:?}");
+        }
+        // Twice in a row: the objects are listed again.
+        assert_eq!((watches.len(), asked.len()), (5, 8), "{asked:?}");
     }
 }

@@ -118,6 +118,8 @@ labels! {
         SourceMissing = "SourceMissing",
         /// A change is not taken further, since a workload that took it failed.
         RollHeld = "RollHeld",
+        /// The API server refused to roll a workload.
+        RollRefused = "RollRefused",
         /// A snapshot that is referenced is gone, and cannot be made again.
         SnapshotLost = "SnapshotLost",
         /// A snapshot that is referenced was gone, and was made again.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use confrev_controlplane::wait_for;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::manifests::Workload;
 use crate::shared::running;
@@ -54,6 +54,34 @@ fn a_roll_an_undo_and_a_missing_source_are_told_once_each_on_the_workload_and_it
     });
 }
 
+#[test]
+fn refused_roll_is_an_event_with_its_reason() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("events-refused");
+        world.set_config("demo", "A");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0).annotation("missing", "deny");
+        let mut object = web.manifest();
+        object["spec"]["template"]["spec"]["containers"][0]["env"] =
+            json!([{"name": "TEXT", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "text"}}}]);
+        world.apply(&object).ok();
+        world.resolves_to(&web, "demo", "A").unwrap();
+        let path = format!("/api/v1/namespaces/{}/configmaps/demo", world.name());
+        let change = json!({"data": {"text": null, "other": "B"}});
+        let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
+        assert!(code < 300, "{code} {answer}");
+        let kind = text(&world.live(&web)["kind"]);
+        for about in [format!("RollRefused {kind}/web"), "RollRefused ConfigMap/demo".to_owned()] {
+            let said = wait_for(&format!("the Event {about}"), LIMIT, || {
+                let events = told(&world);
+                events.get(&about).cloned().ok_or_else(|| format!("{events:?}"))
+            });
+            assert!(said.len() == 1 && said[0].contains(r#"has no key "text""#), "{said:?}");
+        }
+        world.resolves_to(&web, "demo", "A").unwrap();
+    });
+}
+
 /// `kubectl describe` is where people look.
 #[test]
 fn kubectl_describe_shows_the_events_of_a_workload() {
@@ -82,7 +110,9 @@ fn no_kind_of_event_is_refused_and_rolls_and_their_delay_are_counted() {
     let count = |reason: &str, outcome: &str| {
         confrev.metric(&format!("confrev_events_total{{reason=\"{reason}\",outcome=\"{outcome}\"}}"))
     };
-    for reason in ["Rolled", "Pinned", "SourceMissing", "RollHeld", "SnapshotLost", "SnapshotRestored"] {
+    for reason in
+        ["Rolled", "Pinned", "SourceMissing", "RollHeld", "RollRefused", "SnapshotLost", "SnapshotRestored"]
+    {
         assert!(count(reason, "failed") < 1.0 || count(reason, "written") > 0.0, "{reason}");
     }
     assert!(count("Rolled", "written") > 0.0);

@@ -1,6 +1,8 @@
 //! Snapshots that are taken away past the guard, while a revision that lives refers to them.
 
-use confrev_controlplane::wait_for;
+use std::time::Duration;
+
+use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
 use crate::manifests::{Kind, Workload, config_map, list};
@@ -131,4 +133,46 @@ fn where_the_content_is_known_no_more_an_event_and_a_gauge_say_which_revision_st
 fn lost(confrev: &Running) -> Result<(), String> {
     let count = confrev.metric("confrev_lost_snapshots");
     if count > 0.0 { Ok(()) } else { Err(format!("{count}")) }
+}
+
+/// Argo CD deletes so. The collector takes the snapshots while the workload and its ReplicaSet still exist.
+#[test]
+fn foreground_deletion_restores_and_reports_nothing() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("foreground");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0);
+        world.set_config("demo", "A");
+        world.apply(&web.manifest()).ok();
+        world.wait_replica_sets(&web, 1);
+        world.wait_at_rest();
+        let snapshot = world.snapshot_name("demo", "A");
+        let set = name_of(&world.replica_sets(&web)[0]);
+        let path = format!("/apis/apps/v1/namespaces/{}/replicasets/{set}", world.name());
+        let finalizers = |finalizers: Value| {
+            let change = json!({"metadata": {"finalizers": finalizers}});
+            let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
+            assert!(code < 300, "{code} {answer}");
+        };
+        // It stays for as long as the test looks.
+        finalizers(json!(["example.com/stay"]));
+        world
+            .kubectl(&["delete", &web.reference(), "configmap/demo", "--cascade=foreground", "--wait=false"])
+            .ok();
+        wait_for("the snapshot to be deleted", LIMIT, || {
+            let left = world.cluster.get("configmap", world.name(), &snapshot);
+            left.map_or(Ok(()), |snapshot| Err(snapshot["metadata"].to_string()))
+        });
+        assert!(
+            !world.live(&web)["metadata"]["deletionTimestamp"].is_null(),
+            "the workload is being deleted"
+        );
+        holds_for("that nothing is restored or reported", Duration::from_secs(8), || {
+            let events = crate::events::told(&world);
+            let told = events.keys().any(|what| what.starts_with("Snapshot"));
+            let is_there = world.cluster.get("configmap", world.name(), &snapshot).is_some();
+            if told || is_there { Err(format!("{is_there} {events:?}")) } else { Ok(()) }
+        });
+        finalizers(json!(["foregroundDeletion"]));
+    });
 }

@@ -84,6 +84,26 @@ fn a_namespace_that_is_labelled_later_opts_all_its_workloads_in_and_out_again() 
     });
 }
 
+/// Without the mark, the label would count as the workload's own, and would stay when the namespace opts out.
+#[test]
+fn removed_mark_of_namespace_is_restored() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::labelled("opt-mark", &[("confrev.dev/enabled", "true")]);
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0).enabled(None);
+        world.set_config("demo", "A");
+        world.apply(&web.manifest()).ok();
+        let mark =
+            |live: &serde_json::Value| live["metadata"]["annotations"]["confrev.dev/enabled-by"].clone();
+        assert_eq!(mark(&world.live(&web)), "namespace");
+        world.kubectl(&["annotate", &web.reference(), "confrev.dev/enabled-by-"]).ok();
+        assert_eq!(mark(&world.live(&web)), "namespace", "the mark is back in the same write");
+        world.cluster.kubectl(&["label", "namespace", world.name(), "confrev.dev/enabled-"]).run().ok();
+        wait_for("the workload to be as its user wrote it", LIMIT, || is_as_written(&world, &web));
+        assert_eq!(world.live(&web)["metadata"]["labels"]["confrev.dev/enabled"], json!(null));
+    });
+}
+
 #[test]
 fn opting_out_restores_the_names_of_the_sources() {
     let _confrev = running();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{ApiError, Owner, Version, WorkloadKey},
+    cluster::{ApiError, Owner, Precondition, Version, WorkloadKey},
     controller::{
         Action, Config, Lean, Name, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, Task,
         Workloads, take,
@@ -219,8 +219,8 @@ fn the_answer_to_a_roll_does_not_stand_against_what_a_watch_has_told_in_the_mean
         let after = world.update(&deployment(&["demo"]), &first);
         let mut condition = None;
         for (task, action) in desk.actions() {
-            let outcome = if let Action::Poke { resource_version, .. } = action {
-                condition = Some(resource_version);
+            let outcome = if let Action::Poke { condition: Precondition::Version(poked), .. } = action {
+                condition = Some(poked);
                 if let Some(told) = told {
                     desk.state.apply_workload(&key("web"), Some(version(&after, told)), desk.now);
                 }

@@ -71,6 +71,7 @@ struct Link {
 /// One replica.
 struct Replica {
     leadership: Leadership,
+    fit: Arc<AtomicBool>,
     link: Arc<Link>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -78,12 +79,22 @@ struct Replica {
 
 impl Replica {
     fn start(store: &Arc<Mutex<Store>>, name: &str) -> Self {
+        let replica = Self::unfit(store, name);
+        replica.fit.store(true, Ordering::Relaxed);
+        replica
+    }
+
+    /// One that cannot act, as before its watches have listed their objects.
+    fn unfit(store: &Arc<Mutex<Store>>, name: &str) -> Self {
         let (leadership, link) = (Leadership::default(), Arc::new(Link::default()));
+        let fit = Arc::new(AtomicBool::new(false));
+        let is_fit = Arc::clone(&fit);
+        let unfit = move || (!is_fit.load(Ordering::Relaxed)).then_some("not synced");
         let (stop, stopping) = watch::channel(false);
         let lease = Lease::new(client(store, &link), "confrev", name.to_owned());
         let changed = Arc::new(Notify::new());
-        let task = tokio::spawn(lead(lease, leadership.clone(), changed, Metrics::new(), stopping));
-        Self { leadership, link, stop, task }
+        let task = tokio::spawn(lead(lease, leadership.clone(), changed, Metrics::new(), unfit, stopping));
+        Self { leadership, fit, link, stop, task }
     }
 
     fn leads(&self) -> bool {
@@ -138,6 +149,38 @@ async fn one_of_two_leads_and_the_other_follows_at_once_when_it_is_stopped() {
     within(TURN * 2, "the second leads", || second.leads()).await;
     assert!(!first.leads());
     first.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn unsynced_replica_does_not_take_the_lease() {
+    let store = store();
+    let unfit = Replica::unfit(&store, "unfit");
+    sleep(lease::DURATION * 3).await;
+    assert!(!unfit.leads() && store.lock().unwrap().lease.is_none());
+    let fit = Replica::start(&store, "fit");
+    within(TURN, "the other replica leads", || fit.leads()).await;
+    fit.stop.send(true).unwrap();
+    unfit.fit.store(true, Ordering::Relaxed);
+    within(TURN * 2, "the synced replica leads", || unfit.leads()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_that_cannot_act_releases_the_lease() {
+    let store = store();
+    let first = Replica::start(&store, "first");
+    within(TURN, "the first leads", || first.leads()).await;
+    let second = Replica::start(&store, "second");
+    sleep(TURN).await;
+    first.fit.store(false, Ordering::Relaxed);
+    // Well before the end of the Lease.
+    within(TURN * 3, "the second leads", || {
+        assert!(!(first.leads() && second.leads()), "both lead");
+        second.leads()
+    })
+    .await;
+    first.fit.store(true, Ordering::Relaxed);
+    sleep(lease::DURATION * 2).await;
+    assert!(second.leads() && !first.leads(), "the Lease is not taken back");
 }
 
 /// As one that was killed, or that the machine has stopped: it does nothing any more, and what it knows grows old.

@@ -115,6 +115,7 @@ async fn an_object_that_ceased_to_be_bound_while_nobody_looked_is_freed_when_its
             copies: Vec::new(),
             content: None,
             owners: vec![owner.clone()],
+            users: Vec::new(),
         };
         execute(&api, restore, Timestamp::UNIX_EPOCH).await.unwrap();
         assert_eq!(written.lock().unwrap().len(), writes, "labelled {label}");

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{Api, ApiError, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey},
+    cluster::{
+        Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
+    },
     names,
     resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
     snapshot::{Identity, ObjectName, Rotated, snapshot_json},
@@ -241,17 +243,28 @@ impl Api for Memory {
         self.call(&format!("tell {} of {}", event.reason.text(), event.regarding.name), true, || Ok(()))
     }
 
-    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Precondition)>, ApiError> {
+    async fn look(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
+        let key = self.workload(workload);
+        self.call(&format!("look at {key}"), false, || {
+            let Some(object) = self.0.get(&key) else { return Ok(Live::Apart) };
+            let kind = self.0.kinds.iter().nth(workload.kind).unwrap();
+            Ok(Live::read(kind, &object.to_string()).unwrap())
+        })
+    }
+
+    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         self.call("list unlabelled", false, || {
             let store = self.0.store();
             let mut found = Vec::new();
             for (index, kind) in self.0.kinds.iter().enumerate() {
                 for (key, object) in store.iter().filter(|(key, _)| key.kind.as_str() == kind.kind) {
-                    if key.namespace == namespace && label(object, names::ENABLED).is_none() {
+                    let live = Live::read(kind, &object.to_string()).unwrap();
+                    if key.namespace == namespace
+                        && let Live::Unlabelled(candidate) = live
+                    {
                         let name = Arc::from(key.name.as_str());
                         let workload = WorkloadKey { kind: index, namespace: Arc::from(namespace), name };
-                        let condition = Precondition::Unlabelled { has_labels: true, has_annotations: true };
-                        found.push((workload, condition));
+                        found.push((workload, *candidate));
                     }
                 }
             }

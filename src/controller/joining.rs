@@ -1,0 +1,38 @@
+//! Workloads that their namespace opts in, and that carry no label yet: they get the label in the queue of all rolls, so that
+//! neither the rate nor `max-in-flight` is exceeded, and a refusal of one is nothing to the others.
+
+use jiff::Timestamp;
+
+use super::{agenda::Task, state::State};
+use crate::cluster::{Candidate, WorkloadKey};
+
+impl State {
+    /// Enters the workloads of a namespace that opts in.
+    pub(super) fn join(&mut self, found: impl IntoIterator<Item = (WorkloadKey, Candidate)>, now: Timestamp) {
+        for (key, Candidate { mut record, condition }) in found {
+            let is_enabled = self.namespaces.as_ref().is_some_and(|known| known.contains(&key.namespace));
+            // A watch may have reported that it is opted in since it was read.
+            if !is_enabled || (self.workloads.contains_key(&key) && !self.joining.contains_key(&key)) {
+                continue;
+            }
+            // What a template says of its snapshots was written by anybody.
+            for used in &mut record.uses {
+                used.snapshot = None;
+            }
+            self.joining.insert(key.clone(), condition);
+            self.set_workload(&key, Some(record), now);
+        }
+    }
+
+    /// Forgets workloads that are not opted in yet.
+    pub(super) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
+        if self.joining.is_empty() {
+            return;
+        }
+        let keys: Vec<_> = self.joining.keys().filter(|key| of(key)).cloned().collect();
+        for key in keys {
+            self.agenda.cancel(&Task::Roll(key.clone()));
+            self.apply_workload(&key, None, now);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The vital signs of a replica: whether its loop and its watches still work. A replica without them must not lead.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// The longest time between two turns of the loop.
+const LONGEST_TURN: Duration = Duration::from_secs(30);
+/// The longest time for which a watch may hear nothing from the API server. A watch that is silent begins anew sooner.
+const LONGEST_UNHEARD: Duration = Duration::from_mins(3);
+
+/// The last sign of life of a task.
+#[derive(Debug)]
+pub(super) struct Pulse(Mutex<Instant>);
+
+impl Pulse {
+    fn new() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+
+    /// The task works.
+    pub(super) fn beat(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn is_within(&self, limit: Duration) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < limit
+    }
+}
+
+/// The signs of life of the loop and of every watch.
+#[derive(Debug)]
+pub(super) struct Vitals {
+    turn: Pulse,
+    /// A watch that ended in order leaves nothing behind.
+    watches: Mutex<Vec<Weak<Pulse>>>,
+}
+
+impl Vitals {
+    pub(super) fn new() -> Self {
+        Self { turn: Pulse::new(), watches: Mutex::default() }
+    }
+
+    /// The loop took a turn.
+    pub(super) fn turn(&self) {
+        self.turn.beat();
+    }
+
+    /// The pulse of another watch.
+    pub(super) fn watch(&self) -> Arc<Pulse> {
+        let pulse = Arc::new(Pulse::new());
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(&pulse));
+        pulse
+    }
+
+    /// What does not work; `None` where everything does.
+    pub(super) fn failing(&self) -> Option<&'static str> {
+        if !self.turn.is_within(LONGEST_TURN) {
+            return Some("the controller's loop stands still");
+        }
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_dead =
+            |watch: &Weak<Pulse>| watch.upgrade().is_some_and(|pulse| !pulse.is_within(LONGEST_UNHEARD));
+        watches.iter().any(is_dead).then_some("a watch hears nothing from the API server")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_dead_watch_is_a_failure() {
+        let vitals = Vitals::new();
+        let [heard, unheard, ended] = [(); 3].map(|()| vitals.watch());
+        drop(ended);
+        for _ in 0..18 {
+            assert_eq!(vitals.failing(), None);
+            advance(Duration::from_secs(10)).await;
+            vitals.turn();
+            heard.beat();
+        }
+        assert_eq!(vitals.failing(), Some("a watch hears nothing from the API server"));
+        unheard.beat();
+        assert_eq!(vitals.failing(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn loop_that_stands_still_is_a_failure() {
+        let vitals = Vitals::new();
+        advance(LONGEST_TURN).await;
+        assert_eq!(vitals.failing(), Some("the controller's loop stands still"));
+        vitals.turn();
+        assert_eq!(vitals.failing(), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! The queue of all rolls: conflicts, refusals, and the workloads of a namespace that opts in.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use confrev::{
+    cluster::{ApiError, Event, KubeApi, Live, Precondition, WorkloadKey},
+    controller::{Action, Config, Outcome, State, execute},
+    kinds::Kinds,
+    names,
+    resolve::Health,
+    telemetry::{Metrics, metrics::Reason},
+};
+use http::{Method, Request, Response, StatusCode};
+use jiff::SignedDuration;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::{
+    controller::{Desk, key, name, observed, record, stored, web_on_blue},
+    world::{World, annotate, deployment, kind},
+};
+
+/// An API server that has one workload; every write of it is a conflict. Answers with what was asked of it too.
+fn conflicting(workload: &Value) -> (KubeApi, Arc<Mutex<Vec<Method>>>) {
+    let (text, asked) = (workload.to_string(), Arc::<Mutex<Vec<Method>>>::default());
+    let log = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        log.lock().unwrap().push(request.method().clone());
+        let is_read = *request.method() == Method::GET;
+        let body = if is_read { text.clone() } else { json!({"kind": "Status"}).to_string() };
+        let mut response = Response::new(Body::from(body.into_bytes()));
+        *response.status_mut() = if is_read { StatusCode::OK } else { StatusCode::CONFLICT };
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let client = kube::Client::new(service, "ns");
+    (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
+}
+
+/// A poke of a workload whose watch is late: the live read that follows a conflict finds `live`. Answers with the version of
+/// the poke that comes next, if any.
+async fn poked_after_conflict(live: impl FnOnce(&mut Value)) -> Option<String> {
+    let (_, mut web, mut desk) = web_on_blue();
+    desk.act(&json!({"color": "green"}), &json!({}), "2");
+    desk.pass(2);
+    let poke = |desk: &mut Desk| {
+        desk.actions().into_iter().find(|(_, action)| matches!(action, Action::Poke { .. }))
+    };
+    let (task, action) = poke(&mut desk).expect("the change is rolled");
+    web["metadata"]["resourceVersion"] = json!("77");
+    live(&mut web);
+    let (api, asked) = conflicting(&web);
+    let outcome = execute(&api, action, desk.now).await;
+    assert_eq!(*asked.lock().unwrap(), [Method::PATCH, Method::GET]);
+    desk.state.finish(&task, outcome, desk.now);
+    desk.now += SignedDuration::from_millis(100);
+    match poke(&mut desk)? {
+        (_, Action::Poke { condition: Precondition::Version(version), .. }) => Some(version),
+        (_, other) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn conflict_leads_to_live_read() {
+    assert_eq!(poked_after_conflict(|_| {}).await.as_deref(), Some("77"));
+    let seen = poked_after_conflict(|live| {
+        let green = observed(json!({"color": "green"}), json!({}), "2").digest().to_string();
+        annotate(live, names::SEEN, &json!({"configmaps": {"demo": green}}).to_string());
+    });
+    assert_eq!(seen.await, None, "the workload has taken the change");
+    let out = poked_after_conflict(|live| live["metadata"]["labels"][names::ENABLED] = json!("false"));
+    assert_eq!(out.await, None, "the workload has opted out");
+}
+
+/// A namespace that opts in with so many workloads, and what the webhook makes of each.
+struct OptIn {
+    desk: Desk,
+    limit: Value,
+    stored: BTreeMap<WorkloadKey, Value>,
+    /// How often each was poked.
+    pokes: BTreeMap<WorkloadKey, usize>,
+    lists: usize,
+    events: Vec<Event>,
+}
+
+impl OptIn {
+    fn new(workloads: usize, rolls_per_second: u32, limit: Value) -> Self {
+        let mut world = World::default();
+        world.set("demo", json!({"color": "blue"}));
+        world.namespace.enabled = true;
+        let mut desk = Desk::new();
+        let config = Config {
+            settle: SignedDuration::from_secs(1),
+            orphan_grace: SignedDuration::from_mins(10),
+            rolls_per_second,
+            max_snapshots: 2000,
+            secrets: false,
+        };
+        desk.state = State::new(Arc::new(Kinds::default()), config);
+        desk.state.set_synced();
+        let stored = (0..workloads).map(|number| {
+            let name = format!("web-{number:03}");
+            let mut object = deployment(&["demo"]);
+            object["metadata"]["name"] = json!(name);
+            object["metadata"]["uid"] = json!(format!("uid-{name}"));
+            object["metadata"]["resourceVersion"] = json!("1");
+            object["metadata"].as_object_mut().unwrap().remove("labels");
+            (key(&name), object)
+        });
+        let stored = stored.collect();
+        desk.state.apply_namespace(&"ns".into(), true, desk.now);
+        Self { desk, limit, stored, pokes: BTreeMap::new(), lists: 0, events: Vec::new() }
+    }
+
+    /// Lets a tenth of a second pass. `refused` says how the API server refuses a workload. Answers with those that rolled.
+    fn turn(&mut self, refused: impl Fn(&WorkloadKey) -> Option<ApiError>) -> Vec<WorkloadKey> {
+        let mut rolled = Vec::new();
+        while let Some((task, action)) = self.desk.state.next_action(self.desk.now) {
+            let outcome = match action {
+                Action::Read(_) => {
+                    let found = observed(json!({"color": "blue"}), self.limit.clone(), "1");
+                    Ok(Outcome::Read(Some(Box::new(found))))
+                }
+                Action::OptIn(_) => {
+                    self.lists += 1;
+                    let candidates = self.stored.iter().map(|(key, object)| {
+                        match Live::read(&kind("Deployment"), &object.to_string()).unwrap() {
+                            Live::Unlabelled(candidate) => (key.clone(), *candidate),
+                            other => panic!("{other:?}"),
+                        }
+                    });
+                    Ok(Outcome::Unlabelled(candidates.collect()))
+                }
+                Action::Poke { workload, condition } => {
+                    assert!(matches!(condition, Precondition::Unlabelled { .. }), "{condition:?}");
+                    *self.pokes.entry(workload.clone()).or_default() += 1;
+                    if let Some(error) = refused(&workload) {
+                        Err(error)
+                    } else {
+                        let mut world = World::default();
+                        world.set("demo", json!({"color": "blue"}));
+                        world.namespace.enabled = true;
+                        let after = world.create(&self.stored[&workload]);
+                        rolled.push(workload);
+                        Ok(Outcome::Poked(Box::new(record(&after, Health::Progressing))))
+                    }
+                }
+                Action::Tell(event) => {
+                    self.events.push(*event);
+                    Ok(Outcome::Done)
+                }
+                _ => Ok(Outcome::Done),
+            };
+            self.desk.state.finish(&task, outcome, self.desk.now);
+        }
+        self.desk.now += SignedDuration::from_millis(100);
+        rolled
+    }
+
+    /// The watch reports that the workload runs.
+    fn settle(&mut self, key: &WorkloadKey) {
+        let mut world = World::default();
+        world.set("demo", json!({"color": "blue"}));
+        world.namespace.enabled = true;
+        let after = world.create(&self.stored[key]);
+        self.desk.state.apply_workload(key, Some(record(&after, Health::Settled)), self.desk.now);
+    }
+}
+
+fn quota() -> ApiError {
+    let message = "deployments.apps is forbidden: exceeded quota: compute".to_owned();
+    ApiError::Refused { what: "patch".to_owned(), code: 403, message }
+}
+
+#[test]
+fn namespace_opts_in_at_the_rate_of_rolls() {
+    let mut opt_in = OptIn::new(100, 10, json!({}));
+    let mut first = None;
+    for turn in 0..150 {
+        let rolled = opt_in.turn(|_| None);
+        if !rolled.is_empty() {
+            first = first.or(Some(turn));
+        }
+        let seconds = first.map_or(0, |first| (turn - first) / 10);
+        // A second's worth may go at once.
+        assert!(opt_in.pokes.len() <= 10 * (seconds + 2), "{} in {seconds} s", opt_in.pokes.len());
+    }
+    assert_eq!(opt_in.lists, 1);
+    assert_eq!((opt_in.pokes.len(), opt_in.pokes.values().sum::<usize>()), (100, 100), "each once");
+}
+
+#[test]
+fn namespace_opts_in_within_max_in_flight() {
+    let mut opt_in = OptIn::new(5, 100, json!({names::MAX_IN_FLIGHT: "1"}));
+    for _ in 0..5 {
+        let rolled: Vec<_> = (0..50).flat_map(|_| opt_in.turn(|_| None)).collect();
+        assert_eq!(rolled.len(), 1, "the others wait until this one runs: {rolled:?}");
+        opt_in.settle(&rolled[0]);
+    }
+    assert_eq!(opt_in.pokes.len(), 5);
+}
+
+#[test]
+fn refused_workload_is_retried_alone() {
+    let mut opt_in = OptIn::new(20, 100, json!({}));
+    let refused = key("web-003");
+    for _ in 0..3000 {
+        opt_in.turn(|key| (*key == refused).then(quota));
+    }
+    let again = opt_in.pokes.remove(&refused).unwrap();
+    assert!((8..15).contains(&again), "{again} times in five minutes");
+    assert!(opt_in.pokes.len() == 19 && opt_in.pokes.values().all(|pokes| *pokes == 1), "{:?}", opt_in.pokes);
+    assert_eq!(opt_in.lists, 1);
+    // Once the namespace opts out, nothing is left to do.
+    opt_in.desk.state.apply_namespace(&"ns".into(), false, opt_in.desk.now);
+    for (key, _) in std::mem::take(&mut opt_in.pokes) {
+        opt_in.desk.state.apply_workload(&key, None, opt_in.desk.now);
+    }
+    for _ in 0..3000 {
+        opt_in.turn(|_| panic!("it is not to be opted in"));
+    }
+}
+
+#[test]
+fn relist_of_labelled_workloads_keeps_those_that_join() {
+    let mut opt_in = OptIn::new(2, 100, json!({}));
+    opt_in.turn(|_| None);
+    let (now, mut listing) = (opt_in.desk.now, None);
+    let workloads = confrev::controller::Workloads(key("web").kind);
+    for event in [kube::runtime::watcher::Event::Init, kube::runtime::watcher::Event::InitDone] {
+        confrev::controller::take(&workloads, &mut opt_in.desk.state, event, &mut listing, now);
+    }
+    let rolled: Vec<_> = (0..50).flat_map(|_| opt_in.turn(|_| None)).collect();
+    assert_eq!(rolled.len(), 2);
+}
+
+#[test]
+fn refused_roll_is_reported_on_both_sides() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = stored(&mut world, "web");
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    let mut told = Vec::new();
+    let mut refusals = 0;
+    for _ in 0..6000 {
+        while let Some((task, action)) = desk.state.next_action(desk.now) {
+            let outcome = match action {
+                Action::Read(_) => {
+                    let found = observed(json!({"color": "green"}), json!({}), "2");
+                    Ok(Outcome::Read(Some(Box::new(found))))
+                }
+                Action::Poke { .. } => {
+                    refusals += 1;
+                    // The words of a quota differ each time; a conflict or a failure of the server is no refusal.
+                    let message = format!("exceeded quota: compute, used: {refusals}");
+                    Err(ApiError::Refused {
+                        what: String::new(),
+                        code: if refusals == 1 { 500 } else { 403 },
+                        message,
+                    })
+                }
+                Action::Tell(event) => {
+                    told.push(*event);
+                    Ok(Outcome::Done)
+                }
+                _ => Ok(Outcome::Done),
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
+        desk.now += SignedDuration::from_millis(100);
+    }
+    assert!(refusals > 10, "{refusals}");
+    told.retain(|event| event.reason == Reason::RollRefused);
+    let about: Vec<_> = told.iter().map(|event| (&*event.regarding.kind, &*event.regarding.name)).collect();
+    assert_eq!(about, [("Deployment", "web"), ("ConfigMap", "demo")], "once in ten minutes: {told:?}");
+    for event in &told {
+        assert!(event.note.contains("exceeded quota: compute, used: 2"), "{}", event.note);
+        assert_eq!(event.to_json()["type"], "Warning");
+    }
+    assert!(told[1].note.contains("Deployment web"), "{}", told[1].note);
+    assert_eq!(told[0].related.as_ref().map(|related| &*related.name), Some("demo"));
+    assert!(desk.state.is_snapshotted(&name("demo")));
+}
