@@ -8,7 +8,7 @@ use super::{Limits, Share};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, Usage, ensure_snapshot},
     controller::{Name, Shared},
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, resolve},
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Past, Request, resolve},
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
 };
@@ -146,6 +146,7 @@ impl<A: Api> Decider<'_, A> {
             Ok::<_, ApiError>(match need {
                 Need::Namespace => Read::Namespace(api.namespace(namespace).await?),
                 Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
+                Need::Revisions(of) => Read::Revisions(api.revisions(namespace, &of).await?),
                 Need::Object(name) => {
                     match api.read(namespace, &name).await {
                         Ok(observed) => Read::Object(name, observed.map(Box::new)),
@@ -162,6 +163,7 @@ impl<A: Api> Decider<'_, A> {
             match read {
                 Read::Namespace(namespace) => facts.set_namespace(namespace),
                 Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
+                Read::Revisions(revisions) => facts.set_revisions(revisions),
                 Read::Nothing => {}
                 Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
             }
@@ -234,6 +236,7 @@ fn take_up(
 enum Read {
     Namespace(NamespaceFacts),
     Target(Option<bool>),
+    Revisions(Vec<Past>),
     Object(ObjectName, Option<Box<Observed>>),
     Nothing,
 }

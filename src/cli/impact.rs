@@ -208,6 +208,10 @@ async fn refusal(
                     };
                     read.map(|observed| facts.set_object(name, observed))
                 }
+                Need::Revisions(of) => {
+                    let read = target.api.revisions(request.namespace, &of).await;
+                    read.map(|revisions| facts.set_revisions(revisions))
+                }
                 // It is asked for by name.
                 Need::Newest { .. } => Ok(()),
             };

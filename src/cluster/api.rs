@@ -19,7 +19,9 @@ use super::{
 use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
-    resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
+    resolve::{
+        Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
+    },
     snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, SourceKind, snapshot_json},
     telemetry::{Metrics, metrics::Told, traces},
 };
@@ -277,6 +279,10 @@ impl Api for KubeApi {
         };
         let value: Value = parse(&bytes, &path)?;
         Ok(Some(value["metadata"]["labels"][names::ENABLED] == "true"))
+    }
+
+    async fn revisions(&self, namespace: &str, of: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
+        self.revisions_of(namespace, of).await
     }
 
     async fn create_snapshot(

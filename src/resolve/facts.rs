@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Past, parse_max_in_flight};
 use crate::{
     names,
     snapshot::{self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, SourceKind},
@@ -15,6 +16,7 @@ pub struct Facts {
     bytes: usize,
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
+    revisions: Option<Vec<Past>>,
 }
 
 /// What a namespace says for its workloads.
@@ -67,6 +69,16 @@ impl Facts {
     /// Whether the target of a `workloadRef` is there and opted in by its own label; `None` where that was not read.
     pub fn target_enabled(&self) -> Option<bool> {
         self.target
+    }
+
+    /// Records the revisions that an undo may bring back.
+    pub fn set_revisions(&mut self, revisions: Vec<Past>) {
+        self.revisions = Some(revisions);
+    }
+
+    /// The revisions that an undo may bring back; `None` where they were not read.
+    pub(super) fn revisions(&self) -> Option<&[Past]> {
+        self.revisions.as_deref()
     }
 
     /// What is known of an object: `None` not read yet, `Some(None)` there is none.
@@ -276,6 +288,11 @@ impl Observed {
     /// The value of its `enabled` label.
     pub fn enabled(&self) -> Option<&str> {
         self.enabled.as_deref()
+    }
+
+    /// Whether a change of it rolls few workloads at a time: the controller then decides when each of them rolls.
+    pub(super) fn is_limited(&self) -> bool {
+        self.annotation(names::MAX_IN_FLIGHT).as_deref().and_then(parse_max_in_flight).is_some()
     }
 
     /// An annotation of the object.

@@ -27,6 +27,8 @@ pub struct Workload<'a> {
     /// The labels that Jobs made from this object get in place of their template's; `None` where there are none.
     pub job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
     metadata: Metadata<'a>,
+    /// The JSON text, where the workload was read from one.
+    text: Option<&'a str>,
 }
 
 /// A `workloadRef` of a Rollout.
@@ -98,7 +100,7 @@ impl<'a> Workload<'a> {
         let mut reader = serde_json::Deserializer::from_str(json);
         let workload = Self::read(kind, &mut reader)?;
         reader.end()?;
-        Ok(workload)
+        Ok(Self { text: Some(json), ..workload })
     }
 
     /// Reads a workload of that kind from any deserializer, such as a parsed value.
@@ -110,7 +112,13 @@ impl<'a> Workload<'a> {
             target: parts.target,
             job_labels: parts.job_labels,
             metadata: parts.metadata,
+            text: None,
         })
+    }
+
+    /// The JSON text; `None` where the workload was read from a parsed value.
+    pub(super) fn text(&self) -> Option<&'a str> {
+        self.text
     }
 
     /// The name, or where the API server is to choose one, what it shall begin with.

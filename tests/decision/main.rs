@@ -22,12 +22,14 @@ mod forms;
 #[path = "../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, missing_docs, reason = "a crate of its own for the fuzzer")]
 mod fuzz;
+mod grown;
 mod house;
 mod interval;
 mod keyed;
 mod kinds;
 mod krew;
 mod leader;
+mod limits;
 mod live;
 mod metrics;
 mod orders;
@@ -35,6 +37,7 @@ mod owners;
 mod properties;
 mod rate;
 mod reference;
+mod restored;
 mod rounds;
 mod rules;
 mod settings;

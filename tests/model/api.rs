@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use confrev::{
     cluster::{Api, ApiError, Created, Event, Owner, Precondition, Usage, Version, WorkloadKey},
+    kinds::REVISION_KINDS,
     names,
-    resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
+    resolve::{
+        Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
+    },
     snapshot::{Identity, ObjectName, snapshot_json},
 };
 use jiff::Timestamp;
@@ -97,6 +100,19 @@ impl Api for Memory {
 
     async fn is_enabled(&self, _: &str, _: &TargetRef) -> Result<Option<bool>, ApiError> {
         panic!("no Rollout here has a workloadRef")
+    }
+
+    async fn revisions(&self, namespace: &str, of: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
+        self.call("list revisions", false, || {
+            let kind = &REVISION_KINDS[of.kind];
+            let store = self.0.store();
+            let found = store.iter().filter(|(key, object)| {
+                key.kind.as_str() == kind.kind
+                    && key.namespace == namespace
+                    && of.labels.iter().all(|(name, value)| label(object, name) == Some(value))
+            });
+            Ok(found.filter_map(|(_, object)| Past::read(kind, &object.to_string())).collect())
+        })
     }
 
     async fn create_snapshot(
