@@ -259,6 +259,11 @@ impl Observed {
         !self.owners.is_empty() && !self.owners.iter().any(|owner| owner == uid)
     }
 
+    /// The uids of its owners.
+    pub fn owner_uids(&self) -> &[String] {
+        &self.owners
+    }
+
     /// Whether confrev may have entered some of its owners: a look that costs no parsing.
     pub fn may_have_our_owners(&self) -> bool {
         let mark = format!("\"{}\"", names::MANAGER);
