@@ -44,7 +44,7 @@ pub(super) fn bare<P: AsRef<str>>(
     }
     let mut remove = |pointer: &str, keys: &[&str]| {
         if let Some(Value::Object(fields)) = template.pointer_mut(pointer) {
-            keys.iter().for_each(|key| drop(fields.remove(*key)));
+            fields.retain(|key, _| !keys.contains(&key.as_str()));
         }
     };
     remove("/metadata/annotations", &[names::SOURCES, names::LIVE]);

@@ -79,6 +79,7 @@ enum Target {
     Unresolved,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(super) struct Resolver<'r> {
     pub(super) request: &'r Request<'r>,
     pub(super) facts: &'r Facts,

@@ -123,6 +123,21 @@ fn limits_leave_other_references_alone() {
 }
 
 #[test]
+fn mounted_limited_source_keeps_its_snapshot() {
+    let mut world = World::default();
+    let mut manifest = deployment(&[]);
+    annotate(&mut manifest, names::MOUNT, "demo");
+    set_limited(&mut world, "demo", json!({"color": "blue"}));
+    let stored = world.create(&manifest);
+    set_limited(&mut world, "demo", json!({"color": "green"}));
+    assert_eq!(world.update(&manifest, &stored)["spec"], stored["spec"]);
+    // Another folder is another template.
+    annotate(&mut manifest, names::MOUNT, "demo=/etc/app");
+    let moved = world.update(&manifest, &stored);
+    assert!(moved["spec"].to_string().contains(GREEN), "{}", moved["spec"]);
+}
+
+#[test]
 fn lost_snapshot_of_limited_source_is_not_kept() {
     let (mut world, stored) = pending();
     world.remove(BLUE);

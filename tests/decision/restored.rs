@@ -156,14 +156,13 @@ fn undo_between_images_carries_no_pending_change_along() {
         ("DaemonSet", CONTROLLER_REVISION),
     ] {
         let (mut world, first, second) = two_images(of);
-        let object = match revision {
-            REPLICA_SET => replica_set(&first).1,
-            _ => {
-                let mut template = template(&first).clone();
-                template["$patch"] = json!("replace");
-                let labels = template["metadata"]["labels"].clone();
-                json!({"metadata": {"labels": labels}, "data": {"spec": {"template": template}}})
-            }
+        let object = if revision == REPLICA_SET {
+            replica_set(&first).1
+        } else {
+            let mut template = template(&first).clone();
+            template["$patch"] = json!("replace");
+            let labels = template["metadata"]["labels"].clone();
+            json!({"metadata": {"labels": labels}, "data": {"spec": {"template": template}}})
         };
         world.revisions.push((revision, object));
         let undone = world.review(&kind(of), &undo(&second, &first), Some(&second)).object;

@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// One admission, as it is judged.
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 struct Case<'c> {
     model: &'c Model,
     key: &'c Key,

@@ -45,7 +45,9 @@ fn sync_moves_one_of_ten_workloads() {
         let _stop = Stop(&stopped);
         scope.spawn(|| {
             while !stopped.load(Ordering::Relaxed) {
-                worlds.iter().for_each(|world| open_gates(world, &sound));
+                for world in &worlds {
+                    open_gates(world, &sound);
+                }
                 thread::sleep(Duration::from_millis(100));
             }
         });
@@ -56,7 +58,9 @@ fn sync_moves_one_of_ten_workloads() {
                 .unwrap()
         });
         let tests: Vec<_> = tests.collect();
-        tests.into_iter().for_each(|test| test.join().expect("the test of one applier"));
+        for test in tests {
+            test.join().expect("the test of one applier");
+        }
     });
 }
 
