@@ -9,7 +9,7 @@ use super::{
     optin::{Giver, OptIn, opt_in},
     policy::{Missing, Policy},
     undo,
-    used::{RequiredKeys, UsedKeys, asks_for_newest, has_new_roll, required_keys, used_keys},
+    used::{RequiredKeys, UsedKeys, asks_for_newest, has_new_roll, has_other_roll, required_keys, used_keys},
 };
 use crate::{
     names,
@@ -102,8 +102,10 @@ pub(super) struct Resolver<'r> {
     keeps_settings: bool,
     /// Whether the templates are equal but for names, once that was asked.
     pub(super) same_template: Option<bool>,
-    /// `roll` has a new value, by whomever.
+    /// `roll` has a new value, by whomever, and no undo brought it back.
     pub(super) has_new_roll: bool,
+    /// `roll` has another value: in a later pass of one admission, a new one looks like one that an undo brought back.
+    pub(super) has_other_roll: bool,
     /// A person asks for the newest content.
     pub(super) roll: bool,
     /// A person, or confrev's controller, does.
@@ -138,6 +140,7 @@ impl<'r> Resolver<'r> {
             keeps_settings,
             same_template: None,
             has_new_roll: !keeps_settings && has_new_roll(request),
+            has_other_roll: !keeps_settings && has_other_roll(request),
             roll: !keeps_settings && asks_for_newest(request),
             is_poke: !keeps_settings
                 && old.is_some_and(|old| request.new.annotation(names::ROLL) != old.annotation(names::ROLL)),
@@ -380,6 +383,10 @@ impl<'r> Resolver<'r> {
         if self.is_out_of_reach(object) {
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
+        if let Some(held) = self.returns_to(&source, object, used)? {
+            self.keep_until_its_turn(&source, Some(&held))?;
+            return Ok(Target::Snapshot { source, name: held });
+        }
         let known = self.live(object)?.map(Observed::is_sound);
         let source_lives = self.live(&source)?.is_some();
         if let Some(is_sound) = known {
@@ -450,7 +457,7 @@ impl<'r> Resolver<'r> {
     }
 
     /// Whether the request brings the template of a live revision back: the undo turns away from what is pending.
-    fn is_undo(&mut self) -> Result<bool, Stop> {
+    pub(super) fn is_undo(&mut self) -> Result<bool, Stop> {
         if self.has_new_roll {
             return Ok(false);
         }

@@ -1,5 +1,7 @@
 //! Limits at admission: a write that is no deployment leaves a source that rolls few workloads at a time to the controller.
 
+use std::collections::BTreeSet;
+
 use super::{
     Observed, Policy, Seen, Workload,
     bare::bare,
@@ -25,6 +27,48 @@ impl Resolver<'_> {
         used: &UsedKeys<'_>,
         is_applied: bool,
     ) -> Result<bool, Stop> {
+        let keys = keys_of(source, held, used);
+        self.awaits_its_turn_with(source, held, keys.as_ref(), is_applied)
+    }
+
+    /// The snapshot to go back to, where the reference is the result of an earlier pass of this same admission. A webhook that
+    /// ran in between may have completed a template that was replaced, so that the template equals the stored one after all.
+    pub(super) fn returns_to(
+        &mut self,
+        source: &ObjectName,
+        object: &ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<Option<String>, Stop> {
+        let Some(held) = self.prior.get(source).filter(|held| ***held != *object.name).cloned() else {
+            return Ok(None);
+        };
+        if self.has_other_roll {
+            return Ok(None);
+        }
+        // An earlier pass has marked the present content as seen, beside the reference.
+        let stated = self.request.new.seen().get(source).copied();
+        let Some(stated) = stated.filter(|stated| self.seen.get(source) != Some(stated)) else {
+            return Ok(None);
+        };
+        let Some(present) = self.live(source)? else { return Ok(None) };
+        let digest = present.digest();
+        let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *object.name);
+        if !is_present || present.digests().judge(&stated) != Some(true) {
+            return Ok(None);
+        }
+        let keys = keys_of(source, &object.name, used);
+        // An undo of a Deployment brings back the `seen` of its revision too.
+        let returns = self.awaits_its_turn_with(source, &held, keys.as_ref(), true)? && !self.is_undo()?;
+        Ok(returns.then_some(held))
+    }
+
+    fn awaits_its_turn_with(
+        &mut self,
+        source: &ObjectName,
+        held: &str,
+        keys: Option<&BTreeSet<&str>>,
+        is_applied: bool,
+    ) -> Result<bool, Stop> {
         // Nobody but an apply moves a workload that does not track.
         if self.has_new_roll || !self.policy.track {
             return Ok(false);
@@ -37,9 +81,8 @@ impl Resolver<'_> {
         }
         // Where the snapshot is gone, the present content is all that there is.
         let Some(content) = self.live(&ObjectName::new(source.kind, held))? else { return Ok(false) };
-        let reads_the_same = |content: &Observed| {
-            keys_of(source, held, used).is_some_and(|keys| content.same_values(present, keys.iter().copied()))
-        };
+        let reads_the_same =
+            |content: &Observed| keys.is_some_and(|keys| content.same_values(present, keys.iter().copied()));
         let is_other = content.is_snapshot_of_source(&source.name) && !content.same_content(present);
         Ok(is_other && !reads_the_same(content))
     }
@@ -47,7 +90,7 @@ impl Resolver<'_> {
     /// Whether the live digest of the stored template stays, for the same reason. A live source is named alike by every
     /// request, so one that changes anything else is a deployment.
     pub(super) fn live_awaits_its_turn(&mut self, present: &Observed) -> bool {
-        !self.has_new_roll && self.policy.track && present.is_limited() && self.is_same_template()
+        !self.has_other_roll && self.policy.track && present.is_limited() && self.is_same_template()
     }
 
     /// Leaves `seen` as it is, so that the content stays news to the controller, and says so.

@@ -50,20 +50,25 @@ pub(super) fn keys_of<'k>(source: &ObjectName, held: &str, used: &UsedKeys<'k>) 
     Some(keys)
 }
 
+/// Whether `roll` has another value than the stored workload's.
+pub(super) fn has_other_roll(request: &Request<'_>) -> bool {
+    let roll = request.new.annotation(names::ROLL);
+    roll.is_some() && request.old.as_ref().is_some_and(|old| roll != old.annotation(names::ROLL))
+}
+
 /// Whether the request has a new value of `roll`, by whomever: the workload is to take the newest content.
 ///
 /// `kubectl rollout undo` of a Deployment puts back all annotations of the old ReplicaSet, a stale `roll` among them. The
 /// stale `seen` beside it shows that.
 pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
     let Some(old) = &request.old else { return false };
-    let Some(roll) = request.new.annotation(names::ROLL) else { return false };
     let restored =
         request.new.annotation(names::SEEN).is_some_and(|seen| Some(seen) != old.annotation(names::SEEN));
-    Some(roll) != old.annotation(names::ROLL) && !restored
+    has_other_roll(request) && !restored
 }
 
 /// Whether a person wrote a new value of `roll`.
 pub(super) fn asks_for_newest(request: &Request<'_>) -> bool {
-    has_new_roll(request)
-        && request.new.annotation(names::ROLL).is_some_and(|roll| auto_roll_time(roll).is_none())
+    let by_person = |roll| auto_roll_time(roll).is_none();
+    has_new_roll(request) && request.new.annotation(names::ROLL).is_some_and(by_person)
 }

@@ -122,6 +122,36 @@ fn limits_leave_other_references_alone() {
     assert_eq!(volume(&world.update(&new, &stored), 0), GREEN);
 }
 
+/// `kubectl replace` drops what another webhook added to the stored template. That webhook adds it again after confrev.
+#[test]
+fn completed_template_is_no_deployment() {
+    let (mut world, stored) = pending();
+    let complete = |object: &Value| {
+        let mut new = object.clone();
+        let containers = &mut new["spec"]["template"]["spec"]["containers"];
+        containers.as_array_mut().unwrap().push(json!({"name": "sidecar", "image": "s:1"}));
+        new
+    };
+    let stored = world.update(&complete(&stored), &stored);
+    assert_eq!(volume(&stored, 0), BLUE);
+    let first = world.update(&deployment(&["demo"]), &stored);
+    assert_eq!(volume(&first, 0), GREEN, "another template, as far as this pass can see");
+    let second = world.update(&complete(&first), &stored);
+    assert_eq!((&second["spec"], seen(&second)), (&stored["spec"], seen(&stored)));
+    // What the controller or a person asked for stays, also when the result is asked about once more.
+    for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
+        let mut asked = stored.clone();
+        annotate(&mut asked, names::ROLL, roll);
+        let first = world.update(&asked, &stored);
+        assert_eq!(volume(&first, 0), GREEN, "{roll}");
+        assert_eq!(world.update(&first, &stored), first, "{roll}");
+    }
+    // A person may pin the new content all the same.
+    let mut pinned = stored.clone();
+    pinned["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(GREEN);
+    assert_eq!(volume(&world.update(&pinned, &stored), 0), GREEN);
+}
+
 #[test]
 fn mounted_limited_source_keeps_its_snapshot() {
     let mut world = World::default();
@@ -188,6 +218,12 @@ fn live_source_with_limit_awaits_its_turn() {
     let kept = world.admit(&deployment(&["demo"]), Some(&stored));
     assert_eq!((live(&kept.object), seen(&kept.object)), (live(&stored), seen(&stored)));
     assert_eq!(kept.decision.warnings.len(), 1);
-    assert_ne!(live(&poke(&mut world, &stored, 1)), live(&stored));
+    for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
+        let mut asked = stored.clone();
+        annotate(&mut asked, names::ROLL, roll);
+        let rolled = world.update(&asked, &stored);
+        assert_ne!(live(&rolled), live(&stored), "{roll}");
+        assert_eq!(world.update(&rolled, &stored), rolled, "{roll}: asked about once more");
+    }
     assert_ne!(live(&world.update(&with_image(&stored, "i:2"), &stored)), live(&stored));
 }
