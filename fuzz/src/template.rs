@@ -98,6 +98,7 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
                     });
                 }
                 Need::Newest { .. } => {}
+                Need::Revisions(_) => facts.set_revisions(Vec::new()),
                 Need::Target(target) => facts.set_target_enabled(target.kind == "Deployment"),
                 Need::Object(name) => facts.set_object(name.clone(), world.observe(&name)),
             }

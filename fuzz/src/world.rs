@@ -10,7 +10,7 @@ use confrev::{
         Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
     },
     names,
-    resolve::{NamespaceFacts, Observed, Record, TargetRef},
+    resolve::{NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef},
     snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
 };
 use jiff::Timestamp;
@@ -128,6 +128,10 @@ impl Api for World {
 
     async fn is_enabled(&self, _: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
         Ok(Some(target.kind == "Deployment"))
+    }
+
+    async fn revisions(&self, _: &str, _: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
+        Ok(Vec::new())
     }
 
     async fn create_snapshot(

@@ -7,8 +7,8 @@ use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use super::{Limits, Share};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, Usage, ensure_snapshot},
-    controller::{Name, Shared},
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, resolve},
+    controller::{MOST_OWNERS, Name, Shared},
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Past, Request, resolve},
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
 };
@@ -146,6 +146,7 @@ impl<A: Api> Decider<'_, A> {
             Ok::<_, ApiError>(match need {
                 Need::Namespace => Read::Namespace(api.namespace(namespace).await?),
                 Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
+                Need::Revisions(of) => Read::Revisions(api.revisions(namespace, &of).await?),
                 Need::Object(name) => {
                     match api.read(namespace, &name).await {
                         Ok(observed) => Read::Object(name, observed.map(Box::new)),
@@ -162,6 +163,7 @@ impl<A: Api> Decider<'_, A> {
             match read {
                 Read::Namespace(namespace) => facts.set_namespace(namespace),
                 Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
+                Read::Revisions(revisions) => facts.set_revisions(revisions),
                 Read::Nothing => {}
                 Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
             }
@@ -199,13 +201,21 @@ impl<A: Api> Decider<'_, A> {
             Ok::<_, ApiError>((created == Created::Exists).then(|| ensure.snapshot()))
         });
         let mut stale: Vec<_> = try_join_all(ensures).await?.into_iter().flatten().collect();
-        let Some(owner) = owner else { return Ok(stale) };
+        let Some(workload) = owner else { return Ok(stale) };
         let adopts = decision.adopt.iter().map(|snapshot| async move {
+            let source = if is_nearly_full(facts, snapshot) {
+                let Some(source) = source_as_owner(facts, snapshot) else { return Ok(None) };
+                Some(source)
+            } else {
+                None
+            };
             let _call = self.share.call(self.metrics).await?;
-            if api.usages(namespace, std::slice::from_ref(owner), snapshot).await? == [Usage::Gone] {
+            if source.is_none()
+                && api.usages(namespace, std::slice::from_ref(workload), snapshot).await? == [Usage::Gone]
+            {
                 return Ok(None);
             }
-            match api.add_owner(namespace, snapshot, owner).await {
+            match api.add_owner(namespace, snapshot, source.as_ref().unwrap_or(workload)).await {
                 Ok(()) => Ok(None),
                 Err(error) if error.is_not_found() => Ok(Some(snapshot.clone())),
                 Err(error) => Err(error),
@@ -214,6 +224,26 @@ impl<A: Api> Decider<'_, A> {
         stale.extend(try_join_all(adopts).await?.into_iter().flatten());
         Ok(stale)
     }
+}
+
+/// How many owners below the most a snapshot gets from the controller alone: admissions add owners without a condition, so
+/// several may at the same time.
+const LEFT_TO_CONTROLLER: usize = 256;
+
+/// Whether a snapshot has so many owners that admission adds no workload.
+fn is_nearly_full(facts: &Facts, snapshot: &ObjectName) -> bool {
+    let owners = facts.object(snapshot).flatten().map_or(0, |observed| observed.owner_uids().len());
+    owners >= MOST_OWNERS - LEFT_TO_CONTROLLER
+}
+
+/// The live source of a snapshot, as an owner that keeps the snapshot for users that are no owners. `None`: the source is gone,
+/// or owns the snapshot already.
+fn source_as_owner(facts: &Facts, snapshot: &ObjectName) -> Option<Owner> {
+    let observed = facts.object(snapshot)??;
+    let source = ObjectName::new(snapshot.kind, observed.identity()?.source.as_str());
+    let present = facts.object(&source)??;
+    let owner = Owner::new("v1", source.kind.as_str(), &*source.name, present.uid.as_str());
+    (!observed.owner_uids().contains(&present.uid)).then_some(owner)
 }
 
 /// Takes up what was guessed and is asked for now. Answers with what is still to be read.
@@ -234,6 +264,7 @@ fn take_up(
 enum Read {
     Namespace(NamespaceFacts),
     Target(Option<bool>),
+    Revisions(Vec<Past>),
     Object(ObjectName, Option<Box<Observed>>),
     Nothing,
 }

@@ -1,5 +1,7 @@
 //! `kubectl confrev check`: whether confrev works here, with a hint for each thing that does not.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Failure,
     inventory::text,
+    manifests,
     output::{self, Colour, Format, OutputFlag, paint},
     target::{Flags, Target},
 };
@@ -32,6 +35,10 @@ pub(super) struct Options {
     /// The namespace in which confrev is installed.
     #[arg(long, default_value = "confrev", value_name = "NAMESPACE")]
     confrev_namespace: String,
+    /// Manifests whose order to check as well: a file, a folder, or `-` for standard input. A workload should come after the
+    /// ConfigMaps and Secrets that it uses.
+    #[arg(short, long, value_name = "FILE")]
+    filename: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputFlag,
     #[command(flatten)]
@@ -79,7 +86,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     let version = target.get("/version").await?.unwrap_or_default();
     let home = &options.confrev_namespace;
     let webhooks = target.get(&format!("{ADMISSION}/mutatingwebhookconfigurations/confrev")).await;
-    let checks: [(&'static str, Result<Found, Failure>); 8] = [
+    let mut checks: Vec<(&'static str, Result<Found, Failure>)> = vec![
         ("api-server", Ok(good(format!("{} at {}", text(&version, "/gitVersion"), target.url)))),
         ("webhooks", webhooks.as_ref().map(Option::as_ref).map(webhook_configuration).map_err(said)),
         ("authority", webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said)),
@@ -89,6 +96,10 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         ("rights", rights(&target, home).await),
         ("admission", admission(&target).await),
     ];
+    if !options.filename.is_empty() {
+        let all = manifests::read_all(&options.filename)?;
+        checks.extend(order(&manifests::wrong_orders(&target.kinds, &all)).map(|found| ("order", Ok(found))));
+    }
     let findings: Vec<_> = checks.into_iter().map(|(check, found)| finding(check, found)).collect();
     match options.output.output {
         Format::Json => output::print(&(output::to_json(&findings)? + "\n"))?,
@@ -113,6 +124,13 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     } else {
         Ok(())
     }
+}
+
+/// Whether kubectl applies every workload after the sources that it uses.
+fn order(warnings: &[String]) -> impl Iterator<Item = Found> {
+    const HINT: &str = "give the file of the ConfigMap a name that sorts first, or put both into one file";
+    let good = warnings.is_empty().then(|| good("every workload comes after the sources that it uses"));
+    good.into_iter().chain(warnings.iter().map(|text| warning(text.clone(), HINT)))
 }
 
 /// The same failure once more, for a second check that rests on the same call.

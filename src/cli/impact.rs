@@ -26,7 +26,7 @@ pub(super) struct Options {
     /// A source (NAME, configmap/NAME, secret/NAME): who would roll if all of it changed.
     #[arg(required_unless_present = "filename", conflicts_with = "filename")]
     source: Option<String>,
-    /// Manifests with ConfigMaps and Secrets, as they would be applied; `-` for standard input.
+    /// Manifests with ConfigMaps and Secrets, as they would be applied: a file, a folder, or `-` for standard input.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
     #[command(flatten)]
@@ -75,17 +75,16 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     if let Some(source) = &options.source {
         changes.push((source_name(source)?, target.namespace.clone(), None));
     }
-    for file in &options.filename {
-        let name = file.display().to_string();
-        for object in manifests::read(file)? {
-            let Some(source) = manifests::source(&name, &object)? else { continue };
-            let observed =
-                Observed::read(source.name.kind, source.json.as_bytes().to_vec()).map_err(|error| {
-                    manifests::error(&name, source.name.kind.as_str(), &source.name.name, &error)
-                })?;
-            let namespace = source.namespace.unwrap_or_else(|| target.namespace.clone());
-            changes.push((source.name, namespace, Some(observed)));
-        }
+    let all = manifests::read_all(&options.filename)?;
+    for warning in manifests::wrong_orders(&target.kinds, &all) {
+        eprintln!("warning: {warning}");
+    }
+    for (file, object) in &all {
+        let Some(source) = manifests::source(file, object)? else { continue };
+        let observed = Observed::read(source.name.kind, source.json.as_bytes().to_vec())
+            .map_err(|error| manifests::error(file, source.name.kind.as_str(), &source.name.name, &error))?;
+        let namespace = source.namespace.unwrap_or_else(|| target.namespace.clone());
+        changes.push((source.name, namespace, Some(observed)));
     }
     let mut effects = Vec::new();
     let show_namespace = changes.windows(2).any(|pair| pair[0].1 != pair[1].1);
@@ -208,6 +207,10 @@ async fn refusal(
                         None => target.api.read(request.namespace, &name).await,
                     };
                     read.map(|observed| facts.set_object(name, observed))
+                }
+                Need::Revisions(of) => {
+                    let read = target.api.revisions(request.namespace, &of).await;
+                    read.map(|revisions| facts.set_revisions(revisions))
                 }
                 // It is asked for by name.
                 Need::Newest { .. } => Ok(()),

@@ -1,10 +1,19 @@
 //! Manifests in files: YAML or JSON, with any number of documents and Lists.
 
-use std::{io::Read as _, path::Path};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Map, Value};
 
-use crate::snapshot::{ObjectName, SourceKind};
+use crate::{
+    kinds::Kinds,
+    names,
+    resolve::Workload,
+    snapshot::{ObjectName, SourceKind},
+    template::Template,
+};
 
 /// Manifests that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +63,81 @@ pub(super) fn read(file: &Path) -> Result<Vec<Value>, ManifestError> {
     let name = file.display().to_string();
     let text = read_text(file).map_err(|source| ManifestError::Read { file: name.clone(), source })?;
     objects(&name, &text)
+}
+
+/// The files that `kubectl apply -f PATH` reads, in its order: of a folder, those with an extension that it knows, by name.
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let error = |source| ManifestError::Read { file: path.display().to_string(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(error)? {
+        let file = entry.map_err(error)?.path();
+        let is_manifest = file.extension().is_some_and(|extension| {
+            ["json", "yaml", "yml"].iter().any(|known| extension.to_str() == Some(known))
+        });
+        if is_manifest && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// All objects of files and folders in the order in which kubectl applies them, each with the name of its file.
+pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Value)>, ManifestError> {
+    let mut all = Vec::new();
+    for path in paths {
+        for file in files(path)? {
+            let name = file.display().to_string();
+            all.extend(read(&file)?.into_iter().map(|object| (name.clone(), object)));
+        }
+    }
+    Ok(all)
+}
+
+/// A warning for each workload that comes before a ConfigMap or Secret that it refers to: it is resolved to the old content,
+/// and rolls again as soon as the new content is applied.
+pub(super) fn wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<String> {
+    let namespace = |object: &Value| object["metadata"]["namespace"].as_str().map(str::to_owned);
+    let mut sources = Vec::new();
+    for (index, (file, object)) in all.iter().enumerate() {
+        // What is malformed is reported where it is read.
+        if let Ok(Some(source)) = source(file, object) {
+            sources.push((index, file, source));
+        }
+    }
+    let mut warnings = Vec::new();
+    for (index, (file, object)) in all.iter().enumerate() {
+        let kind = object["apiVersion"].as_str().zip(object["kind"].as_str());
+        let Some(kind) = kind.and_then(|(version, kind)| kinds.by_kind(version, kind)) else { continue };
+        let Ok(workload) = Workload::read(kind, object) else { continue };
+        if workload.label(names::ENABLED) == Some("false") {
+            continue;
+        }
+        let references = workload.template.as_ref().map(Template::references).unwrap_or_default();
+        let is_used = |source: &ManifestSource| {
+            let mut used = references.iter();
+            source.namespace == namespace(object)
+                && used.any(|used| used.kind == source.name.kind && *used.name == *source.name.name)
+        };
+        let is_earlier = |of: &ManifestSource| {
+            let mut earlier = sources.iter().take_while(|(at, ..)| *at < index);
+            earlier.any(|(_, _, known)| known.name == of.name && known.namespace == of.namespace)
+        };
+        for (_, of, source) in sources.iter().filter(|(at, ..)| *at > index) {
+            if is_used(source) && !is_earlier(source) {
+                warnings.push(format!(
+                    "{file}: {} comes before {} of {of}: kubectl applies it first, so it rolls twice; apply {} first",
+                    workload.display(),
+                    source.name,
+                    source.name.kind.as_str(),
+                ));
+            }
+        }
+    }
+    warnings
 }
 
 fn read_text(file: &Path) -> std::io::Result<String> {
@@ -164,5 +248,40 @@ fn merge_string_data(object: &mut Value) {
     match &mut object["data"] {
         Value::Object(data) => data.extend(encoded),
         data => *data = Value::Object(encoded.collect::<Map<_, _>>()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: demo}\ndata: {a: b}\n";
+    const WEB: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n\
+        spec: {template: {spec: {volumes: [{name: v, configMap: {name: demo}}]}}}\n";
+
+    fn warnings(files: &[(&str, &str)]) -> Vec<String> {
+        let folder =
+            std::env::temp_dir().join(format!("confrev-order-{}-{}", std::process::id(), files.len()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        let all = read_all(std::slice::from_ref(&folder)).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        wrong_orders(&Kinds::default(), &all)
+    }
+
+    #[test]
+    fn warns_of_workload_before_its_configmap() {
+        let [warning] = &warnings(&[("a.yaml", WEB), ("b.yml", CONFIG)])[..] else { panic!("one warning") };
+        for part in ["a.yaml: Deployment \"web\"", "ConfigMap \"demo\" of ", "b.yml", "rolls twice"] {
+            assert!(warning.contains(part), "{warning}");
+        }
+        let both = |first: &str, second: &str| format!("{first}---\n{second}");
+        assert_eq!(warnings(&[("a.yaml", &both(WEB, CONFIG))]).len(), 1);
+        assert_eq!(warnings(&[("a.yaml", &both(CONFIG, WEB))]), [""; 0]);
+        assert_eq!(warnings(&[("a.yaml", CONFIG), ("b.yaml", WEB), ("c.txt", CONFIG)]), [""; 0]);
+        let elsewhere = CONFIG.replace("name: demo", "name: demo, namespace: other");
+        assert_eq!(warnings(&[("a.yaml", WEB), ("b.yaml", &elsewhere), ("c", ""), ("d", "")]), [""; 0]);
     }
 }

@@ -182,6 +182,8 @@ impl Given {
                 let observed = self.objects.get(&(namespace.to_owned(), name.clone())).cloned();
                 facts.set_object(name, observed);
             }
+            // Manifests hold no revisions.
+            Need::Revisions(_) => facts.set_revisions(Vec::new()),
             // It is asked for by name.
             Need::Newest { .. } => {}
             Need::Target(target) => {

@@ -21,6 +21,8 @@ pub(super) enum Standing {
     Current,
     /// Its references stay as written.
     AsWritten,
+    /// There is no such source, and every reference to it is optional. It stays as written, in revisions for good.
+    Absent,
     /// The source itself is bound to the workload's revisions.
     Bound,
     /// Its references stay as written, and a change of the source rolls it.
@@ -47,6 +49,7 @@ impl Standing {
         match self {
             Self::Current => "current",
             Self::AsWritten => "as written",
+            Self::Absent => "absent",
             Self::Bound => "bound",
             Self::Live => "live",
             Self::AsCreated => "as created",
@@ -168,7 +171,7 @@ fn without_contents(workload: &OptedIn, inventory: &Inventory, used: &Use, prese
     let excluded = record.uses.iter().any(|used| used.source == *source && used.excluded);
     match (present, snapshot) {
         (Live::Forbidden, _) => Standing::Unknown,
-        (Live::Gone, None) if is_optional(workload, source) => Standing::AsWritten,
+        (Live::Gone, None) if is_optional(workload, source) => Standing::Absent,
         (Live::Gone, None) => Standing::Missing,
         (Live::Gone, Some(_)) => Standing::SourceGone,
         (Live::There(present), _) if present.is_bound_itself() => Standing::Bound,
@@ -263,6 +266,31 @@ mod tests {
 
     use super::*;
     use crate::{cli::inventory::Inventory, kinds::Kinds, snapshot::Rotated};
+
+    #[test]
+    fn optional_reference_to_nothing_is_absent() {
+        let kinds = Kinds::default();
+        let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
+        for (optional, standing, word) in
+            [(true, Standing::Absent, "absent: demo"), (false, Standing::Missing, "missing: demo")]
+        {
+            let volume = json!({"name": "v", "configMap": {"name": "demo", "optional": optional}});
+            let deployment = json!({
+                "metadata": {"name": "web", "namespace": "shop", "uid": "d"},
+                "spec": {"template": {"spec": {"volumes": [volume]}}},
+            });
+            let workload = OptedIn::read(deployments, deployment, &Rotated::default()).unwrap();
+            let used = &workload.record.uses[0];
+            assert_eq!(without_contents(&workload, &Inventory::default(), used, &Live::Gone), standing);
+            let source = UsedSource {
+                source: "ConfigMap/demo".to_owned(),
+                snapshot: None,
+                standing,
+                object: used.source.clone(),
+            };
+            assert_eq!(crate::cli::status::config(&[source]), word);
+        }
+    }
 
     #[test]
     fn of_a_deployment_that_holds_a_rollouts_template_the_rollout_says_how_it_fares() {

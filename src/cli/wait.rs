@@ -113,7 +113,8 @@ async fn of_workload(
         }
         let of = format!("{name}: {} {}", used.source, used.standing.word());
         match used.standing {
-            Standing::Current | Standing::AsWritten | Standing::Bound | Standing::Live => {}
+            Standing::Current | Standing::AsWritten | Standing::Absent | Standing::Bound | Standing::Live => {
+            }
             // It gets nowhere else.
             Standing::AsCreated => count = 0,
             Standing::Pending => return Ok(Progress::Waits(of)),

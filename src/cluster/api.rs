@@ -21,7 +21,8 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{
-        Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value, may_lend_template,
+        Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
+        may_lend_template,
     },
     snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
     telemetry::{Metrics, metrics::Told, traces},
@@ -65,7 +66,7 @@ pub struct KubeApi {
     /// The labels of sources that snapshots carry.
     copied: Arc<[CopiedLabel]>,
     /// The ConfigMaps that are never snapshotted.
-    rotated: Rotated,
+    pub(super) rotated: Rotated,
 }
 
 impl KubeApi {
@@ -288,6 +289,10 @@ impl Api for KubeApi {
         Ok(Some(value["metadata"]["labels"][names::ENABLED] == "true"))
     }
 
+    async fn revisions(&self, namespace: &str, of: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
+        self.revisions_of(namespace, of).await
+    }
+
     async fn create_snapshot(
         &self,
         namespace: &str,
@@ -411,7 +416,7 @@ impl Api for KubeApi {
             Err(error) if error.is_not_found() => return Ok(Live::Apart),
             other => other?,
         };
-        Live::read(kind, &String::from_utf8_lossy(&bytes))
+        Live::read(kind, &String::from_utf8_lossy(&bytes), &self.rotated)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })
     }
 

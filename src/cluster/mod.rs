@@ -34,7 +34,7 @@ pub(crate) use watch::OPEN;
 
 use crate::{
     kinds::WorkloadKind,
-    resolve::{Ensure, NamespaceFacts, Observed, Record, TargetRef},
+    resolve::{Ensure, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef},
     snapshot::{Identity, ObjectName},
     uid::Uid,
 };
@@ -167,6 +167,13 @@ pub trait Api: Clone + Send + Sync + 'static {
         namespace: &str,
         target: &TargetRef,
     ) -> impl Future<Output = Result<Option<bool>, ApiError>> + Send;
+
+    /// The live revisions of a workload that have these labels, to compare their templates with a requested one.
+    fn revisions(
+        &self,
+        namespace: &str,
+        of: &RevisionsOf,
+    ) -> impl Future<Output = Result<Vec<Past>, ApiError>> + Send;
 
     /// Creates a snapshot with the content of `of`.
     fn create_snapshot(

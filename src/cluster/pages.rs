@@ -29,6 +29,8 @@ pub struct Pages<'a> {
     of: &'a Listed,
     /// How many objects the next page may have.
     limit: usize,
+    /// How many bytes a page of several objects may have.
+    most_bytes: usize,
     /// The token of the next page; `None` after the last.
     next: Option<String>,
 }
@@ -69,11 +71,17 @@ impl Page {
 impl KubeApi {
     /// The pages of a list, from the first.
     pub fn pages<'a>(&'a self, of: &'a Listed) -> Pages<'a> {
-        Pages { api: self, of, limit: MOST, next: Some(String::new()) }
+        Pages { api: self, of, limit: MOST, most_bytes: MOST_BYTES, next: Some(String::new()) }
     }
 }
 
 impl Pages<'_> {
+    /// The same list in pages of at most so many bytes.
+    #[must_use]
+    pub(super) fn of_at_most(self, most_bytes: usize) -> Self {
+        Self { most_bytes, ..self }
+    }
+
     /// The next page; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Page>, ApiError> {
         let Some(token) = self.next.clone() else { return Ok(None) };
@@ -83,7 +91,7 @@ impl Pages<'_> {
             let collection = &self.of.collection;
             let path = format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
             // One object alone is never too large: etcd bounds it.
-            let most = if self.limit > 1 { MOST_BYTES } else { usize::MAX };
+            let most = if self.limit > 1 { self.most_bytes } else { usize::MAX };
             let bytes = match self.api.get_up_to(path.clone(), accept, most).await {
                 Err(ApiError::TooLarge { .. }) => {
                     self.limit = (self.limit / 4).max(1);
@@ -91,7 +99,7 @@ impl Pages<'_> {
                 }
                 other => other?,
             };
-            if bytes.len() < MOST_BYTES / 4 {
+            if bytes.len() < self.most_bytes / 4 {
                 self.limit = (self.limit * 2).min(MOST);
             }
             let text = String::from_utf8(bytes).map_err(|error| ApiError::Answer {

@@ -15,14 +15,19 @@ use crate::{
     json::At,
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
-    resolve::{Health, Record, Workload},
-    snapshot::ObjectName,
+    resolve::{Health, Past, Record, RevisionsOf, Workload},
+    snapshot::{ObjectName, Rotated},
     template::Template,
     uid::Uid,
 };
 
 /// Owners of one kind that are read one by one; more are found in a list.
 const MOST_GETS: usize = 16;
+
+/// Revisions of a workload that are compared with a requested template. `revisionHistoryLimit` is 10 by default.
+const MOST_REVISIONS: usize = 1000;
+/// The most bytes of one page of them. Admission reads these, and many reviews may ask at once.
+const MOST_REVISION_BYTES: usize = 1 << 20;
 
 /// How a revision or workload stands to a ConfigMap or Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +224,27 @@ impl KubeApi {
         Ok(users)
     }
 
+    /// See [`super::Api::revisions`]. A revision that cannot be read is none that an undo brings back.
+    pub(super) async fn revisions_of(
+        &self,
+        namespace: &str,
+        of: &RevisionsOf,
+    ) -> Result<Vec<Past>, ApiError> {
+        let Some(kind) = REVISION_KINDS.get(of.kind) else { return Ok(Vec::new()) };
+        let labels: Vec<_> = of.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let listed = Listed {
+            collection: path::collection(&kind.api_version(), namespace, kind.plural)?,
+            selector: labels.join(","),
+            metadata_only: false,
+        };
+        let (mut pages, mut found) = (self.pages(&listed).of_at_most(MOST_REVISION_BYTES), Vec::new());
+        while found.len() < MOST_REVISIONS {
+            let Some(page) = pages.next().await? else { break };
+            found.extend(page.items().filter_map(|item| Past::read(kind, item)));
+        }
+        Ok(found)
+    }
+
     /// The workloads of a kind that carry no `enabled` label. A kind that is not installed has none.
     pub(super) async fn unlabelled_of_kind(
         &self,
@@ -240,7 +266,7 @@ impl KubeApi {
             };
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
-                match Live::read(kind, item) {
+                match Live::read(kind, item, &self.rotated) {
                     Ok(Live::Unlabelled(candidate)) => {
                         let name = serde_json::from_str::<Item>(item).map(|item| item.metadata.name);
                         let name = Arc::from(name.unwrap_or_default());
@@ -261,9 +287,9 @@ impl KubeApi {
 
 impl Live {
     /// Reads how a workload stands from its text.
-    pub fn read(kind: &WorkloadKind, text: &str) -> Result<Self, serde_json::Error> {
+    pub fn read(kind: &WorkloadKind, text: &str, rotated: &Rotated) -> Result<Self, serde_json::Error> {
         let workload = Workload::parse(kind, text)?;
-        let record = Record::of(&workload, Health::read(&kind.kind, text));
+        let record = Record::of(&workload, Health::read(&kind.kind, text), rotated);
         match workload.label(names::ENABLED) {
             Some("true") => return Ok(Self::Enabled(Box::new(record))),
             None if !workload.is_being_deleted() => {}

@@ -40,6 +40,7 @@ pub use bound::BoundRecord;
 pub use execute::{ensure, execute};
 pub use leader::{Leadership, lead};
 pub use lean::{FromText, Lean, LeanMeta};
+pub use most::MOST_OWNERS;
 pub use namespaces::Served;
 pub use objects::SourceMeta;
 pub use records::{Revision, RevisionKey, SnapshotRecord};

@@ -5,7 +5,7 @@ use crate::{cluster::Owner, few::FewSet};
 /// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB; the
 /// content may take 1 MiB of it. The collector takes a snapshot when its last owner is gone, and others take the place of
 /// those that go: it lives as long as anything uses it.
-pub(super) const MOST_OWNERS: usize = 2048;
+pub const MOST_OWNERS: usize = 2048;
 
 /// So many of these owners: first those that are there already.
 pub(super) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {

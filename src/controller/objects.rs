@@ -296,14 +296,18 @@ impl State {
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
         // There is always room for the source: it is what keeps the newest ones.
         let by_use = self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned());
-        let mut owners = at_most(MOST_OWNERS - 1, by_use.collect(), &record.owners);
+        let by_use: FewSet<_> = by_use.collect();
+        let is_capped = by_use.len() >= MOST_OWNERS;
+        let mut owners = at_most(MOST_OWNERS - 1, by_use, &record.owners);
         let source = name.sibling(Arc::clone(&record.source));
         match self.sources.get(&source) {
             None | Some(Source::Unknown) => return Wanted::Unknown,
             Some(Source::Missing) => {}
             Some(Source::Found(found)) => {
                 // The copy of an object that is bound itself must not go with it: it is what that is made again from.
-                if !found.present.bound_itself && self.is_among_newest(&source, name, found) {
+                // Without the source, a snapshot that has not all of its users as owners could go before they do.
+                let is_kept = is_capped || self.is_among_newest(&source, name, found);
+                if !found.present.bound_itself && is_kept {
                     owners.insert(Owner::new(
                         "v1",
                         name.object.kind.as_str(),

@@ -6,7 +6,7 @@ use confrev_controlplane::holds_for;
 
 use crate::manifests::{Kind, Workload};
 use crate::shared::running;
-use crate::world::{World, each_kind};
+use crate::world::{World, each_kind, expect};
 
 #[test]
 fn an_undo_holds_until_the_config_map_changes_again_which_then_rolls() {
@@ -70,6 +70,58 @@ fn what_is_undone_stays_when_another_source_of_the_workload_changes() {
         world.set_config("demo", "C");
         world.wait_resolved(&web, "demo", "C");
         world.resolves_to(&web, "other", "2").unwrap();
+    });
+}
+
+/// kubectl replaces the annotations of a Deployment by those of the old ReplicaSet.
+#[test]
+fn undo_of_deployment_keeps_its_settings() {
+    let _confrev = running();
+    let world = World::new("undo-settings");
+    let web = Workload::new(Kind::Deployment, "web", &["demo", "other"]).replicas(0);
+    world.set_config("demo", "A");
+    world.set_config("other", "1");
+    world.apply(&web.manifest()).ok();
+    world.wait_replica_sets(&web, 1);
+    world.set_config("demo", "B");
+    world.wait_resolved(&web, "demo", "B");
+    world.wait_replica_sets(&web, 2);
+    let settings = ["confrev.dev/track=false", "confrev.dev/min-interval=1h"];
+    let reference = web.reference();
+    world.kubectl(&["annotate", &reference, "--overwrite", settings[0], settings[1]]).ok();
+    world.set_config("other", "2");
+    world.undo(&web);
+    world.wait_resolved(&web, "demo", "A");
+    holds_for("the settings", Duration::from_secs(3), || {
+        let annotations = &world.live(&web)["metadata"]["annotations"];
+        expect(&annotations["confrev.dev/track"], "false")?;
+        expect(&annotations["confrev.dev/min-interval"], "1h")?;
+        world.resolves_to(&web, "other", "1")
+    });
+    assert_eq!(world.replica_sets(&web).len(), 2);
+}
+
+#[test]
+fn undo_of_image_leaves_pending_change_alone() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("undo-image");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0);
+        world.set_config("demo", "A");
+        world.apply(&web.manifest()).ok();
+        world.wait_replica_sets(&web, 1);
+        world.set_image(&web, "app:2").ok();
+        world.wait_replica_sets(&web, 2);
+        // The change waits for `--settle`.
+        world.set_config("demo", "B");
+        world.undo(&web);
+        holds_for("the undo", Duration::from_secs(4), || {
+            let image = &world.live(&web)["spec"]["template"]["spec"]["containers"][0]["image"];
+            expect(image, "app:1")?;
+            world.resolves_to(&web, "demo", "A")
+        });
+        world.set_config("demo", "C");
+        world.wait_resolved(&web, "demo", "C");
     });
 }
 

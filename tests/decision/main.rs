@@ -8,6 +8,7 @@
 )]
 
 mod accounted;
+mod adopted;
 mod again;
 #[expect(dead_code, reason = "some of it serves tests on a control plane")]
 mod blocks;

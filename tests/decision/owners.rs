@@ -64,6 +64,37 @@ fn of_a_snapshot_that_too_many_use_the_source_is_an_owner_and_there_are_never_to
     }
 }
 
+/// With confrev down, the collector takes a snapshot as soon as its owners are gone, whoever else uses it.
+#[test]
+fn source_owns_old_snapshot_with_too_many_users() {
+    for (users, wanted) in [(MOST - 1, false), (MOST, true), (MOST + 500, true)] {
+        let (_, web, mut desk) = web_on_blue();
+        let mut uses = record(&web, Health::Settled).uses;
+        let mut elsewhere = record(&web, Health::Settled);
+        elsewhere.uses.iter_mut().for_each(|used| used.snapshot = Some(GREEN.into()));
+        desk.state.apply_workload(&key("web"), Some(elsewhere), desk.now);
+        uses.truncate(1);
+        let green = json!({"color": "green"});
+        desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[source()])), desk.now);
+        desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &sets(0..10))), desk.now);
+        use_by(&mut desk, &uses, 0..users);
+        let mut owners = None;
+        for _ in 0..10 {
+            for action in desk.act(&green, &json!({}), "2") {
+                if let Action::SetOwners { snapshot, owners: set, .. } = action
+                    && snapshot == name(BLUE)
+                {
+                    owners = Some(set);
+                }
+            }
+            desk.pass(2);
+        }
+        let owners = owners.expect("owners are set");
+        assert_eq!(owners.contains(&source()), wanted, "{users} users");
+        assert_eq!(owners.len(), MOST.min(users), "{users} users");
+    }
+}
+
 #[test]
 fn the_more_owners_a_snapshot_has_the_longer_it_waits_for_another_one() {
     for (present, wait) in [(1, 505), (100, 1000), (900, 5000), (2000, 5500)] {

@@ -12,6 +12,7 @@ use confrev::{
     kinds::Kinds,
     names,
     resolve::Health,
+    snapshot::Rotated,
     telemetry::{Metrics, metrics::Reason},
 };
 use http::{Method, Request, Response, StatusCode};
@@ -127,7 +128,9 @@ impl OptIn {
                 Action::OptIn(_) => {
                     self.lists += 1;
                     let candidates = self.stored.iter().map(|(key, object)| {
-                        match Live::read(&kind("Deployment"), &object.to_string()).unwrap() {
+                        match Live::read(&kind("Deployment"), &object.to_string(), &Rotated::default())
+                            .unwrap()
+                        {
                             Live::Unlabelled(candidate) => (key.clone(), *candidate),
                             other => panic!("{other:?}"),
                         }

@@ -6,8 +6,11 @@ use confrev::{
     cluster::{
         Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
     },
+    kinds::REVISION_KINDS,
     names,
-    resolve::{Health, NamespaceFacts, Observed, Record, TargetRef, Workload, auto_roll_value},
+    resolve::{
+        Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
+    },
     snapshot::{Identity, ObjectName, Rotated, snapshot_json},
 };
 use jiff::Timestamp;
@@ -99,6 +102,19 @@ impl Api for Memory {
 
     async fn is_enabled(&self, _: &str, _: &TargetRef) -> Result<Option<bool>, ApiError> {
         panic!("no Rollout here has a workloadRef")
+    }
+
+    async fn revisions(&self, namespace: &str, of: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
+        self.call("list revisions", false, || {
+            let kind = &REVISION_KINDS[of.kind];
+            let store = self.0.store();
+            let found = store.iter().filter(|(key, object)| {
+                key.kind.as_str() == kind.kind
+                    && key.namespace == namespace
+                    && of.labels.iter().all(|(name, value)| label(object, name) == Some(value))
+            });
+            Ok(found.filter_map(|(_, object)| Past::read(kind, &object.to_string())).collect())
+        })
     }
 
     async fn create_snapshot(
@@ -248,7 +264,7 @@ impl Api for Memory {
         self.call(&format!("look at {key}"), false, || {
             let Some(object) = self.0.get(&key) else { return Ok(Live::Apart) };
             let kind = self.0.kinds.iter().nth(workload.kind).unwrap();
-            Ok(Live::read(kind, &object.to_string()).unwrap())
+            Ok(Live::read(kind, &object.to_string(), &Rotated::default()).unwrap())
         })
     }
 
@@ -258,7 +274,7 @@ impl Api for Memory {
             let mut found = Vec::new();
             for (index, kind) in self.0.kinds.iter().enumerate() {
                 for (key, object) in store.iter().filter(|(key, _)| key.kind.as_str() == kind.kind) {
-                    let live = Live::read(kind, &object.to_string()).unwrap();
+                    let live = Live::read(kind, &object.to_string(), &Rotated::default()).unwrap();
                     if key.namespace == namespace
                         && let Live::Unlabelled(candidate) = live
                     {

@@ -16,12 +16,15 @@ use crate::{
 };
 
 /// One admission, as it is judged.
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 struct Case<'c> {
     model: &'c Model,
     key: &'c Key,
     mark: &'c Mark,
     intent: Intent,
     track: bool,
+    /// The template of a live revision comes back.
+    is_undo: bool,
     /// Something came between: only what holds whatever the order is judged.
     disturbed: bool,
     excluded: BTreeSet<String>,
@@ -45,7 +48,13 @@ impl Model {
             return Pins::new();
         }
         let template = |object: &Value| object["spec"]["template"].clone();
-        let exclude = annotation(wanted, names::EXCLUDE).unwrap_or_default();
+        // An undo keeps the settings, whatever annotations it brings back.
+        let exclude = annotation(admitted, names::EXCLUDE).unwrap_or_default();
+        let is_undo = |old: &Value| {
+            let mut revisions = self.replicasets(old).into_iter();
+            template(old) != template(wanted)
+                && revisions.any(|(_, revision)| template(&revision) == template(wanted))
+        };
         let mut entered = old.map(|old| stated(&template(old))).unwrap_or_default();
         entered.extend(stated(&template(wanted)));
         let case = Case {
@@ -53,7 +62,8 @@ impl Model {
             key,
             mark,
             intent,
-            track: annotation(wanted, names::TRACK) != Some("false"),
+            track: annotation(admitted, names::TRACK) != Some("false"),
+            is_undo: old.is_some_and(is_undo),
             disturbed: self.settings().disturbed,
             excluded: exclude.split(',').map(str::to_owned).collect(),
             old: old.map(|old| references(&template(old))).unwrap_or_default(),
@@ -229,6 +239,9 @@ impl Case<'_> {
         }
         if self.intent.roll {
             return self.judge_fresh(after, &source.name, states).map(|()| None);
+        }
+        if self.is_undo && self.track {
+            return stays();
         }
         if !self.track {
             // What it misses is not taken into account: it is held as far as it was before.

@@ -32,3 +32,4 @@ mod many;
 mod max_in_flight;
 mod restart;
 mod soak;
+mod synced;

@@ -19,7 +19,7 @@ const WORKLOADS: usize = 20;
 const ALL_IN_TURN: Duration = Duration::from_mins(4);
 
 /// Pods start only once the test has looked at what they read: it stands for programs that fail on bad content.
-fn gated(number: usize) -> Load {
+pub(crate) fn gated(number: usize) -> Load {
     let kind = if number.is_multiple_of(2) { "deployments" } else { "rollouts" };
     let name = format!("web-{number}");
     // Nothing fails by itself, however busy the machine is.
@@ -30,10 +30,10 @@ fn gated(number: usize) -> Load {
 }
 
 /// Who starts with the bad content all the same.
-type Sound = Mutex<BTreeSet<String>>;
+pub(crate) type Sound = Mutex<BTreeSet<String>>;
 
 /// Lets pods start, but those that read `bad`.
-fn open_gates(world: &World, sound: &Sound) {
+pub(crate) fn open_gates(world: &World, sound: &Sound) {
     for pod in world.cluster.list("pods", world.name(), "") {
         if pod["spec"]["schedulingGates"].is_null() {
             continue;
@@ -50,7 +50,7 @@ fn open_gates(world: &World, sound: &Sound) {
 }
 
 /// Ends the kubelet's part, however the test ends.
-struct Stop<'a>(&'a AtomicBool);
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
@@ -77,7 +77,7 @@ fn a_change_that_breaks_the_second_of_20_workloads_is_held_from_the_others_over_
 }
 
 /// Those whose templates have this content, by name.
-fn on(world: &World, loads: &[Load], wanted: &str) -> BTreeSet<String> {
+pub(crate) fn on(world: &World, loads: &[Load], wanted: &str) -> BTreeSet<String> {
     let on = loads.iter().filter(|load| load.resolves_to(world, "demo", wanted).is_ok());
     on.map(|load| load.name.clone()).collect()
 }

@@ -112,6 +112,13 @@ impl<'r> Resolver<'r> {
         let read = present.digests_of(keys_of(source, name, used).as_ref());
         let seen = self.is_seen(source)?;
         let prior = self.prior_live.get(source).copied();
+        if let Some(prior) = prior.filter(|prior| read.judge(prior) == Some(false))
+            && self.live_awaits_its_turn(present)
+        {
+            self.keep_until_its_turn(source, None)?;
+            self.now_live.insert(source.clone(), prior);
+            return Ok(());
+        }
         let is_kept = |prior: &Digest| match read.judge(prior) {
             Some(true) => true,
             Some(false) => {

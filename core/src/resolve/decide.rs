@@ -8,7 +8,8 @@ use super::{
     mount,
     optin::{Giver, OptIn, opt_in},
     policy::{Missing, Policy},
-    used::{UsedKeys, asks_for_newest, used_keys},
+    undo,
+    used::{RequiredKeys, UsedKeys, asks_for_newest, has_new_roll, has_other_roll, required_keys, used_keys},
 };
 use crate::{
     names,
@@ -29,11 +30,17 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
         OptIn::Malformed(error) => Outcome::Decided(denied(request, &[error])),
         OptIn::Out(giver) => Outcome::Decided(effects::opt_out(request, giver)),
         OptIn::In(giver) => {
-            let (policy, errors) = Policy::read(&request.new);
+            // An undo restores the template and the config; the settings stay as they are stored.
+            let keeps_settings = match undo::replaces_settings(request, facts) {
+                Ok(keeps) => keeps,
+                Err(need) => return Outcome::Needs(BTreeSet::from([need])),
+            };
+            let settings = request.old.as_ref().filter(|_| keeps_settings).unwrap_or(&request.new);
+            let (policy, errors) = Policy::read(settings);
             if !errors.is_empty() {
                 return Outcome::Decided(denied(request, &errors));
             }
-            Resolver::new(request, facts, &policy).run(giver)
+            Resolver::new(request, facts, &policy, keeps_settings).run(giver)
         }
     }
 }
@@ -67,6 +74,7 @@ enum Target {
     Unresolved,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(super) struct Resolver<'r> {
     pub(super) request: &'r Request<'r>,
     pub(super) facts: &'r Facts,
@@ -76,11 +84,23 @@ pub(super) struct Resolver<'r> {
     /// What the stored template says of live sources, likewise.
     pub(super) prior_live: SourceMap<Digest>,
     /// What the requested template says of its own; a user may have written it.
-    stated: SourceMap<String>,
+    pub(super) stated: SourceMap<String>,
     /// The content last taken into account.
     pub(super) seen: SourceMap<Digest>,
     /// Names that the stored template refers to.
     pub(super) stored: BTreeSet<ObjectName>,
+    /// The keys that the stored template requires.
+    stored_keys: RequiredKeys<'r>,
+    /// The keys that the requested template requires.
+    required: RequiredKeys<'r>,
+    /// The request is an undo that replaces annotations: the settings stay as they are stored.
+    keeps_settings: bool,
+    /// Whether the templates are equal but for names, once that was asked.
+    pub(super) same_template: Option<bool>,
+    /// `roll` has a new value, by whomever, and no undo brought it back.
+    pub(super) has_new_roll: bool,
+    /// `roll` has another value: in a later pass of one admission, a new one looks like one that an undo brought back.
+    pub(super) has_other_roll: bool,
     /// A person asks for the newest content.
     pub(super) roll: bool,
     /// A person, or confrev's controller, does.
@@ -95,15 +115,12 @@ pub(super) struct Resolver<'r> {
 }
 
 impl<'r> Resolver<'r> {
-    fn new(request: &'r Request<'r>, facts: &'r Facts, policy: &'r Policy) -> Self {
+    fn new(request: &'r Request<'r>, facts: &'r Facts, policy: &'r Policy, keeps_settings: bool) -> Self {
         let old = request.old.as_ref();
-        let stored = old.and_then(|old| old.template.as_ref()).map_or_else(BTreeSet::new, |template| {
-            template
-                .references()
-                .iter()
-                .map(|reference| ObjectName::new(reference.kind, reference.name))
-                .collect()
-        });
+        let references =
+            old.and_then(|old| old.template.as_ref()).map(Template::references).unwrap_or_default();
+        let stored =
+            references.iter().map(|reference| ObjectName::new(reference.kind, reference.name)).collect();
         Self {
             request,
             facts,
@@ -113,9 +130,15 @@ impl<'r> Resolver<'r> {
             stated: request.new.sources(),
             seen: old.map(super::Workload::seen).unwrap_or_default(),
             stored,
-            roll: asks_for_newest(request),
-            is_poke: old
-                .is_some_and(|old| request.new.annotation(names::ROLL) != old.annotation(names::ROLL)),
+            stored_keys: required_keys(&references),
+            required: RequiredKeys::new(),
+            keeps_settings,
+            same_template: None,
+            has_new_roll: !keeps_settings && has_new_roll(request),
+            has_other_roll: !keeps_settings && has_other_roll(request),
+            roll: !keeps_settings && asks_for_newest(request),
+            is_poke: !keeps_settings
+                && old.is_some_and(|old| request.new.annotation(names::ROLL) != old.annotation(names::ROLL)),
             needs: BTreeSet::new(),
             ensure: BTreeMap::new(),
             adopt: BTreeSet::new(),
@@ -132,6 +155,7 @@ impl<'r> Resolver<'r> {
         };
         let references = self.references(template);
         let used = used_keys(&references);
+        self.required = required_keys(&references);
         let mut resolution = Resolution { mount: self.policy.mount.clone(), ..Resolution::default() };
         // A name resolves alike wherever it stands, and a template may refer to one thousands of times.
         let mut targets: BTreeMap<(SourceKind, &str), Target> = BTreeMap::new();
@@ -170,7 +194,8 @@ impl<'r> Resolver<'r> {
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
         let unhealthy = self.taken_unhealthy();
-        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen, &unhealthy);
+        let (seen, keeps) = (&self.now_seen, self.keeps_settings);
+        let mut decision = effects::opt_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
         decision.ensure = self.ensure.into_values().collect();
         decision.adopt = self.adopt.into_iter().collect();
         decision.warnings = self.warnings;
@@ -228,7 +253,8 @@ impl<'r> Resolver<'r> {
     /// A Rollout with `workloadRef`: the object with the template is the one to opt in.
     fn without_template(&self, giver: Giver) -> Outcome {
         let (resolution, unhealthy) = (Resolution::default(), SourceMap::default());
-        let mut decision = effects::opt_in(self.request, giver, &resolution, &self.now_seen, &unhealthy);
+        let (seen, keeps) = (&self.now_seen, self.keeps_settings);
+        let mut decision = effects::opt_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
         let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
         match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
@@ -349,6 +375,12 @@ impl<'r> Resolver<'r> {
         let prior =
             self.prior.get(&source).filter(|held| ***held != *source.name || !self.is_live(&source)).cloned();
         if self.live(&source)?.is_some() {
+            if let Some(held) = prior.as_deref()
+                && self.awaits_its_turn(&source, held, used, true)?
+            {
+                self.keep_until_its_turn(&source, Some(held))?;
+                return Ok(Target::Snapshot { source, name: held.to_owned() });
+            }
             let name = self.present_content(&source, prior.as_deref(), used)?;
             return Ok(Target::Snapshot { source, name });
         }
@@ -372,6 +404,10 @@ impl<'r> Resolver<'r> {
     ) -> Result<Target, Stop> {
         if self.is_out_of_reach(object) {
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
+        }
+        if let Some(held) = self.returns_to(&source, object, used)? {
+            self.keep_until_its_turn(&source, Some(&held))?;
+            return Ok(Target::Snapshot { source, name: held });
         }
         let known = self.live(object)?.map(Observed::is_sound);
         let source_lives = self.live(&source)?.is_some();
@@ -404,6 +440,7 @@ impl<'r> Resolver<'r> {
         object: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<Target, Stop> {
+        let lacks_keys = self.lacks_new_keys(&source, object)?;
         if self.live(&source)?.is_none() {
             self.warn_source_is_gone(&source, &object.name);
             self.keep_seen_or_held(&source, object)?;
@@ -412,7 +449,20 @@ impl<'r> Resolver<'r> {
         let seen = if self.policy.track { self.is_seen(&source)? } else { Seen::Yes };
         // The controller compares with more than this request shows, and pokes only where it found a difference.
         let pending = seen == Seen::No || (seen == Seen::Unknown && self.is_poke);
-        if self.roll || pending || self.is_applied(&source, object, used) {
+        let is_applied = self.is_applied(&source, object, used);
+        if self.roll || lacks_keys {
+            let name = self.present_content(&source, Some(&object.name), used)?;
+            return Ok(Target::Snapshot { source, name });
+        }
+        if pending || is_applied {
+            if pending && self.is_undo()? {
+                self.mark_seen(&source)?;
+                return Ok(Target::Snapshot { source, name: object.name.to_string() });
+            }
+            if self.awaits_its_turn(&source, &object.name, used, is_applied)? {
+                self.keep_until_its_turn(&source, Some(&object.name))?;
+                return Ok(Target::Snapshot { source, name: object.name.to_string() });
+            }
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(Target::Snapshot { source, name });
         }
@@ -426,6 +476,35 @@ impl<'r> Resolver<'r> {
             }
         }
         Ok(Target::Snapshot { source, name: object.name.to_string() })
+    }
+
+    /// Whether the request brings the template of a live revision back: the undo turns away from what is pending.
+    pub(super) fn is_undo(&mut self) -> Result<bool, Stop> {
+        if self.has_new_roll {
+            return Ok(false);
+        }
+        undo::is_undo(self.request, self.facts).map_err(|need| {
+            self.needs.insert(need);
+            Stop::Unknown
+        })
+    }
+
+    /// Whether the request begins to require keys that this snapshot lacks and the present content has. Pods of the
+    /// new template would not start with the snapshot.
+    fn lacks_new_keys(&mut self, source: &ObjectName, object: &ObjectName) -> Result<bool, Stop> {
+        let key = (object.kind, &*object.name);
+        let Some(required) = self.required.get(&key) else { return Ok(false) };
+        let stored = self.stored_keys.get(&key);
+        let is_new = |key: &&&str| stored.is_none_or(|stored| !stored.contains(**key));
+        let new: Vec<&str> = required.iter().filter(is_new).copied().collect();
+        if new.is_empty() {
+            return Ok(false);
+        }
+        let (held, present) = (self.live(object)?, self.live(source)?);
+        let has_all = |content: Option<&Observed>| {
+            content.is_some_and(|content| new.iter().all(|key| content.has_key(key)))
+        };
+        Ok(!has_all(held) && has_all(present))
     }
 
     /// Whether the request names the source beside this snapshot of it, which alone stood for it: an apply that sends

@@ -6,6 +6,7 @@ use super::{
     Decision, Request, mount,
     optin::Giver,
     policy::{Mount, Policy, auto_roll_time},
+    undo::kept_settings,
 };
 use crate::{
     names,
@@ -70,6 +71,7 @@ pub(super) fn opt_in(
     resolution: &Resolution,
     seen: &SourceMap<Digest>,
     unhealthy: &SourceMap<Digest>,
+    keeps_settings: bool,
 ) -> Decision {
     let mut patch = Patch::default();
     let mark = (giver == Giver::Namespace).then(|| request.new.mark_of_namespace());
@@ -78,7 +80,16 @@ pub(super) fn opt_in(
     let stated = resolution.stated();
     set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], &stated);
     let mut annotations = vec![(names::ENABLED_BY, mark), (names::SEEN, seen), (names::UNHEALTHY, unhealthy)];
-    annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
+    let (stored, restored) = match request.old.as_ref().filter(|_| keeps_settings) {
+        Some(old) => (kept_settings(old), kept_settings(&request.new)),
+        None => Default::default(),
+    };
+    let gone = restored.keys().filter(|key| !stored.contains_key(*key));
+    annotations.extend(gone.map(|key| (key.as_str(), None)));
+    annotations.extend(stored.iter().map(|(key, value)| (key.as_str(), Some(value.clone()))));
+    if !keeps_settings {
+        annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
+    }
     set_annotations(request, &mut patch, &annotations);
     if let Some(template) = &request.new.template {
         set_template(request, template, resolution, stated, &mut patch);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Health;
+use super::{Health, Past, parse_max_in_flight};
 use crate::{
     names,
     snapshot::{
@@ -20,6 +20,7 @@ pub struct Facts {
     target: Option<bool>,
     referrers: Health,
     rotated: Rotated,
+    revisions: Option<Vec<Past>>,
 }
 
 /// What a namespace says for its workloads.
@@ -92,6 +93,16 @@ impl Facts {
     /// The worst health of the Rollouts that take their template from the workload.
     pub(super) fn referrers_health(&self) -> Health {
         self.referrers
+    }
+
+    /// Records the revisions that an undo may bring back.
+    pub fn set_revisions(&mut self, revisions: Vec<Past>) {
+        self.revisions = Some(revisions);
+    }
+
+    /// The revisions that an undo may bring back; `None` where they were not read.
+    pub(super) fn revisions(&self) -> Option<&[Past]> {
+        self.revisions.as_deref()
     }
 
     /// What is known of an object: `None` not read yet, `Some(None)` there is none.
@@ -272,6 +283,11 @@ impl Observed {
         !self.owners.is_empty() && !self.owners.iter().any(|owner| owner == uid)
     }
 
+    /// The uids of its owners.
+    pub fn owner_uids(&self) -> &[String] {
+        &self.owners
+    }
+
     /// Whether confrev may have entered some of its owners: a look that costs no parsing.
     pub fn may_have_our_owners(&self) -> bool {
         let mark = format!("\"{}\"", names::MANAGER);
@@ -301,6 +317,11 @@ impl Observed {
     /// The value of its `enabled` label.
     pub fn enabled(&self) -> Option<&str> {
         self.enabled.as_deref()
+    }
+
+    /// Whether a change of it rolls few workloads at a time: the controller then decides when each of them rolls.
+    pub(super) fn is_limited(&self) -> bool {
+        self.annotation(names::MAX_IN_FLIGHT).as_deref().and_then(parse_max_in_flight).is_some()
     }
 
     /// An annotation of the object.

@@ -3,6 +3,7 @@
 //! [`resolve`] is asked with what is known. Where that does not suffice, it answers with what it needs to know
 //! ([`Outcome::Needs`]); the caller reads that, live, and asks again. Admission, `render` and the tests are such callers.
 
+mod bare;
 mod content;
 mod decide;
 mod effects;
@@ -13,6 +14,8 @@ mod mount;
 mod optin;
 mod pending;
 mod policy;
+mod turn;
+mod undo;
 mod used;
 mod workload;
 
@@ -27,6 +30,7 @@ pub use policy::{
     DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration,
     parse_keep, parse_max_in_flight,
 };
+pub use undo::{Past, RevisionsOf};
 pub use workload::{TargetRef, Workload};
 
 use crate::snapshot::{Digest, Identity, ObjectName};
@@ -53,6 +57,8 @@ pub enum Need {
     Namespace,
     /// Whether the workload to which a `workloadRef` refers is opted in.
     Target(TargetRef),
+    /// The live revisions of the workload, to find out whether the request is an undo.
+    Revisions(RevisionsOf),
     /// The snapshot of this source's present content, most likely: it stands beside the source itself. Who can guess its
     /// name saves a round of reads by reading it at once; who cannot is asked for it by name.
     Newest {

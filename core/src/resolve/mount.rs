@@ -1,5 +1,6 @@
 //! The `mount` annotation: ConfigMaps as one projected volume in every container.
 
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -50,6 +51,25 @@ pub(super) fn reference_pointer(i: usize) -> String {
 /// The names that the volume refers to now, one for each ConfigMap wanted, where it is of that form.
 pub(super) fn present<'t>(template: &'t Template<'_>, mount: &Mount) -> Option<Vec<&'t str>> {
     own(template).map(|(_, names)| names).filter(|names| names.len() == mount.names.len())
+}
+
+/// Takes the volume that confrev made, and its mounts, out of a template.
+pub(super) fn strip(template: &mut Value) {
+    if !Template::deserialize(&*template).is_ok_and(|parsed| own(&parsed).is_some()) {
+        return;
+    }
+    let without = |list: Option<&mut Value>| {
+        if let Some(Value::Array(items)) = list {
+            items.retain(|item| item["name"] != VOLUME);
+        }
+    };
+    without(template.pointer_mut("/spec/volumes"));
+    for field in ["/spec/containers", "/spec/initContainers"] {
+        let containers = template.pointer_mut(field).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            without(container.pointer_mut("/volumeMounts"));
+        }
+    }
 }
 
 /// Brings the volume and its mounts to what is wanted; `names` are the resolved names of the mount's ConfigMaps.

@@ -9,6 +9,19 @@ use crate::{
     template::Reference,
 };
 
+/// The keys without which pods do not start, by the name that the template refers by.
+pub(super) type RequiredKeys<'t> = BTreeMap<(SourceKind, &'t str), BTreeSet<&'t str>>;
+
+pub(super) fn required_keys<'t>(references: &[Reference<'t>]) -> RequiredKeys<'t> {
+    let mut required = RequiredKeys::new();
+    for reference in references.iter().filter(|reference| !reference.optional) {
+        for key in reference.keys.iter().flatten() {
+            required.entry((reference.kind, reference.name)).or_default().insert(key);
+        }
+    }
+    required
+}
+
 /// The keys that a template reads, by the name it refers by; `None` where it takes the whole.
 pub(super) type UsedKeys<'t> = BTreeMap<(SourceKind, &'t str), Option<BTreeSet<&'t str>>>;
 
@@ -37,14 +50,25 @@ pub(super) fn keys_of<'k>(source: &ObjectName, held: &str, used: &UsedKeys<'k>) 
     Some(keys)
 }
 
-/// Whether a person wrote a new value of `roll`.
+/// Whether `roll` has another value than the stored workload's.
+pub(super) fn has_other_roll(request: &Request<'_>) -> bool {
+    let roll = request.new.annotation(names::ROLL);
+    roll.is_some() && request.old.as_ref().is_some_and(|old| roll != old.annotation(names::ROLL))
+}
+
+/// Whether the request has a new value of `roll`, by whomever: the workload is to take the newest content.
 ///
-/// `kubectl rollout undo` of a Deployment puts back all annotations of the old ReplicaSet, a stale `roll` among them;
-/// that is told by the stale `seen` beside it.
-pub(super) fn asks_for_newest(request: &Request<'_>) -> bool {
+/// `kubectl rollout undo` of a Deployment puts back all annotations of the old ReplicaSet, a stale `roll` among them. The
+/// stale `seen` beside it shows that.
+pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
     let Some(old) = &request.old else { return false };
-    let Some(roll) = request.new.annotation(names::ROLL) else { return false };
     let restored =
         request.new.annotation(names::SEEN).is_some_and(|seen| Some(seen) != old.annotation(names::SEEN));
-    Some(roll) != old.annotation(names::ROLL) && auto_roll_time(roll).is_none() && !restored
+    has_other_roll(request) && !restored
+}
+
+/// Whether a person wrote a new value of `roll`.
+pub(super) fn asks_for_newest(request: &Request<'_>) -> bool {
+    let by_person = |roll| auto_roll_time(roll).is_none();
+    has_new_roll(request) && request.new.annotation(names::ROLL).is_some_and(by_person)
 }

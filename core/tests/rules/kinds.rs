@@ -203,7 +203,9 @@ fn where_secrets_are_off_none_is_read_whatever_a_template_says_of_them() {
     ] {
         let parse = |text| Workload::parse(&kind, text).unwrap();
         let request = Request { namespace: "ns", secrets: false, new: parse(new), old: old.map(parse) };
-        let outcome = resolve(&request, &Facts::default());
+        let mut facts = Facts::default();
+        facts.set_revisions(Vec::new());
+        let outcome = resolve(&request, &facts);
         let Outcome::Decided(decision) = outcome else { panic!("{outcome:?}: {new}, {old:?}") };
         assert_eq!(decision.denial, None);
     }

@@ -11,8 +11,11 @@
 extern crate confrev_core as confrev;
 
 mod forms;
+mod grown;
 mod kinds;
+mod limits;
 mod properties;
+mod restored;
 mod rules;
 mod settings;
 mod story;

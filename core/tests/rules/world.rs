@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use confrev::{
-    kinds::{Kinds, WorkloadKind},
+    kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
+    resolve::{
+        Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Past, Request, RevisionsOf, Workload,
+        resolve,
+    },
     snapshot::{Keying, ObjectName, Rotated, SourceKind, snapshot_json},
 };
 use serde_json::{Value, json};
@@ -19,6 +22,8 @@ pub(crate) struct World {
     pub objects: BTreeMap<ObjectName, Value>,
     pub namespace: NamespaceFacts,
     pub target_enabled: Option<bool>,
+    /// Revision objects of any kind, each with its index into `REVISION_KINDS`.
+    pub revisions: Vec<(usize, Value)>,
     /// How the contents of Secrets are digested.
     pub keying: Keying,
     /// The ConfigMaps that are never snapshotted.
@@ -106,6 +111,30 @@ impl World {
         self.decide(&Request { namespace: NAMESPACE, secrets: true, new, old: None })
     }
 
+    /// Whether the decision on an update asks for revisions.
+    pub(crate) fn reads_revisions(&self, kind: &WorkloadKind, new: &Value, old: &Value) -> bool {
+        let (new, old) = (new.to_string(), old.to_string());
+        let parse = |text| Workload::parse(kind, text).unwrap();
+        let request = Request {
+            namespace: NAMESPACE,
+            secrets: true,
+            new: Workload::parse(kind, &new).unwrap(),
+            old: Some(parse(&old)),
+        };
+        let mut facts = Facts::default();
+        loop {
+            let Outcome::Needs(needs) = resolve(&request, &facts) else { return false };
+            for need in needs {
+                match need {
+                    Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
+                    Need::Namespace => facts.set_namespace(self.namespace),
+                    Need::Revisions(_) => return true,
+                    Need::Target(_) | Need::Newest { .. } => {}
+                }
+            }
+        }
+    }
+
     fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
@@ -119,6 +148,7 @@ impl World {
                             Need::Namespace => facts.set_namespace(self.namespace),
                             Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
                             Need::Newest { .. } => {}
+                            Need::Revisions(of) => facts.set_revisions(self.revisions_of(&of)),
                             Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
                         }
                     }
@@ -126,6 +156,15 @@ impl World {
             }
         }
         panic!("no decision after 12 rounds");
+    }
+
+    fn revisions_of(&self, of: &RevisionsOf) -> Vec<Past> {
+        let is_selected = |(kind, object): &&(usize, Value)| {
+            let has = |(key, value): &(String, String)| object["metadata"]["labels"][key] == **value;
+            *kind == of.kind && of.labels.iter().all(has)
+        };
+        let found = self.revisions.iter().filter(is_selected);
+        found.map(|(kind, object)| Past::read(&REVISION_KINDS[*kind], &object.to_string()).unwrap()).collect()
     }
 
     pub(crate) fn observe(&self, name: &ObjectName) -> Option<Observed> {

@@ -1,0 +1,141 @@
+//! Limits at admission: a write that is no deployment leaves a source that rolls few workloads at a time to the controller.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Observed, Policy, Seen, Workload,
+    bare::bare,
+    decide::{Resolver, Stop},
+    used::{UsedKeys, keys_of},
+};
+use crate::{
+    names,
+    snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
+};
+
+impl Resolver<'_> {
+    /// Whether the workload keeps the snapshot that it has of a source, since the controller decides when it rolls. The
+    /// decision depends on nothing but the request and live objects, so every replica makes the same one.
+    ///
+    /// `is_applied`: the request names the source itself. It is then a deployment where anything else of the template
+    /// changes, and a deployment resolves to the newest content. A request that leaves the snapshot's name alone says
+    /// nothing of the source, whatever else it changes.
+    pub(super) fn awaits_its_turn(
+        &mut self,
+        source: &ObjectName,
+        held: &str,
+        used: &UsedKeys<'_>,
+        is_applied: bool,
+    ) -> Result<bool, Stop> {
+        let keys = keys_of(source, held, used);
+        self.awaits_its_turn_with(source, held, keys.as_ref(), is_applied)
+    }
+
+    /// The snapshot to go back to, where the reference is the result of an earlier pass of this same admission. A webhook that
+    /// ran in between may have completed a template that was replaced, so that the template equals the stored one after all.
+    pub(super) fn returns_to(
+        &mut self,
+        source: &ObjectName,
+        object: &ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<Option<String>, Stop> {
+        let Some(held) = self.prior.get(source).filter(|held| ***held != *object.name).cloned() else {
+            return Ok(None);
+        };
+        if self.has_other_roll {
+            return Ok(None);
+        }
+        // An earlier pass has marked the present content as seen, beside the reference.
+        let stated = self.request.new.seen().get(source).copied();
+        let Some(stated) = stated.filter(|stated| self.seen.get(source) != Some(stated)) else {
+            return Ok(None);
+        };
+        let Some(present) = self.live(source)? else { return Ok(None) };
+        let digest = present.digest();
+        let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *object.name);
+        if !is_present || present.digests().judge(&stated) != Some(true) {
+            return Ok(None);
+        }
+        let keys = keys_of(source, &object.name, used);
+        // An undo of a Deployment brings back the `seen` of its revision too.
+        let returns = self.awaits_its_turn_with(source, &held, keys.as_ref(), true)? && !self.is_undo()?;
+        Ok(returns.then_some(held))
+    }
+
+    fn awaits_its_turn_with(
+        &mut self,
+        source: &ObjectName,
+        held: &str,
+        keys: Option<&BTreeSet<&str>>,
+        is_applied: bool,
+    ) -> Result<bool, Stop> {
+        // Nobody but an apply moves a workload that does not track.
+        if self.has_new_roll || !self.policy.track {
+            return Ok(false);
+        }
+        let Some(present) = self.live(source)? else { return Ok(false) };
+        let digest = present.digest();
+        let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *held);
+        if is_present || !present.is_limited() || (is_applied && !self.is_same_template()) {
+            return Ok(false);
+        }
+        // Where the snapshot is gone, the present content is all that there is.
+        let Some(content) = self.live(&ObjectName::new(source.kind, held))? else { return Ok(false) };
+        let reads_the_same =
+            |content: &Observed| keys.is_some_and(|keys| content.same_values(present, keys.iter().copied()));
+        let is_other = content.is_snapshot_of_source(&source.name) && !content.same_content(present);
+        Ok(is_other && !reads_the_same(content))
+    }
+
+    /// Whether the live digest of the stored template stays, for the same reason. A live source is named alike by every
+    /// request, so one that changes anything else is a deployment.
+    pub(super) fn live_awaits_its_turn(&mut self, present: &Observed) -> bool {
+        !self.has_other_roll && self.policy.track && present.is_limited() && self.is_same_template()
+    }
+
+    /// Leaves `seen` as it is, so that the content stays news to the controller, and says so.
+    pub(super) fn keep_until_its_turn(
+        &mut self,
+        source: &ObjectName,
+        held: Option<&str>,
+    ) -> Result<(), Stop> {
+        let is_seen = matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike);
+        if self.now_seen.get(source).is_none() {
+            self.keep_seen(source);
+        }
+        let until = if is_seen {
+            format!("until {source} changes again or annotation {} has a new value", names::ROLL)
+        } else {
+            "until its turn comes".to_owned()
+        };
+        let kept = held.map_or_else(|| "its pods".to_owned(), |held| format!("the snapshot {held:?}"));
+        self.warnings.push(format!(
+            "{source} rolls few workloads at a time (annotation {}): {} keeps {kept} {until}",
+            names::MAX_IN_FLIGHT,
+            self.request.new.display(),
+        ));
+        Ok(())
+    }
+
+    /// Whether the requested template equals the stored one, but for the names by which both refer to the same sources.
+    fn is_same_template(&mut self) -> bool {
+        if let Some(known) = self.same_template {
+            return known;
+        }
+        let same = self.request.old.as_ref().is_some_and(|old| {
+            let stored = |name: &ObjectName| self.prior.source_of(name.kind, &name.name).cloned();
+            let requested = |name: &ObjectName| {
+                stored(name).or_else(|| self.stated.source_of(name.kind, &name.name).cloned())
+            };
+            let digest = |workload: &Workload<'_>, name_of: &dyn Fn(&ObjectName) -> Option<ObjectName>| {
+                bare(workload.text()?, &workload.kind.template, name_of)
+            };
+            let before: Option<Digest> = digest(old, &stored);
+            before.is_some()
+                && before == digest(&self.request.new, &requested)
+                && Policy::read(old).0.mount == self.policy.mount
+        });
+        self.same_template = Some(same);
+        same
+    }
+}

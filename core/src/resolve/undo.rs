@@ -1,0 +1,139 @@
+//! Whether a request is an undo: whether it brings the template of a live revision back.
+//!
+//! References alone do not show every undo. The revision may name the same snapshots as the stored template; and
+//! `kubectl rollout undo` of a Deployment replaces the workload's annotations by those of the old ReplicaSet too.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeSeed as _;
+
+use super::{Facts, Need, Request, Workload, bare::bare, policy::auto_roll_time};
+use crate::{
+    json::{At, Str},
+    kinds::{REVISION_KINDS, RevisionKind, WorkloadKind},
+    names,
+    snapshot::Digest,
+};
+
+/// A live revision of a workload, as far as an undo brings it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// The digest of its template, see [`bare`].
+    template: Digest,
+    /// confrev's annotations of the workload, where the revision holds a copy of them.
+    settings: BTreeMap<String, String>,
+}
+
+impl Past {
+    /// Reads a revision object; `None` where its template cannot be read.
+    pub fn read(kind: &RevisionKind, text: &str) -> Option<Self> {
+        let annotations: Option<BTreeMap<Str<'_>, Str<'_>>> = At::new(&["metadata", "annotations"])
+            .deserialize(&mut serde_json::Deserializer::from_str(text))
+            .ok()?;
+        let template = bare(text, kind.template, |_| None)?;
+        Some(Self { template, settings: settings(annotations.as_ref()) })
+    }
+}
+
+/// The revisions that an undo may bring back: objects of one kind with these labels.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RevisionsOf {
+    /// Index into [`REVISION_KINDS`].
+    pub kind: usize,
+    /// The labels of the requested template, which Kubernetes copies to the template's revisions.
+    pub labels: Vec<(String, String)>,
+}
+
+/// Annotations that `kubectl rollout undo` leaves alone. Other writes that remove annotations change them: `kubectl apply`
+/// records what it applied, and `kubectl replace` drops the Deployment controller's number.
+const UNTOUCHED: [&str; 2] = [names::LAST_APPLIED, "deployment.kubernetes.io/revision"];
+
+/// The values that an undo cannot bring back by mistake: those that each admission writes anew.
+const WRITTEN: [&str; 3] = [names::SEEN, names::UNHEALTHY, names::ENABLED_BY];
+
+fn settings(annotations: Option<&BTreeMap<Str<'_>, Str<'_>>>) -> BTreeMap<String, String> {
+    let all = annotations.into_iter().flatten();
+    let own = all.filter(|(key, _)| key.starts_with(names::PREFIX));
+    own.map(|(key, value)| (key.to_string(), value.to_string())).collect()
+}
+
+/// The settings that an undo must not change: every annotation of confrev's that an admission does not write anew.
+pub(super) fn kept_settings(workload: &Workload<'_>) -> BTreeMap<String, String> {
+    let mut kept = settings(workload.annotations());
+    kept.retain(|key, _| !WRITTEN.contains(&key.as_str()));
+    kept
+}
+
+/// Whether the request replaces the workload's annotations by those of a live revision, beside the template. `Err`: what to
+/// read first.
+pub(super) fn replaces_settings(request: &Request<'_>, facts: &Facts) -> Result<bool, Need> {
+    let Some(old) = &request.old else { return Ok(false) };
+    let is_untouched = |key: &&str| request.new.annotation(key) == old.annotation(key);
+    if !UNTOUCHED.iter().all(is_untouched)
+        || is_own_poke(&request.new, old)
+        || kept_settings(&request.new) == kept_settings(old)
+    {
+        return Ok(false);
+    }
+    let wanted = settings(request.new.annotations());
+    Ok(past(request, facts)?.any(|past| past.settings == wanted))
+}
+
+/// Whether the request brings the template of a live revision back. `Err`: what to read first.
+pub(super) fn is_undo(request: &Request<'_>, facts: &Facts) -> Result<bool, Need> {
+    Ok(past(request, facts)?.next().is_some())
+}
+
+/// Whether `roll` has a newer value of confrev's own: no undo brings one.
+fn is_own_poke(new: &Workload<'_>, old: &Workload<'_>) -> bool {
+    let [new, old] = [new, old].map(|workload| workload.annotation(names::ROLL).and_then(auto_roll_time));
+    new.is_some() && new > old
+}
+
+/// The live revisions that have the requested template; none where the stored workload has that template already.
+fn past<'f>(
+    request: &Request<'_>,
+    facts: &'f Facts,
+) -> Result<impl Iterator<Item = &'f Past> + use<'f>, Need> {
+    let (revisions, template) = match candidate(request) {
+        None => (&[][..], None),
+        Some((of, template)) => match facts.revisions() {
+            None => return Err(Need::Revisions(of)),
+            Some(revisions) => (revisions, Some(template)),
+        },
+    };
+    Ok(revisions.iter().filter(move |past| Some(past.template) == template))
+}
+
+/// Which revisions may have the requested template, and the digest of the template. `None`: the request is no undo, since
+/// the template is the stored one, or names sources that are resolved by name.
+fn candidate(request: &Request<'_>) -> Option<(RevisionsOf, Digest)> {
+    let old = request.old.as_ref()?;
+    let new = &request.new;
+    let kind = revision_kind(new.kind)?;
+    let template = new.template.as_ref()?;
+    let references = template.references();
+    let is_named = |snapshot: &String| references.iter().any(|reference| *reference.name == **snapshot);
+    if !new.sources().iter().all(|(_, snapshot)| is_named(snapshot)) {
+        return None;
+    }
+    let labels: Vec<_> = template.labels()?.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let is_label =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte));
+    if labels.is_empty() || !labels.iter().all(|(key, value)| is_label(key) && is_label(value)) {
+        return None;
+    }
+    let path = &new.kind.template;
+    let digest = bare(new.text()?, path, |_| None)?;
+    (bare(old.text()?, path, |_| None) != Some(digest)).then_some((RevisionsOf { kind, labels }, digest))
+}
+
+/// The kind of the workload's revisions; `None` where no revision can be brought back.
+fn revision_kind(kind: &WorkloadKind) -> Option<usize> {
+    let of = match kind.kind.as_str() {
+        "Deployment" | "Rollout" => "ReplicaSet",
+        "CronJob" | "Job" => return None,
+        _ => "ControllerRevision",
+    };
+    REVISION_KINDS.iter().position(|revision| revision.kind == of)
+}

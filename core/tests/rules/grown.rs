@@ -1,0 +1,86 @@
+//! A workload that begins to read another key of a source whose reference stays as it is.
+
+use confrev::names;
+use serde_json::{Value, json};
+
+use super::{
+    story::poke,
+    world::{World, annotate, deployment, kind, volume},
+};
+
+/// A Deployment that reads these keys through a volume.
+fn reads(keys: &[&str]) -> Value {
+    let mut object = deployment(&["demo"]);
+    let items: Vec<_> = keys.iter().map(|key| json!({"key": key, "path": key})).collect();
+    object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] = json!(items);
+    object
+}
+
+/// `kubectl edit`: the snapshot's name stays, and the keys are others.
+fn edited(stored: &Value, keys: &[&str]) -> Value {
+    let mut new = stored.clone();
+    let items = &reads(keys)["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"];
+    new["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] = items.clone();
+    new
+}
+
+/// A workload that reads `a` of a source which got the key `b` since, without a roll.
+fn grown() -> (World, Value) {
+    let mut world = World::default();
+    world.set("demo", json!({"a": "1"}));
+    let first = world.create(&reads(&["a"]));
+    world.set("demo", json!({"a": "1", "b": "1"}));
+    let stored = poke(&mut world, &first, 1);
+    assert_eq!(volume(&stored, 0), volume(&first, 0), "nothing that it reads changed");
+    (world, stored)
+}
+
+#[test]
+fn new_key_of_present_content_moves_the_reference() {
+    let (mut world, stored) = grown();
+    let admitted = world.admit(&edited(&stored, &["a", "b"]), Some(&stored));
+    assert_ne!(volume(&admitted.object, 0), volume(&stored, 0));
+    assert_eq!(world.data(volume(&admitted.object, 0)), &json!({"a": "1", "b": "1"}));
+    assert_eq!(admitted.decision.warnings, [""; 0]);
+    let mut paused = stored.clone();
+    annotate(&mut paused, names::TRACK, "false");
+    let moved = world.update(&edited(&paused, &["b"]), &paused);
+    assert_ne!(volume(&moved, 0), volume(&stored, 0), "paused");
+}
+
+#[test]
+fn new_key_of_no_content_is_reported() {
+    let (mut world, stored) = grown();
+    let admitted = world.admit(&edited(&stored, &["a", "c"]), Some(&stored));
+    assert_eq!(volume(&admitted.object, 0), volume(&stored, 0));
+    let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+    assert!(warning.contains("\"c\""), "{warning}");
+    let mut strict = edited(&stored, &["a", "c"]);
+    annotate(&mut strict, names::MISSING, "deny");
+    let refused = world.review(&kind("Deployment"), &strict, Some(&stored)).decision;
+    assert!(refused.denial.is_some_and(|denial| denial.contains("\"c\"")));
+    // The same while the source is gone: the snapshot alone has no such key.
+    world.remove("demo");
+    let refused = world.review(&kind("Deployment"), &strict, Some(&stored)).decision;
+    assert!(refused.denial.is_some_and(|denial| denial.contains("\"c\"")));
+}
+
+#[test]
+fn key_that_snapshot_has_moves_nothing() {
+    let mut world = World::default();
+    world.set("demo", json!({"a": "1", "b": "1"}));
+    let mut object = reads(&["a"]);
+    annotate(&mut object, names::TRACK, "false");
+    let stored = world.create(&object);
+    world.set("demo", json!({"a": "2", "b": "2"}));
+    for keys in [&["a", "b"][..], &["b"]] {
+        let admitted = world.admit(&edited(&stored, keys), Some(&stored));
+        assert_eq!(volume(&admitted.object, 0), volume(&stored, 0));
+        assert_eq!(admitted.decision.warnings, [""; 0]);
+    }
+    // Pods start without an optional key.
+    let mut optional = edited(&stored, &["a", "c"]);
+    optional["spec"]["template"]["spec"]["volumes"][0]["configMap"]["optional"] = json!(true);
+    let admitted = world.admit(&optional, Some(&stored));
+    assert_eq!((volume(&admitted.object, 0), admitted.decision.warnings), (volume(&stored, 0), vec![]));
+}

@@ -1,0 +1,229 @@
+//! `max-in-flight` at admission: which writes leave the content of a limited source to the controller.
+
+use confrev::names;
+use serde_json::{Value, json};
+
+use super::{
+    story::{BLUE, GREEN, poke, undo},
+    world::{World, annotate, annotation, configmap, deployment, kind, volume},
+};
+
+/// Sets the content of a ConfigMap that rolls one workload at a time.
+fn set_limited(world: &mut World, name: &str, data: Value) {
+    world.set(name, data);
+    let object = world.objects.get_mut(&configmap(name)).unwrap();
+    object["metadata"]["annotations"] = json!({names::MAX_IN_FLIGHT: "1"});
+}
+
+/// A workload at blue, whose limited source is green by now.
+fn pending() -> (World, Value) {
+    let mut world = World::default();
+    set_limited(&mut world, "demo", json!({"color": "blue"}));
+    let stored = world.create(&deployment(&["demo"]));
+    set_limited(&mut world, "demo", json!({"color": "green"}));
+    (world, stored)
+}
+
+/// The stored object with the source's own name, as an apply of a manifest leaves it.
+fn applied(stored: &Value) -> Value {
+    let mut new = stored.clone();
+    new["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!("demo");
+    new
+}
+
+fn with_image(object: &Value, image: &str) -> Value {
+    let mut new = object.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+    new
+}
+
+fn seen(object: &Value) -> Value {
+    annotation(&object["metadata"], names::SEEN)
+}
+
+#[test]
+fn apply_of_limited_source_keeps_snapshot_and_seen() {
+    let (mut world, stored) = pending();
+    let replaced = deployment(&["demo"]);
+    for (what, new) in [("apply", applied(&stored)), ("replace", replaced)] {
+        let admitted = world.admit(&new, Some(&stored));
+        assert_eq!(admitted.object["spec"], stored["spec"], "{what}");
+        assert_eq!(seen(&admitted.object), seen(&stored), "{what}: it is news to the controller still");
+        let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+        assert!(warning.contains(BLUE) && warning.contains(names::MAX_IN_FLIGHT), "{what}: {warning}");
+        assert_eq!(admitted.decision.ensure, [], "{what}: nothing uses the new content yet");
+        // Another webhook may have written since: the result is asked about once more.
+        let again = world.update(&admitted.object, &stored);
+        assert_eq!(again, admitted.object, "{what}");
+    }
+    let rolled = poke(&mut world, &stored, 1);
+    assert_eq!(volume(&rolled, 0), GREEN, "the controller moves it");
+    assert_eq!(world.update(&applied(&rolled), &rolled), rolled);
+    let mut asked = applied(&stored);
+    annotate(&mut asked, names::ROLL, "now");
+    assert_eq!(volume(&world.update(&asked, &stored), 0), GREEN, "a person asks for it");
+}
+
+#[test]
+fn deployment_takes_newest_content_of_limited_source() {
+    let (mut world, stored) = pending();
+    let deployed = world.update(&with_image(&applied(&stored), "i:2"), &stored);
+    assert_eq!(volume(&deployed, 0), GREEN);
+    assert_ne!(seen(&deployed), seen(&stored));
+    let mut more = deployment(&["demo"]);
+    more["spec"]["template"]["spec"]["hostNetwork"] = json!(true);
+    assert_eq!(volume(&world.update(&more, &stored), 0), GREEN);
+}
+
+#[test]
+fn image_change_takes_no_limited_content_along() {
+    let (mut world, stored) = pending();
+    let changed = world.admit(&with_image(&stored, "i:2"), Some(&stored));
+    assert_eq!(volume(&changed.object, 0), BLUE);
+    assert_eq!(seen(&changed.object), seen(&stored));
+    assert_eq!(changed.decision.warnings.len(), 1);
+    assert_eq!(volume(&poke(&mut world, &changed.object, 1), 0), GREEN);
+}
+
+#[test]
+fn fields_that_controllers_add_make_no_deployment() {
+    let (mut world, stored) = pending();
+    let rollout = kind("Rollout");
+    let mut written = stored.clone();
+    written["spec"]["template"]["metadata"]["creationTimestamp"] = Value::Null;
+    written["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
+    let admitted = world.review(&rollout, &deployment(&["demo"]), Some(&written));
+    assert_eq!(volume(&admitted.object, 0), BLUE);
+}
+
+#[test]
+fn limits_leave_other_references_alone() {
+    // Without the annotation, or where the workload resolves at apply only, an apply takes the newest content.
+    let (mut world, stored) = pending();
+    let mut paused = stored.clone();
+    annotate(&mut paused, names::TRACK, "false");
+    assert_eq!(volume(&world.update(&applied(&paused), &paused), 0), GREEN);
+    for limit in ["0", "x"] {
+        world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"][names::MAX_IN_FLIGHT] =
+            json!(limit);
+        assert_eq!(volume(&world.update(&applied(&stored), &stored), 0), GREEN, "{limit}");
+    }
+    // What is not resolved yet has no snapshot to keep.
+    let (mut world, _) = pending();
+    let mut unknown = deployment(&["demo"]);
+    unknown["metadata"]["labels"] = json!({});
+    assert_eq!(volume(&world.update(&deployment(&["demo"]), &unknown), 0), GREEN);
+    assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), GREEN);
+    // A reference to another source is a change of the template.
+    set_limited(&mut world, "other", json!({"a": "1"}));
+    let (mut world, stored) = pending();
+    let mut new = applied(&stored);
+    new["spec"]["template"]["spec"]["volumes"][0]["name"] = json!("renamed");
+    assert_eq!(volume(&world.update(&new, &stored), 0), GREEN);
+}
+
+/// `kubectl replace` drops what another webhook added to the stored template. That webhook adds it again after confrev.
+#[test]
+fn completed_template_is_no_deployment() {
+    let (mut world, stored) = pending();
+    let complete = |object: &Value| {
+        let mut new = object.clone();
+        let containers = &mut new["spec"]["template"]["spec"]["containers"];
+        containers.as_array_mut().unwrap().push(json!({"name": "sidecar", "image": "s:1"}));
+        new
+    };
+    let stored = world.update(&complete(&stored), &stored);
+    assert_eq!(volume(&stored, 0), BLUE);
+    let first = world.update(&deployment(&["demo"]), &stored);
+    assert_eq!(volume(&first, 0), GREEN, "another template, as far as this pass can see");
+    let second = world.update(&complete(&first), &stored);
+    assert_eq!((&second["spec"], seen(&second)), (&stored["spec"], seen(&stored)));
+    // What the controller or a person asked for stays, also when the result is asked about once more.
+    for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
+        let mut asked = stored.clone();
+        annotate(&mut asked, names::ROLL, roll);
+        let first = world.update(&asked, &stored);
+        assert_eq!(volume(&first, 0), GREEN, "{roll}");
+        assert_eq!(world.update(&first, &stored), first, "{roll}");
+    }
+    // A person may pin the new content all the same.
+    let mut pinned = stored.clone();
+    pinned["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(GREEN);
+    assert_eq!(volume(&world.update(&pinned, &stored), 0), GREEN);
+}
+
+#[test]
+fn mounted_limited_source_keeps_its_snapshot() {
+    let mut world = World::default();
+    let mut manifest = deployment(&[]);
+    annotate(&mut manifest, names::MOUNT, "demo");
+    set_limited(&mut world, "demo", json!({"color": "blue"}));
+    let stored = world.create(&manifest);
+    set_limited(&mut world, "demo", json!({"color": "green"}));
+    assert_eq!(world.update(&manifest, &stored)["spec"], stored["spec"]);
+    // Another folder is another template.
+    annotate(&mut manifest, names::MOUNT, "demo=/etc/app");
+    let moved = world.update(&manifest, &stored);
+    assert!(moved["spec"].to_string().contains(GREEN), "{}", moved["spec"]);
+}
+
+#[test]
+fn lost_snapshot_of_limited_source_is_not_kept() {
+    let (mut world, stored) = pending();
+    world.remove(BLUE);
+    assert_eq!(volume(&world.update(&applied(&stored), &stored), 0), GREEN);
+    assert_eq!(volume(&world.update(&with_image(&stored, "i:2"), &stored), 0), GREEN);
+}
+
+#[test]
+fn unread_keys_of_limited_source_wait_for_nobody() {
+    let mut world = World::default();
+    let reads_a = || {
+        let mut object = deployment(&["demo"]);
+        object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
+            json!([{"key": "a", "path": "a"}]);
+        object
+    };
+    set_limited(&mut world, "demo", json!({"a": "1", "b": "1"}));
+    let stored = world.create(&reads_a());
+    set_limited(&mut world, "demo", json!({"a": "1", "b": "2"}));
+    let admitted = world.admit(&reads_a(), Some(&stored));
+    assert_eq!(admitted.object["spec"], stored["spec"]);
+    assert_ne!(seen(&admitted.object), seen(&stored), "nothing is left to roll");
+    assert_eq!(admitted.decision.warnings, [""; 0]);
+}
+
+#[test]
+fn apply_keeps_undo_of_limited_source() {
+    let (mut world, first) = pending();
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    let admitted = world.admit(&applied(&undone), Some(&undone));
+    assert_eq!(admitted.object["spec"], undone["spec"]);
+    assert_eq!(seen(&admitted.object), seen(&undone));
+    assert!(admitted.decision.warnings[0].contains("changes again"), "{:?}", admitted.decision.warnings);
+}
+
+#[test]
+fn live_source_with_limit_awaits_its_turn() {
+    let mut world = World::default();
+    let set = |world: &mut World, color: &str| {
+        set_limited(world, "demo", json!({"color": color}));
+        world.labelled("demo", "live");
+    };
+    set(&mut world, "blue");
+    let stored = world.create(&deployment(&["demo"]));
+    set(&mut world, "green");
+    let live = |object: &Value| annotation(&object["spec"]["template"]["metadata"], names::LIVE);
+    let kept = world.admit(&deployment(&["demo"]), Some(&stored));
+    assert_eq!((live(&kept.object), seen(&kept.object)), (live(&stored), seen(&stored)));
+    assert_eq!(kept.decision.warnings.len(), 1);
+    for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
+        let mut asked = stored.clone();
+        annotate(&mut asked, names::ROLL, roll);
+        let rolled = world.update(&asked, &stored);
+        assert_ne!(live(&rolled), live(&stored), "{roll}");
+        assert_eq!(world.update(&rolled, &stored), rolled, "{roll}: asked about once more");
+    }
+    assert_ne!(live(&world.update(&with_image(&stored, "i:2"), &stored)), live(&stored));
+}

@@ -1,0 +1,216 @@
+//! An undo that references alone do not show: it is known by the live revision whose template comes back.
+
+use confrev::names;
+use serde_json::{Value, json};
+
+use super::{
+    story::{BLUE, GREEN, poke, undo, world},
+    world::{World, annotate, annotation, deployment, kind, template, volume},
+};
+
+const REPLICA_SET: usize = 0;
+const CONTROLLER_REVISION: usize = 1;
+
+/// The ReplicaSet of a stored Deployment: its template with a hash, and all annotations, as the controller copies them.
+fn replica_set(stored: &Value) -> (usize, Value) {
+    let mut template = template(stored).clone();
+    template["metadata"]["labels"]["pod-template-hash"] = json!("7d4b");
+    template["metadata"]["creationTimestamp"] = Value::Null;
+    template["spec"]["containers"][0]["resources"] = json!({});
+    let mut annotations = stored["metadata"]["annotations"].clone();
+    annotations["deployment.kubernetes.io/desired-replicas"] = json!("1");
+    let object = json!({
+        "metadata": {"labels": template["metadata"]["labels"], "annotations": annotations},
+        "spec": {"template": template},
+    });
+    (REPLICA_SET, object)
+}
+
+/// `kubectl rollout undo` of a Deployment: the annotations of the old ReplicaSet come back with its template.
+fn undo_of_deployment(stored: &Value, to: &Value) -> Value {
+    let mut new = undo(stored, to);
+    new["metadata"]["annotations"] = to["metadata"]["annotations"].clone();
+    new
+}
+
+fn with_image(object: &Value, image: &str) -> Value {
+    let mut new = object.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+    new
+}
+
+fn setting<'o>(object: &'o Value, key: &str) -> Option<&'o str> {
+    object["metadata"]["annotations"][key].as_str()
+}
+
+fn seen(object: &Value) -> Value {
+    annotation(&object["metadata"], names::SEEN)
+}
+
+/// Every annotation by which a user says something of a workload.
+const SETTINGS: [(&str, &str, &str); 7] = [
+    (names::TRACK, "false", "true"),
+    (names::MIN_INTERVAL, "1h", "5s"),
+    (names::EXCLUDE, "unused", "unused, more"),
+    (names::MISSING, "allow", "warn"),
+    (names::SECRETS, "true", "false"),
+    (names::ROLL, "now", "before"),
+    ("confrev.dev/of-a-later-version", "a", "b"),
+];
+
+#[test]
+fn undo_of_deployment_keeps_every_setting() {
+    for (key, value, old_value) in SETTINGS {
+        for in_revision in [None, Some(old_value)] {
+            let mut world = world("blue");
+            let mut object = deployment(&["demo"]);
+            if let Some(old_value) = in_revision {
+                annotate(&mut object, key, old_value);
+            }
+            let first = world.create(&object);
+            world.revisions.push(replica_set(&first));
+            let mut changed = with_image(&first, "i:2");
+            annotate(&mut changed, key, value);
+            let second = world.update(&changed, &first);
+            let undone = world.update(&undo_of_deployment(&second, &first), &second);
+            assert_eq!(setting(&undone, key), Some(value), "{key}, in the revision {in_revision:?}");
+            assert_eq!(template(&undone), template(&first), "{key}");
+            // Another webhook may have written since: the result is asked about once more.
+            assert_eq!(world.update(&undone, &second), undone, "{key}");
+            // A setting that the revision has and the workload has not any more does not come back.
+            let mut without = second.clone();
+            without["metadata"]["annotations"].as_object_mut().unwrap().remove(key);
+            let without = world.update(&without, &second);
+            let undone = world.update(&undo_of_deployment(&without, &first), &without);
+            assert_eq!(setting(&undone, key), None, "{key}, in the revision {in_revision:?}");
+        }
+    }
+}
+
+#[test]
+fn undo_of_paused_deployment_moves_no_other_source() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let first = world.create(&deployment(&["demo", "other"]));
+    world.revisions.push(replica_set(&first));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let mut paused = second.clone();
+    annotate(&mut paused, names::TRACK, "false");
+    let paused = world.update(&paused, &second);
+    world.set("other", json!({"n": "2"}));
+    let undone = world.update(&undo_of_deployment(&paused, &first), &paused);
+    assert_eq!(template(&undone), template(&first));
+    assert_eq!(setting(&undone, names::TRACK), Some("false"));
+    // What it missed while paused is news when it follows changes again; what it turned away from is not.
+    let mut resumed = undone.clone();
+    resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+    let resumed = world.update(&resumed, &undone);
+    assert_eq!(volume(&resumed, 0), BLUE);
+    assert_ne!(volume(&resumed, 1), volume(&first, 1));
+}
+
+#[test]
+fn person_removes_setting_beside_image_change() {
+    let mut world = world("blue");
+    let first = world.create(&deployment(&["demo"]));
+    world.revisions.push(replica_set(&first));
+    let mut changed = with_image(&first, "i:2");
+    annotate(&mut changed, names::TRACK, "false");
+    let second = world.update(&changed, &first);
+    world.revisions.push(replica_set(&second));
+    let without = |mut object: Value| {
+        object["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+        object
+    };
+    // `kubectl edit`, with an image of no revision.
+    let edited = world.update(&without(with_image(&second, "i:3")), &second);
+    assert_eq!(setting(&edited, names::TRACK), None);
+    // `kubectl apply` of the older manifest without the setting.
+    let mut applied = deployment(&["demo"]);
+    annotate(&mut applied, names::LAST_APPLIED, "{}");
+    let applied = world.update(&applied, &second);
+    assert_eq!(setting(&applied, names::TRACK), None);
+    // `kubectl edit` back to the image of a revision whose annotations were others.
+    let mut back = without(with_image(&second, "i:1"));
+    annotate(&mut back, names::MIN_INTERVAL, "1m");
+    assert_eq!(setting(&world.update(&back, &second), names::TRACK), None);
+}
+
+/// A workload with two revisions that name the same snapshot, and a change that waits.
+fn two_images(kind_name: &str) -> (World, Value, Value) {
+    let (mut world, kind) = (world("blue"), kind(kind_name));
+    let first = world.review(&kind, &deployment(&["demo"]), None).object;
+    let second = world.review(&kind, &with_image(&first, "i:2"), Some(&first)).object;
+    assert_eq!(volume(&second, 0), BLUE);
+    world.set("demo", json!({"color": "green"}));
+    (world, first, second)
+}
+
+#[test]
+fn undo_between_images_carries_no_pending_change_along() {
+    for (of, revision) in [
+        ("Deployment", REPLICA_SET),
+        ("Rollout", REPLICA_SET),
+        ("StatefulSet", CONTROLLER_REVISION),
+        ("DaemonSet", CONTROLLER_REVISION),
+    ] {
+        let (mut world, first, second) = two_images(of);
+        let object = if revision == REPLICA_SET {
+            replica_set(&first).1
+        } else {
+            let mut template = template(&first).clone();
+            template["$patch"] = json!("replace");
+            let labels = template["metadata"]["labels"].clone();
+            json!({"metadata": {"labels": labels}, "data": {"spec": {"template": template}}})
+        };
+        world.revisions.push((revision, object));
+        let undone = world.review(&kind(of), &undo(&second, &first), Some(&second)).object;
+        assert_eq!(template(&undone), template(&first), "{of}");
+        assert_ne!(seen(&undone), seen(&second), "{of}: the present content counts as seen");
+        let mut poked = undone.clone();
+        annotate(&mut poked, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        assert_eq!(volume(&world.review(&kind(of), &poked, Some(&undone)).object, 0), BLUE, "{of}");
+        // An image of no revision is no undo.
+        let other = world.review(&kind(of), &with_image(&second, "i:3"), Some(&second)).object;
+        assert_eq!(volume(&other, 0), GREEN, "{of}");
+    }
+}
+
+#[test]
+fn undo_of_deployment_with_older_roll_stays() {
+    let mut world = world("blue");
+    let mut object = deployment(&["demo"]);
+    annotate(&mut object, names::ROLL, "by-hand-1");
+    let first = world.create(&object);
+    world.revisions.push(replica_set(&first));
+    let mut changed = with_image(&first, "i:2");
+    annotate(&mut changed, names::ROLL, "by-hand-2");
+    let second = world.update(&changed, &first);
+    world.set("demo", json!({"color": "green"}));
+    let undone = world.update(&undo_of_deployment(&second, &first), &second);
+    assert_eq!(template(&undone), template(&first), "the older value of roll asks for nothing");
+    assert_eq!(setting(&undone, names::ROLL), Some("by-hand-2"));
+}
+
+/// The revisions of a workload are read only where the answer may change the decision.
+#[test]
+fn revisions_are_read_only_when_they_matter() {
+    let (world, first, second) = two_images("Deployment");
+    let mut settled = World { revisions: Vec::new(), ..world.clone() };
+    settled.set("demo", json!({"color": "blue"}));
+    let poked = |object: &Value| {
+        let mut new = object.clone();
+        annotate(&mut new, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        new
+    };
+    for (what, world, new, reads) in [
+        ("an image change while nothing is pending", &settled, with_image(&second, "i:3"), false),
+        ("an image change while a change is pending", &world, with_image(&second, "i:3"), true),
+        ("a poke", &world, poked(&second), false),
+        ("an apply by name", &world, with_image(&deployment(&["demo"]), "i:3"), false),
+        ("an undo to another snapshot", &settled, undo(&second, &first), false),
+    ] {
+        assert_eq!(world.reads_revisions(&kind("Deployment"), &new, &second), reads, "{what}");
+    }
+}

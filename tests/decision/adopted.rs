@@ -1,0 +1,97 @@
+//! The owner that admission enters for a snapshot that a workload turns to.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use confrev::{
+    admission::{Client, DECISION_LIMIT, Decider, Limits, Reading},
+    cluster::{KubeApi, workload_owner},
+    controller::Shared,
+    kinds::Kinds,
+    resolve::{Facts, Request, Workload},
+    telemetry::{Metrics, Readiness},
+};
+use http::{Method, Response, StatusCode};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    controller::Desk,
+    story::{BLUE, poke, undo, world},
+    world::{NAMESPACE, World, configmap, deployment, kind},
+};
+
+type Server = (World, Arc<Mutex<Vec<Value>>>);
+
+/// Answers reads from the world, and notes the body of every other request.
+async fn answer(
+    (world, written): Server,
+    request: http::Request<Body>,
+) -> Result<Response<Body>, Infallible> {
+    let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    if request.method() != Method::GET {
+        let body = request.into_body().collect_bytes().await.unwrap();
+        written.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        return Ok(Response::new(Body::from(b"{}".to_vec())));
+    }
+    let object = world.objects.get(&configmap(&name));
+    let body = object.map_or_else(|| json!({"kind": "Status"}), Value::clone).to_string();
+    let mut response = Response::new(Body::from(body.into_bytes()));
+    if object.is_none() {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+    }
+    Ok(response)
+}
+
+/// The owners that an undo to blue enters, where the snapshot of blue has these already.
+async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
+    let mut world = world("blue");
+    let mut manifest = deployment(&["demo"]);
+    manifest["metadata"]["uid"] = json!("uid-web");
+    let first = world.create(&manifest);
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    world.set_object("web", second.clone());
+    let owner = |i: usize| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("r-{i}"), "uid": format!("u-{i}")});
+    let present: Vec<_> = more.into_iter().chain((0..owners).map(owner)).collect();
+    world.objects.get_mut(&configmap(BLUE)).unwrap()["metadata"]["ownerReferences"] = json!(present);
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let server = (world, Arc::clone(&written));
+    let service = tower::service_fn(move |request| answer(server.clone(), request));
+    let metrics = Metrics::new();
+    let client = kube::Client::new(service, NAMESPACE);
+    let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
+    let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
+    let (kind, reading) = (kind("Deployment"), Reading::default());
+    let (new, old) = (undo(&second, &first).to_string(), second.to_string());
+    let request = Request {
+        namespace: NAMESPACE,
+        secrets: true,
+        new: Workload::parse(&kind, &new).unwrap(),
+        old: Some(Workload::parse(&kind, &old).unwrap()),
+    };
+    let share = reading.share(Client::default(), Instant::now() + DECISION_LIMIT);
+    let limits = Limits::default();
+    let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
+    let owner = workload_owner(&kind, "web", "uid-web");
+    decider.decide(&request, Some(&owner), &mut Facts::default()).await.unwrap();
+    let written = written.lock().unwrap();
+    written.iter().flat_map(|body| body["metadata"]["ownerReferences"].as_array().unwrap().clone()).collect()
+}
+
+#[tokio::test]
+async fn undo_never_exceeds_the_cap_of_owners() {
+    let uids = |owners: &[Value]| owners.iter().map(|owner| owner["uid"].clone()).collect::<Vec<_>>();
+    assert_eq!(uids(&entered(1, None).await), ["uid-web"]);
+    assert_eq!(uids(&entered(1500, None).await), ["uid-web"]);
+    // Its source keeps a snapshot that has nearly as many owners as it may have.
+    for owners in [1800, 2046, 2047] {
+        let entered = entered(owners, None).await;
+        assert_eq!((uids(&entered), &entered[0]["kind"]), (vec![json!("uid-demo")], &json!("ConfigMap")));
+    }
+    let source = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "demo", "uid": "uid-demo"});
+    assert_eq!(uids(&entered(2047, Some(source)).await), [""; 0]);
+}

@@ -1,0 +1,101 @@
+//! A sync of a ConfigMap with `max-in-flight` and of everything that uses it, as GitOps tools do it again and again.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use confrev_controlplane::{holds_for, wait_for};
+use serde_json::{Value, json};
+
+use crate::load::Load;
+use crate::manifests::{config_map, list};
+use crate::max_in_flight::{Sound, Stop, gated, on, open_gates};
+use crate::shared::running;
+use crate::world::{LIMIT, World, expect};
+
+const WORKLOADS: usize = 10;
+
+/// How a tool writes manifests.
+const APPLIERS: [&[&str]; 3] =
+    [&["apply"], &["apply", "--server-side", "--force-conflicts", "--field-manager=git"], &["replace"]];
+
+/// The ConfigMap and all workloads, in the order in which a tool applies them.
+fn manifests(loads: &[Load], content: &str) -> Value {
+    let mut source = config_map("demo", content);
+    source["metadata"]["annotations"] = json!({"confrev.dev/max-in-flight": "1"});
+    let workloads = loads.iter().map(|load| load.manifest.clone());
+    list(&[source].into_iter().chain(workloads).collect::<Vec<_>>())
+}
+
+/// The templates, and how many revisions there are.
+fn templates(world: &World, loads: &[Load]) -> (Vec<Value>, usize) {
+    let templates = loads.iter().map(|load| load.live(world)["spec"]["template"].clone());
+    (templates.collect(), world.cluster.list("replicasets", world.name(), "").len())
+}
+
+/// Pods that read `bad` never start, so one workload has the content and the others keep theirs, however often the same is
+/// applied, and by whatever means.
+#[test]
+fn sync_moves_one_of_ten_workloads() {
+    let (stopped, sound) = (AtomicBool::new(false), Sound::default());
+    let _confrev = running();
+    let worlds: Vec<_> = APPLIERS.iter().map(|_| World::new("synced")).collect();
+    thread::scope(|scope| {
+        let _stop = Stop(&stopped);
+        scope.spawn(|| {
+            while !stopped.load(Ordering::Relaxed) {
+                for world in &worlds {
+                    open_gates(world, &sound);
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let tests = APPLIERS.iter().zip(&worlds).map(|(how, world)| {
+            thread::Builder::new()
+                .name(how.join(" "))
+                .spawn_scoped(scope, move || synced(world, how))
+                .unwrap()
+        });
+        let tests: Vec<_> = tests.collect();
+        for test in tests {
+            test.join().expect("the test of one applier");
+        }
+    });
+}
+
+fn synced(world: &World, how: &[&str]) {
+    let loads: Vec<_> = (0..WORKLOADS).map(gated).collect();
+    world.apply(&manifests(&loads, "good")).ok();
+    for load in &loads {
+        load.wait_reads(world, "demo", &["good"]);
+    }
+    let bad = manifests(&loads, "bad");
+    world.with_file(how, &bad).ok();
+    let first =
+        wait_for("the first one to roll", LIMIT, || on(world, &loads, "bad").pop_first().ok_or("none did"));
+    let alone = |others: &[&str]| {
+        let all = [first.as_str()].iter().chain(others).map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+        expect(&on(world, &loads, "bad"), &all)
+    };
+    holds_for("the others' turn", Duration::from_secs(2), || alone(&[]));
+    let before = templates(world, &loads);
+    holds_for("the others' turn while all is applied again", Duration::from_secs(6), || {
+        world.with_file(how, &bad).ok();
+        expect(&templates(world, &loads), &before)?;
+        alone(&[])
+    });
+
+    // An image that is set on one that waits takes nothing along; the deployment of a manifest does.
+    let others: Vec<_> = loads.iter().filter(|load| load.name != first).collect();
+    let image =
+        json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "app:2"}]);
+    let patch =
+        ["patch", &others[0].reference(), "--type=json", "--patch", &image.to_string()].map(str::to_owned);
+    world.kubectl(&patch.each_ref().map(String::as_str)).ok();
+    holds_for("its turn after another image", Duration::from_secs(2), || alone(&[]));
+    let mut deployed = others[1].manifest.clone();
+    deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+    world.with_file(how, &deployed).ok();
+    alone(&[&others[1].name]).expect("a deployment takes the newest content");
+}
