@@ -24,6 +24,7 @@ mod forms;
 mod fuzz;
 mod house;
 mod interval;
+mod keep;
 mod keyed;
 mod kinds;
 mod krew;
