@@ -18,7 +18,7 @@ use crate::{
     kinds::WorkloadKind,
     names,
     resolve::{Health, Observed, Present, Record, parse_keep, parse_max_in_flight},
-    snapshot::{DIGITS, Digest, snapshot_name},
+    snapshot::{DIGITS, Digest, SourceKind, snapshot_name},
 };
 
 /// What a metadata-only watch tells of a source.
@@ -131,9 +131,7 @@ impl State {
                 self.look_for_missing(&key, now);
             }
         }
-        for snapshot in self.snapshots_of(name) {
-            self.look_at_snapshot(&snapshot, now);
-        }
+        self.look_at_changed(name, now);
         if found {
             self.agenda.schedule(Task::Ensure(name.clone()), now);
             self.look_for_what_it_holds(name, now);
@@ -185,10 +183,9 @@ impl State {
             return;
         }
         self.forget_verified(name, old.as_ref(), record.as_ref());
-        if let Some(old) = old
-            && record.as_ref().is_none_or(|record| record.source != old.source)
-        {
-            self.untake(name, &old.source);
+        let place = |record: &SnapshotRecord| (Arc::clone(&record.source), record.created, record.digest);
+        if let Some(old) = old.filter(|old| record.as_ref().map(place) != Some(place(old))) {
+            self.untake(name, &old, now);
         }
         let Some(record) = record else {
             self.unwanted_since.remove(name);
@@ -201,15 +198,9 @@ impl State {
             return;
         };
         let source = name.sibling(Arc::clone(&record.source));
-        if !self.taken.contains_key(&source) {
-            self.hold_namespace(&source.namespace);
-        }
-        let taken = self.taken.entry(source.clone()).or_default();
-        if taken.insert(name.object.name.clone()) {
+        if self.take(&source, name, &record) {
             // A new one may push an older one out of the newest `keep`.
-            for snapshot in self.snapshots_of(&source) {
-                self.look_at_snapshot(&snapshot, now);
-            }
+            self.look_at_neighbours(&source, now);
             self.look_for_lost(name, &record.digest, now);
             self.compare_with(&source, &record, now);
         }
@@ -241,21 +232,13 @@ impl State {
 
     /// The snapshots of a source whose digests cannot be computed, since their key is lost.
     pub(super) fn unverifiable_of(&self, source: &Name) -> Vec<Name> {
+        // The digests of ConfigMaps have no key.
+        if source.object.kind == SourceKind::ConfigMap {
+            return Vec::new();
+        }
         let mut names = self.snapshots_of(source);
         names.retain(|name| self.snapshots.get(name).is_some_and(|record| self.is_unverifiable(record)));
         names
-    }
-
-    fn untake(&mut self, name: &Name, source: &str) {
-        let source = name.sibling(source);
-        if let Some(taken) = self.taken.get_mut(&source) {
-            taken.remove(&name.object.name);
-            if taken.is_empty() {
-                self.taken.remove(&source);
-                self.release_namespace(&source.namespace);
-            }
-        }
-        self.forget_source(&source);
     }
 
     /// A namespace as it is now: whether it is labelled to opt its workloads in.
@@ -279,17 +262,9 @@ impl State {
         }
     }
 
-    /// The names of a source's snapshots.
-    pub(super) fn snapshots_of(&self, source: &Name) -> Vec<Name> {
-        self.taken.get(source).into_iter().flatten().map(|name| source.sibling(Arc::clone(name))).collect()
-    }
-
     /// Whether a sound snapshot of this content of the source is known.
     pub(super) fn has_snapshot_of(&self, source: &Name, found: &Found) -> bool {
-        self.snapshots_of(source)
-            .iter()
-            .filter_map(|name| self.snapshots.get(name))
-            .any(|record| found.present.digests.contains(&record.digest))
+        self.snapshots_with(source, &found.present.digests).next().is_some()
     }
 
     /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
@@ -339,13 +314,6 @@ impl State {
         kinds.filter_map(of_kind).find(|record| record.uid == owner.uid)
     }
 
-    /// Whether a snapshot is among the newest `keep` of its source: the present content first, then by age.
-    fn is_among_newest(&self, source: &Name, name: &Name, found: &Found) -> bool {
-        let mut ranked: Vec<_> = self.ranked(source, Some(found)).collect();
-        ranked.sort();
-        ranked.iter().rev().take(found.keep).any(|(_, _, newest)| **newest == *name.object.name)
-    }
-
     /// The name of the snapshot that most likely holds the source's present content. A guess: watches come late, and the
     /// snapshot may not exist yet.
     pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
@@ -356,20 +324,7 @@ impl State {
             Source::Found(found) => Some(found),
             Source::Unknown | Source::Missing => None,
         };
-        self.ranked(source, found).max().map(|(_, _, name)| name.to_owned())
-    }
-
-    /// A source's snapshots, each with its rank: those of the present content last, then those that were made last.
-    fn ranked<'s>(
-        &'s self,
-        source: &'s Name,
-        found: Option<&'s Found>,
-    ) -> impl Iterator<Item = (bool, Timestamp, &'s str)> {
-        self.taken.get(source).into_iter().flatten().filter_map(move |name| {
-            let record = self.snapshots.get(&source.sibling(Arc::clone(name)))?;
-            let is_present = found.is_some_and(|found| found.present.digests.contains(&record.digest));
-            Some((is_present, record.created, &**name))
-        })
+        self.newest_of(source, found).map(|name| name.to_string())
     }
 
     /// Enters everything for a look: at the start, and when this replica begins to lead. One that does not lead enters
@@ -378,6 +333,7 @@ impl State {
         // Whoever was pending then is so anew.
         self.pending_since.clear();
         self.held.clear();
+        self.forget_rankings();
         let sources: Vec<_> = self.sources.keys().cloned().collect();
         for name in sources {
             self.sources.insert(name.clone(), Source::Unknown);

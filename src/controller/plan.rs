@@ -16,7 +16,6 @@ use crate::{
     cluster::{ApiError, Live, Precondition, WorkloadKey},
     few::FewSet,
     resolve::Record,
-    snapshot::{DIGITS, Digest, snapshot_name},
     telemetry::metrics::Reason,
 };
 
@@ -37,15 +36,41 @@ const MOST_LOOKED_AT: usize = 3;
 /// be wanted again all the same, its content is the source's, and it is made again.
 const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
 
+/// The most tasks that are decided under one lock.
+const MOST_AT_ONCE: usize = 64;
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Step {
+    /// This action, of this task.
+    Act(Task, Action),
+    /// Further tasks are due, and may wait for a moment.
+    More,
+    /// Nothing is due.
+    Rest,
+}
+
 impl State {
     /// The next action that is due. The caller must give its outcome to [`State::finish`], with the same task.
     pub fn next_action(&mut self, now: Timestamp) -> Option<(Task, Action)> {
-        while let Some(task) = self.agenda.pop(now, self.rolls_from()) {
-            if let Some(action) = self.action(&task, now) {
-                return Some((task, action));
+        loop {
+            match self.next_step(now) {
+                Step::Act(task, action) => return Some((task, action)),
+                Step::More => {}
+                Step::Rest => return None,
             }
         }
-        None
+    }
+
+    /// The same, after at most a few tasks that come to no action: whoever holds the state's lock keeps admission waiting.
+    pub fn next_step(&mut self, now: Timestamp) -> Step {
+        for _ in 0..MOST_AT_ONCE {
+            let Some(task) = self.agenda.pop(now, self.rolls_from()) else { return Step::Rest };
+            if let Some(action) = self.action(&task, now) {
+                return Step::Act(task, action);
+            }
+        }
+        Step::More
     }
 
     /// What a task comes to now. Without an action, the task is handed back.
@@ -144,7 +169,7 @@ impl State {
         wanted
             && !found.present.is_snapshot
             && !self.has_snapshot_of(source, found)
-            && self.taken.get(source).map_or(0, FewSet::len) < self.config.max_snapshots
+            && self.snapshot_count(source) < self.config.max_snapshots
     }
 
     /// Whether the snapshot of a source that a workload uses is about to be made. A roll that comes after it finds it.
@@ -163,6 +188,7 @@ impl State {
         let source = name.sibling(Arc::clone(&record.source));
         let Wanted::Owners(wanted) = wanted else {
             self.want_source(source, now);
+            self.look_again(name);
             return None;
         };
         if wanted.is_empty() {
@@ -193,7 +219,11 @@ impl State {
     /// Takes away the owners that a snapshot has too many.
     fn unbind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, true, now) };
-        let Wanted::Owners(wanted) = self.wanted_owners(name, record) else { return None };
+        let Wanted::Owners(wanted) = self.wanted_owners(name, record) else {
+            self.look_again(name);
+            return None;
+        };
+        let record = self.snapshots.get(name)?;
         // One that nothing wants is left to the sweep, which looks at everything that may use it.
         if wanted.is_empty() || record.owners.is_subset(&wanted) {
             return None;
@@ -226,16 +256,6 @@ impl State {
         Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners, users })
     }
 
-    /// The snapshots, of whichever source, that hold the content by which this one of `source` is named.
-    fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
-        let holds =
-            |digest: &Digest| DIGITS.iter().any(|n| snapshot_name(source, digest, *n) == *name.object.name);
-        let known = self.snapshots.iter().filter(|(twin, _)| {
-            twin.namespace == name.namespace && twin.object.kind == name.object.kind && *twin != name
-        });
-        known.filter(|(_, record)| holds(&record.digest)).map(|(twin, _)| twin.clone()).collect()
-    }
-
     fn sweep(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         if self.bound.contains_key(name) {
             return self.release(name, now);
@@ -248,6 +268,9 @@ impl State {
         };
         let wanted = self.wanted_owners(name, record);
         if wanted != Wanted::Owners(FewSet::default()) {
+            if wanted == Wanted::Unknown {
+                self.look_again(name);
+            }
             self.agenda.done(&task);
             return None;
         }

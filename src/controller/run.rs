@@ -19,7 +19,7 @@ use tokio::{
 use tracing::Instrument as _;
 
 use super::{
-    Leadership, Name, Outcome, Served, State, Task,
+    Leadership, Name, Outcome, Served, State, Step, Task,
     clock::Clock,
     execute,
     vitals::{Pulse, Vitals},
@@ -170,7 +170,7 @@ impl Shared {
 
     /// How many snapshots there are of a source.
     pub fn snapshot_count(&self, source: &Name) -> usize {
-        self.lock().snapshots_of(source).len()
+        self.lock().snapshot_count(source)
     }
 
     /// Remembers the snapshots among what a decision read, for the case that the collector takes one before it is bound.
@@ -261,7 +261,7 @@ pub async fn run<A: Api>(
         if !leads {
             shared.lock().leave_to_the_leader();
         }
-        start_due(&api, &shared, &mut under_way);
+        start_due(&api, &shared, &mut under_way).await;
         let mut rest = rest(&shared);
         if told.is_none_or(|at| at.elapsed() >= STANDING_PAUSE) {
             told = Some(Instant::now());
@@ -293,10 +293,23 @@ pub async fn run<A: Api>(
     }
 }
 
-fn start_due<A: Api>(api: &A, shared: &Shared, under_way: &mut JoinSet<(Task, Result<Outcome, ApiError>)>) {
+async fn start_due<A: Api>(
+    api: &A,
+    shared: &Shared,
+    under_way: &mut JoinSet<(Task, Result<Outcome, ApiError>)>,
+) {
     while under_way.len() < CONCURRENCY {
         let now = shared.now();
-        let Some((task, action)) = shared.lock().next_action(now) else { return };
+        let step = shared.lock().next_step(now);
+        let (task, action) = match step {
+            Step::Act(task, action) => (task, action),
+            Step::More => {
+                // Admission waits for the same lock.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Step::Rest => return,
+        };
         let api = api.clone();
         let span = traces::task(&task.work(), &task);
         under_way.spawn(async move {

@@ -19,6 +19,7 @@ use super::{
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
     referrers::Referrers,
+    taken::{Contents, Taken},
     texts::Texts,
 };
 use crate::{
@@ -58,7 +59,9 @@ pub struct State {
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
-    pub(super) taken: HashMap<Name, FewSet<Arc<str>>>,
+    pub(super) taken: HashMap<Name, Taken>,
+    /// All snapshots by content.
+    pub(super) contents: Contents,
     /// Users' objects that are bound themselves.
     pub(super) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
@@ -124,6 +127,7 @@ impl State {
             sources: HashMap::new(),
             snapshots: HashMap::new(),
             taken: HashMap::new(),
+            contents: Contents::default(),
             bound: HashMap::new(),
             namespaces: None,
             labelled: HashSet::new(),
@@ -324,7 +328,9 @@ impl State {
 
     /// Enters a snapshot for a look at its owners.
     pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
-        if self.is_there(name) && !self.awaits_its_source(name) {
+        if self.awaits_its_source(name) {
+            self.look_again(name);
+        } else if self.is_there(name) {
             let owners = self.snapshots.get(name).map_or(0, |record| record.owners.len().min(MOST_DELAYING));
             let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
             self.agenda.schedule(Task::Bind(name.clone()), now + BIND_DELAY + more);
@@ -335,10 +341,9 @@ impl State {
     pub(super) fn spare_what_it_held(&mut self, source: &Name) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
         let held = found.present.digests.clone();
-        for snapshot in self.snapshots_of(source) {
-            if self.snapshots.get(&snapshot).is_some_and(|record| held.contains(&record.digest)) {
-                self.agenda.cancel(&Task::Unbind(snapshot));
-            }
+        let snapshots: Vec<_> = self.snapshots_with(source, &held).map(|(name, _)| name.clone()).collect();
+        for snapshot in snapshots {
+            self.agenda.cancel(&Task::Unbind(snapshot));
         }
     }
 

@@ -135,20 +135,20 @@ fn lost(confrev: &Running) -> Result<(), String> {
     if count > 0.0 { Ok(()) } else { Err(format!("{count}")) }
 }
 
-/// Argo CD deletes so. The collector takes the snapshots while the workload and its ReplicaSet still exist.
+/// Argo CD deletes so. The collector takes the snapshots while the workload and its ReplicaSet still wait for a pod.
 #[test]
 fn foreground_deletion_restores_and_reports_nothing() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("foreground");
-        let web = Workload::new(kind, "web", &["demo"]).replicas(0);
+        let web = Workload::new(kind, "web", &["demo"]);
         world.set_config("demo", "A");
         world.apply(&web.manifest()).ok();
-        world.wait_replica_sets(&web, 1);
+        world.wait_reads(&web, "demo", &["A"]);
         world.wait_at_rest();
         let snapshot = world.snapshot_name("demo", "A");
-        let set = name_of(&world.replica_sets(&web)[0]);
-        let path = format!("/apis/apps/v1/namespaces/{}/replicasets/{set}", world.name());
+        let pod = name_of(&world.cluster.list("pods", world.name(), "app=web")[0]);
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}", world.name());
         let finalizers = |finalizers: Value| {
             let change = json!({"metadata": {"finalizers": finalizers}});
             let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
@@ -156,9 +156,16 @@ fn foreground_deletion_restores_and_reports_nothing() {
         };
         // It stays for as long as the test looks.
         finalizers(json!(["example.com/stay"]));
-        world
-            .kubectl(&["delete", &web.reference(), "configmap/demo", "--cascade=foreground", "--wait=false"])
-            .ok();
+        let delete = |what: &str| {
+            world.kubectl(&["delete", what, "--cascade=foreground", "--wait=false"]).ok();
+        };
+        delete(&web.reference());
+        wait_for("the deletion of the ReplicaSet to begin", LIMIT, || {
+            let sets = world.replica_sets(&web);
+            let leaves = sets.iter().all(|set| !set["metadata"]["deletionTimestamp"].is_null());
+            if leaves { Ok(()) } else { Err(format!("{sets:?}")) }
+        });
+        delete("configmap/demo");
         wait_for("the snapshot to be deleted", LIMIT, || {
             let left = world.cluster.get("configmap", world.name(), &snapshot);
             left.map_or(Ok(()), |snapshot| Err(snapshot["metadata"].to_string()))
@@ -173,6 +180,6 @@ fn foreground_deletion_restores_and_reports_nothing() {
             let is_there = world.cluster.get("configmap", world.name(), &snapshot).is_some();
             if told || is_there { Err(format!("{is_there} {events:?}")) } else { Ok(()) }
         });
-        finalizers(json!(["foregroundDeletion"]));
+        finalizers(json!(null));
     });
 }

@@ -25,6 +25,7 @@ mod fuzz;
 mod health;
 mod house;
 mod interval;
+mod keep;
 mod keyed;
 mod krew;
 mod leader;

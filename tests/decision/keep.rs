@@ -1,0 +1,205 @@
+//! A source that keeps many snapshots: what changes of one costs no look at the others.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use confrev::{
+    controller::{Action, Name, Outcome, SnapshotRecord, SourceMeta, Step, Task},
+    names,
+    snapshot::Digest,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::controller::{Desk, digest, name, observed, snapshot, web_on_blue};
+
+/// A desk with so many snapshots of `demo`, of which half are kept; and what is looked at, counted.
+struct Keeper {
+    desk: Desk,
+    /// The snapshots as they were made.
+    records: HashMap<Name, SnapshotRecord>,
+    keep: usize,
+    version: usize,
+}
+
+/// The snapshot of the content of that number, made so many seconds after the first.
+fn numbered(number: usize) -> (Name, SnapshotRecord) {
+    let content = digest(&number.to_string());
+    let created = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::try_from(number).unwrap());
+    let record = SnapshotRecord { created, digest: content, ..snapshot("blue", "1", &[]) };
+    let record = SnapshotRecord { uid: format!("uid-{number}").into(), ..record };
+    (name(&format!("demo-{}", content.hex(10))), record)
+}
+
+impl Keeper {
+    fn new(snapshots: usize) -> Self {
+        let (_, _, mut desk) = web_on_blue();
+        let records: HashMap<_, _> = (0..snapshots).map(numbered).collect();
+        for (name, record) in &records {
+            desk.state.apply_snapshot(name, Some(record.clone()), desk.now);
+        }
+        let mut new = Self { desk, records, keep: snapshots / 2, version: snapshots - 1 };
+        new.settle();
+        new
+    }
+
+    /// Lets half a minute pass. Answers with the number of looks, and the snapshots whose owners were written or that were swept.
+    fn settle(&mut self) -> (usize, Vec<Name>) {
+        let (mut looked, mut written) = (0, Vec::new());
+        for _ in 0..30 {
+            loop {
+                match self.desk.state.next_step(self.desk.now) {
+                    Step::Act(task, action) => {
+                        looked += usize::from(matches!(task, Task::Bind(_) | Task::Unbind(_)));
+                        let outcome = match action {
+                            Action::Read(_) => {
+                                let content = json!({"color": self.version.to_string()});
+                                let keep = json!({names::KEEP: self.keep.to_string()});
+                                let read =
+                                    observed(content, keep, &format!("{}-{}", self.version, self.keep));
+                                Outcome::Read(Some(Box::new(read)))
+                            }
+                            Action::Verify { owners, .. } => {
+                                Outcome::Verified { used: Vec::new(), unused: owners }
+                            }
+                            Action::SetOwners { snapshot, owners, .. } => {
+                                // The watch reports what was written.
+                                let mut record = self.records[&snapshot].clone();
+                                record.owners = owners.into_iter().collect();
+                                record.resource_version = format!("{looked}-{}", written.len());
+                                self.desk.state.apply_snapshot(&snapshot, Some(record), self.desk.now);
+                                written.push(snapshot);
+                                Outcome::Done
+                            }
+                            // One that was owned, and is no longer.
+                            Action::Sweep { snapshot, .. } => {
+                                self.desk.state.apply_snapshot(&snapshot, None, self.desk.now);
+                                written.push(snapshot);
+                                Outcome::Done
+                            }
+                            _ => Outcome::Done,
+                        };
+                        self.desk.state.finish(&task, Ok(outcome), self.desk.now);
+                    }
+                    Step::More => {}
+                    Step::Rest => break,
+                }
+            }
+            self.desk.pass(1);
+        }
+        (looked, written)
+    }
+
+    /// The source takes a new content, of which a snapshot is made.
+    fn change(&mut self) -> (usize, Vec<Name>) {
+        self.version += 1;
+        self.write();
+        let (name, record) = numbered(self.version);
+        self.desk.state.apply_snapshot(&name, Some(record.clone()), self.desk.now);
+        self.records.insert(name, record);
+        self.settle()
+    }
+
+    fn write(&mut self) {
+        let meta = SourceMeta { resource_version: format!("{}-{}", self.version, self.keep), always: false };
+        self.desk.state.apply_source(&name("demo"), Some(&meta), self.desk.now);
+        self.desk.state.apply_source(&name("demo"), Some(&meta), self.desk.now);
+    }
+}
+
+/// The figures are of a machine; the counts are not.
+#[test]
+fn change_of_many_snapshots_looks_at_few() {
+    let mut figures = Vec::new();
+    for snapshots in [20, 200, 2000] {
+        let mut keeper = Keeper::new(snapshots);
+        let mut took = Duration::ZERO;
+        for _ in 0..10 {
+            let from = Instant::now();
+            let (looked, written) = keeper.change();
+            took += from.elapsed();
+            // The new one and the one that it pushes out, with its neighbours.
+            assert!(looked <= 20, "{looked} looks of {snapshots}");
+            let pushed_out = numbered(keeper.version - keeper.keep).0;
+            assert_eq!(written, [numbered(keeper.version).0, pushed_out], "of {snapshots}");
+        }
+        figures.push((snapshots, took));
+    }
+    for (snapshots, took) in &figures {
+        let ratio = took.as_secs_f64() / figures[0].1.as_secs_f64();
+        println!("a change beside {snapshots} snapshots: {took:?} for ten, {ratio:.2} times that beside 20");
+    }
+}
+
+#[test]
+fn ranks_follow_keep_and_content() {
+    let mut keeper = Keeper::new(200);
+    let of = |numbers: std::ops::Range<usize>| numbers.map(|number| numbered(number).0).collect::<Vec<_>>();
+    let sorted = |mut names: Vec<Name>| {
+        names.sort();
+        names
+    };
+    // 100 to 199 are kept.
+    keeper.keep = 120;
+    keeper.write();
+    assert_eq!(sorted(keeper.settle().1), sorted(of(80..100)));
+    keeper.keep = 90;
+    keeper.write();
+    assert_eq!(sorted(keeper.settle().1), sorted(of(80..110)));
+    // The content of an old one is the present one: it takes the place of the oldest that is kept.
+    keeper.version = 3;
+    keeper.write();
+    assert_eq!(sorted(keeper.settle().1), sorted([of(3..4), of(110..111)].concat()));
+    // One that is kept is deleted: the next older one is kept instead.
+    keeper.desk.state.apply_snapshot(&numbered(150).0, None, keeper.desk.now);
+    assert_eq!(keeper.settle().1, of(79..80));
+}
+
+#[test]
+fn few_tasks_are_decided_under_one_lock() {
+    let (_, _, mut desk) = web_on_blue();
+    for number in 0..1000 {
+        let (name, record) = numbered(number);
+        desk.state.apply_snapshot(&name, Some(record), desk.now);
+    }
+    desk.act(&json!({"color": "blue"}), &json!({names::KEEP: "0"}), "1");
+    desk.pass(3600);
+    // Each of the 1,000 is looked at, and comes to nothing before its grace ends.
+    let mut locks = 0;
+    loop {
+        match desk.state.next_step(desk.now) {
+            Step::Act(task, _) => desk.state.finish(&task, Ok(Outcome::Done), desk.now),
+            Step::More => {}
+            Step::Rest => break,
+        }
+        locks += 1;
+    }
+    assert!(locks >= 1000 / 64, "{locks} locks for 1,000 tasks");
+}
+
+/// A snapshot of another source with the same content, in a cluster with many others.
+#[test]
+fn restore_finds_twins_by_content() {
+    let (_, web, mut desk) = web_on_blue();
+    let twin = |source: &str, content: Digest| {
+        let record = SnapshotRecord { source: source.into(), digest: content, ..snapshot("blue", "1", &[]) };
+        (name(&format!("{source}-{}", content.hex(10))), record)
+    };
+    let blue = digest("blue");
+    for (name, record) in [twin("other", blue), twin("third", digest("green")), twin("demo", blue)] {
+        desk.state.apply_snapshot(&name, Some(record), desk.now);
+    }
+    let mut elsewhere = twin("fourth", blue);
+    elsewhere.0.namespace = "elsewhere".into();
+    desk.state.apply_snapshot(&elsewhere.0, Some(elsewhere.1), desk.now);
+    desk.act(&json!({"color": "green"}), &json!({}), "2");
+    drop(web);
+    desk.state.apply_snapshot(&twin("demo", blue).0, None, desk.now);
+    let copies = desk.actions().into_iter().find_map(|(_, action)| match action {
+        Action::Restore { copies, .. } => Some(copies),
+        _ => None,
+    });
+    assert_eq!(copies.expect("it is restored"), [twin("other", blue).0]);
+}
