@@ -3,7 +3,7 @@
 //! Nothing here does I/O. Watches call `apply_*` and `reset_*`; every change enters on the agenda what may need a look.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -18,7 +18,7 @@ use super::{
     namespaces::Served,
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
-    taken::{Contents, Taken},
+    taken::Taken,
     texts::Texts,
 };
 use crate::{
@@ -58,9 +58,7 @@ pub struct State {
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
-    pub(super) taken: HashMap<Name, Taken>,
-    /// All snapshots by content.
-    pub(super) contents: Contents,
+    pub(super) taken: BTreeMap<Name, Taken>,
     /// Users' objects that are bound themselves.
     pub(super) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
@@ -121,8 +119,7 @@ impl State {
             revisions: HashMap::new(),
             sources: HashMap::new(),
             snapshots: HashMap::new(),
-            taken: HashMap::new(),
-            contents: Contents::default(),
+            taken: BTreeMap::new(),
             bound: HashMap::new(),
             namespaces: None,
             labelled: HashSet::new(),
@@ -327,7 +324,7 @@ impl State {
     pub(super) fn spare_what_it_held(&mut self, source: &Name) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
         let held = found.present.digests.clone();
-        let snapshots: Vec<_> = self.snapshots_with(source, &held).map(|(name, _)| name.clone()).collect();
+        let snapshots: Vec<_> = self.snapshots_with(source, &held).map(|(name, _)| name).collect();
         for snapshot in snapshots {
             self.agenda.cancel(&Task::Unbind(snapshot));
         }
