@@ -58,13 +58,7 @@ pub async fn lead(
             tracing::info!(reason, "this replica cannot lead");
         }
         told = reason;
-        if !is_fit {
-            leadership.set(None);
-            if may_hold {
-                tracing::warn!("the Lease is given up: this replica cannot act");
-                may_hold = !release(&mut lease).await;
-            }
-        } else {
+        if is_fit {
             may_hold = true;
             match tokio::time::timeout(RETRY, lease.attempt()).await {
                 Ok(Ok(true)) => leadership.set(Some(start + lease::DURATION - MARGIN)),
@@ -74,6 +68,12 @@ pub async fn lead(
                 }
                 Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
                 Err(_) => tracing::warn!("the Lease could not be read or written in time"),
+            }
+        } else {
+            leadership.set(None);
+            if may_hold {
+                tracing::warn!("the Lease is given up: this replica cannot act");
+                may_hold = !release(&mut lease).await;
             }
         }
         metrics.set_leader(leadership.holds());
@@ -100,7 +100,7 @@ async fn release(lease: &mut Lease) -> bool {
             tracing::warn!(%error, "the Lease could not be given up: another replica waits for its end");
         }
         Err(_) => {
-            tracing::warn!("the Lease could not be given up in time: another replica waits for its end")
+            tracing::warn!("the Lease could not be given up in time: another replica waits for its end");
         }
     }
     false

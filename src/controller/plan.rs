@@ -41,6 +41,7 @@ const MOST_AT_ONCE: usize = 64;
 
 /// What comes next.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and is never kept")]
 pub enum Step {
     /// This action, of this task.
     Act(Task, Action),
@@ -301,7 +302,9 @@ impl State {
         };
         match (task, outcome) {
             (Task::Roll(key), Outcome::Poked(record)) => return self.poked(task, key, rolling, &record, now),
-            (Task::Roll(key), Outcome::Changed(live)) => return self.changed(task, key, rolling, live, now),
+            (Task::Roll(key), Outcome::Changed(live)) => {
+                return self.changed(task, key, rolling.as_ref(), live, now);
+            }
             (Task::OptIn(_), Outcome::Unlabelled(found)) => self.join(found, now),
             (Task::Read(name), Outcome::Read(observed)) => {
                 self.source_was_read(name, observed.as_deref(), now);
@@ -393,13 +396,13 @@ impl State {
         &mut self,
         task: &Task,
         key: &WorkloadKey,
-        rolling: Option<(Timestamp, Record)>,
+        rolling: Option<&(Timestamp, Record)>,
         live: Live,
         now: Timestamp,
     ) {
         tracing::debug!(workload = self.display(key), "changed before it was rolled");
         let known = self.workloads.get(key).map(|known| &known.resource_version);
-        if known == rolling.as_ref().map(|(_, before)| &before.resource_version) {
+        if known == rolling.map(|(_, before)| &before.resource_version) {
             match live {
                 Live::Enabled(record) => self.apply_workload(key, Some(*record), now),
                 Live::Unlabelled(candidate) => {

@@ -3,7 +3,7 @@
 //! Nothing here does I/O. Watches call `apply_*` and `reset_*`; every change enters on the agenda what may need a look.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -19,7 +19,7 @@ use super::{
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
     referrers::Referrers,
-    taken::{Contents, Taken},
+    taken::Taken,
     texts::Texts,
 };
 use crate::{
@@ -59,9 +59,7 @@ pub struct State {
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
-    pub(super) taken: HashMap<Name, Taken>,
-    /// All snapshots by content.
-    pub(super) contents: Contents,
+    pub(super) taken: BTreeMap<Name, Taken>,
     /// Users' objects that are bound themselves.
     pub(super) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
@@ -126,8 +124,7 @@ impl State {
             revisions: HashMap::new(),
             sources: HashMap::new(),
             snapshots: HashMap::new(),
-            taken: HashMap::new(),
-            contents: Contents::default(),
+            taken: BTreeMap::new(),
             bound: HashMap::new(),
             namespaces: None,
             labelled: HashSet::new(),
@@ -341,7 +338,7 @@ impl State {
     pub(super) fn spare_what_it_held(&mut self, source: &Name) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
         let held = found.present.digests.clone();
-        let snapshots: Vec<_> = self.snapshots_with(source, &held).map(|(name, _)| name.clone()).collect();
+        let snapshots: Vec<_> = self.snapshots_with(source, &held).map(|(name, _)| name).collect();
         for snapshot in snapshots {
             self.agenda.cancel(&Task::Unbind(snapshot));
         }

@@ -1,9 +1,9 @@
-//! The snapshots of each source by age, and all snapshots by content: what becomes of one is found without a look at the others.
+//! The snapshots of each source by age: what becomes of one is found without a look at the others.
 //!
 //! A source owns its newest `keep` snapshots: those of its present content first, then by age. Where a source has many, only
 //! snapshots whose rank changes are looked at again.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+use std::{cmp::Reverse, sync::Arc};
 
 use jiff::Timestamp;
 
@@ -88,39 +88,6 @@ impl Taken {
     }
 }
 
-/// All snapshots by content.
-#[derive(Debug, Default)]
-pub(super) struct Contents(BTreeSet<(u64, Name)>);
-
-/// The start of a digest in hex, as it stands in every name made of it.
-fn start_of(hex: &str) -> Option<u64> {
-    u64::from_str_radix(hex.get(..DIGITS[0])?, 16).ok()
-}
-
-impl Contents {
-    pub(super) fn insert(&mut self, digest: &Digest, name: &Name) {
-        self.0.extend(start_of(&digest.hex(DIGITS[0])).map(|start| (start, name.clone())));
-    }
-
-    pub(super) fn remove(&mut self, digest: &Digest, name: &Name) {
-        if let Some(start) = start_of(&digest.hex(DIGITS[0])) {
-            self.0.remove(&(start, name.clone()));
-        }
-    }
-
-    /// Those near `to`, in its namespace and of its kind, whose digests begin so.
-    fn near(&self, to: &Name, start: Option<u64>) -> impl Iterator<Item = &Name> {
-        let first = to.sibling("");
-        let range = start.map(|start| {
-            let is_near = move |(of, name): &&(u64, Name)| {
-                *of == start && name.namespace == to.namespace && name.object.kind == to.object.kind
-            };
-            self.0.range((start, first)..).take_while(is_near)
-        });
-        range.into_iter().flatten().map(|(_, name)| name)
-    }
-}
-
 impl State {
     /// The names of a source's snapshots.
     pub(super) fn snapshots_of(&self, source: &Name) -> Vec<Name> {
@@ -133,30 +100,36 @@ impl State {
         self.taken.get(source).map_or(0, Taken::len)
     }
 
-    /// The snapshots of a source that state one of these digests.
+    /// The snapshots of a source that state one of these digests, which their names are made of.
     pub(super) fn snapshots_with<'s>(
         &'s self,
         source: &'s Name,
         digests: &'s Digests,
-    ) -> impl Iterator<Item = (&'s Name, &'s SnapshotRecord)> {
-        let near = digests.iter().flat_map(|digest| {
-            let names = self.contents.near(source, start_of(&digest.hex(DIGITS[0])));
-            names.map(move |name| (name, digest))
+    ) -> impl Iterator<Item = (Name, &'s SnapshotRecord)> {
+        let named = digests.iter().flat_map(move |digest| {
+            let name = move |digits| source.sibling(snapshot_name(&source.object.name, digest, digits));
+            DIGITS.into_iter().map(move |digits| (name(digits), digest))
         });
-        near.filter_map(|(name, digest)| {
-            let record = self.snapshots.get(name)?;
+        named.filter_map(move |(name, digest)| {
+            let record = self.snapshots.get(&name)?;
             (record.digest == *digest && record.source == source.object.name).then_some((name, record))
         })
     }
 
-    /// The snapshots, of whichever source, that hold the content by which this one of `source` is named.
+    /// The snapshots, of whichever source of the namespace, that hold the content by which this one of `source` is named.
     pub(super) fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
+        let start = |name: &str| Some(name.rsplit_once('-')?.1.get(..DIGITS[0])?.to_owned());
+        let Some(wanted) = start(&name.object.name) else { return Vec::new() };
         let holds =
             |digest: &Digest| DIGITS.iter().any(|n| snapshot_name(source, digest, *n) == *name.object.name);
-        let start = name.object.name.rsplit_once('-').and_then(|(_, hex)| start_of(hex));
-        let near = self.contents.near(name, start).filter(|twin| *twin != name);
-        let twins = near.filter(|twin| self.snapshots.get(*twin).is_some_and(|record| holds(&record.digest)));
-        twins.cloned().collect()
+        let is_near =
+            |(of, _): &(&Name, &Taken)| of.namespace == name.namespace && of.object.kind == name.object.kind;
+        let near = self.taken.range(name.sibling("")..).take_while(is_near);
+        let named = near.flat_map(|(of, taken)| taken.names().map(move |twin| (of, twin)));
+        let alike =
+            named.filter(|(_, twin)| start(twin).as_ref() == Some(&wanted) && **twin != name.object.name);
+        let twins = alike.map(|(of, twin)| of.sibling(Arc::clone(twin)));
+        twins.filter(|twin| self.snapshots.get(twin).is_some_and(|record| holds(&record.digest))).collect()
     }
 
     /// The snapshots of the present content, the newest first.
@@ -193,16 +166,11 @@ impl State {
             self.hold_namespace(&source.namespace);
         }
         let taken = self.taken.entry(source.clone()).or_default();
-        let is_new = taken.by_age.insert((record.created, Arc::clone(&name.object.name)));
-        if is_new {
-            self.contents.insert(&record.digest, name);
-        }
-        is_new
+        taken.by_age.insert((record.created, Arc::clone(&name.object.name)))
     }
 
     /// Strikes a snapshot of a source.
     pub(super) fn untake(&mut self, name: &Name, record: &SnapshotRecord, now: Timestamp) {
-        self.contents.remove(&record.digest, name);
         let source = name.sibling(Arc::clone(&record.source));
         if let Some(taken) = self.taken.get_mut(&source) {
             taken.by_age.remove(&(record.created, Arc::clone(&name.object.name)));
@@ -277,7 +245,7 @@ impl State {
         }
         let mut changed: Vec<_> = old.again.into_iter().map(|name| source.sibling(name)).collect();
         for digests in [&old.digests, &digests] {
-            changed.extend(self.snapshots_with(source, digests).map(|(name, _)| name.clone()));
+            changed.extend(self.snapshots_with(source, digests).map(|(name, _)| name));
         }
         let was_present = self.snapshots_with(source, &old.digests).count();
         for name in changed {
