@@ -1,0 +1,320 @@
+//! Every trouble at every call of each recorded scenario, one at a time and in pairs.
+//!
+//! A scenario runs once without troubles; each of its calls to the API server gets a number. Then it runs again for each call
+//! and each kind of trouble. Whatever happens, it must come to rest, every promise must hold at each rest, and all must end
+//! as it does without troubles, by as many revisions.
+
+mod checks;
+mod objects;
+mod play;
+mod scenarios;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    panic::AssertUnwindSafe,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use play::{Play, State};
+use scenarios::{Scenario, scenarios};
+
+use crate::{
+    model::Model,
+    sequence::{runtime, setting},
+    trial::{Made, Trial, Trouble},
+};
+
+/// The troubles of pairs.
+const PAIRED: [Trouble; 7] = [
+    Trouble::Crash,
+    Trouble::CrashDone,
+    Trouble::Lost,
+    Trouble::Delayed,
+    Trouble::Late,
+    Trouble::Conflict,
+    Trouble::Stale,
+];
+/// How many calls after the first trouble of a pair the second one comes at most.
+const NEAR: usize = 24;
+/// Pairs of each scenario.
+const PAIRS: u64 = 1500;
+const STRIDE: usize = 1_000_003;
+/// Calls beyond those that a run makes without troubles, and beyond three times as many, are a loop.
+const MORE_CALLS: usize = 120;
+
+type Plan = Vec<(usize, Trouble)>;
+
+/// What came of one run.
+struct Run {
+    made: Vec<Made>,
+    rests: Vec<State>,
+    /// How many of the planned troubles happened.
+    happened: usize,
+    outcome: Result<(), String>,
+}
+
+/// A scenario, and how it goes without troubles.
+struct Recorded {
+    scenario: Scenario,
+    made: Vec<Made>,
+    rests: Vec<State>,
+}
+
+/// Runs a scenario once.
+fn run(scenario: &Scenario, plan: &[(usize, Trouble)], recorded: Option<&Recorded>) -> Run {
+    let model = Model::enumerated(Trial::new(plan));
+    let play = Play::new(model.clone(), scenario.loose, recorded.map(|recorded| &*recorded.rests));
+    let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        (scenario.act)(&play);
+        play.rest();
+        let made = model.trial().made.clone();
+        play.check_quiet();
+        made
+    }));
+    let made = done.as_ref().map_or_else(|_| model.trial().made.clone(), Clone::clone);
+    let allowed = recorded.map_or(usize::MAX, |recorded| 3 * recorded.made.len() + MORE_CALLS);
+    if made.len() > allowed {
+        model.broken("lean", format!("{} calls, and {} are enough", made.len(), allowed));
+    }
+    let warning = model.trial().warnings.first().cloned();
+    if let Some(warning) = warning.filter(|_| !scenario.loses) {
+        model.broken("kept", warning);
+    }
+    let broken = model.ghost().broken.take();
+    let outcome = match (broken, done) {
+        (Some(broken), _) => Err(broken),
+        (None, Err(panic)) => Err(format!("a panic: {}", panic_text(&*panic))),
+        (None, Ok(_)) => Ok(()),
+    };
+    let happened = model.trial().happened;
+    Run { made, rests: play.rests.into_inner(), happened, outcome }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
+}
+
+/// Runs a scenario without troubles, twice: it is the same each time, and no promise breaks.
+fn record(scenario: Scenario) -> Result<Recorded, String> {
+    let name = scenario.name;
+    let [first, second] = [(); 2].map(|()| run(&scenario, &[], None));
+    match first.outcome {
+        Err(broken) if scenario.open.is_some() => println!("{name} (open): {broken}"),
+        outcome => outcome.map_err(|broken| format!("{name} without troubles: {broken}"))?,
+    }
+    if first.made != second.made || first.rests != second.rests {
+        let at = first.made.iter().zip(&second.made).position(|(a, b)| a != b);
+        return Err(format!("{name} is not the same each time: call {at:?}"));
+    }
+    Ok(Recorded { scenario, made: first.made, rests: first.rests })
+}
+
+/// How to run it alone.
+fn again(scenario: &str, plan: &[(usize, Trouble)]) -> String {
+    let list = |text: &dyn Fn(&(usize, Trouble)) -> String| plan.iter().map(text).collect::<Vec<_>>().join(",");
+    format!(
+        "CONFREV_MODEL_SCENARIO={scenario} CONFREV_MODEL_CALL={} CONFREV_MODEL_TROUBLE={}",
+        list(&|(call, _)| call.to_string()),
+        list(&|(_, trouble)| trouble.name()),
+    )
+}
+
+/// Every single trouble at every call.
+fn singles(recorded: &Recorded, troubles: &[Trouble]) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (number, made) in recorded.made.iter().enumerate() {
+        let fitting = troubles.iter().filter(|trouble| trouble.concerns(made.writes));
+        plans.extend(fitting.map(|trouble| vec![(number, *trouble)]));
+    }
+    plans
+}
+
+/// So many pairs of troubles, evenly spread over all pairs of calls that are near each other.
+fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
+    let first = singles(recorded, &PAIRED);
+    let all = first.len() * NEAR * PAIRED.len();
+    let most = most.min(all);
+    let plans = (0..most).map(|number| {
+        // A prime stride visits each pair once, far from the one before.
+        let place = number * STRIDE % all;
+        let (place, second) = (place / PAIRED.len(), PAIRED[place % PAIRED.len()]);
+        let (place, distance) = (place / NEAR, 1 + place % NEAR);
+        let begin = first[place][0];
+        vec![begin, (begin.0 + distance, second)]
+    });
+    plans.collect()
+}
+
+/// What is counted of a scenario.
+#[derive(Default)]
+struct Count {
+    runs: usize,
+    violations: Vec<String>,
+}
+
+/// Runs all these plans, over all cores. The counts are in the order of the scenarios.
+fn run_all(recorded: &[Recorded], work: &[(usize, Plan)]) -> Vec<Count> {
+    let next = AtomicUsize::new(0);
+    let found: Mutex<Vec<(usize, String)>> = Mutex::default();
+    let ran: Vec<_> = recorded.iter().map(|_| AtomicUsize::new(0)).collect();
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let runtime = runtime();
+                let _guard = runtime.enter();
+                while let Some((index, plan)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let of = &recorded[*index];
+                    let run = run(&of.scenario, plan, Some(of));
+                    // The second trouble of a pair may come too late to happen.
+                    if run.happened == plan.len() {
+                        ran[*index].fetch_add(1, Ordering::Relaxed);
+                    }
+                    if let Err(broken) = run.outcome {
+                        let text = format!("{}\n      {broken}", again(of.scenario.name, plan));
+                        found.lock().unwrap().push((*index, text));
+                    }
+                }
+            });
+        }
+    });
+    let mut counts: Vec<_> =
+        ran.into_iter().map(|runs| Count { runs: runs.into_inner(), violations: Vec::new() }).collect();
+    let mut found = found.into_inner().unwrap();
+    found.sort();
+    for (index, text) in found {
+        counts[index].violations.push(text);
+    }
+    counts
+}
+
+/// The scenarios that are asked for, recorded.
+fn recorded() -> Vec<Recorded> {
+    let asked = std::env::var("CONFREV_MODEL_SCENARIO").ok();
+    let chosen = scenarios().into_iter().filter(|scenario| asked.as_ref().is_none_or(|asked| asked == scenario.name));
+    let recorded: Vec<_> = chosen.map(record).collect();
+    let mut good = Vec::new();
+    let mut wrong = Vec::new();
+    for recorded in recorded {
+        match recorded {
+            Ok(recorded) => good.push(recorded),
+            Err(reason) => wrong.push(reason),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    good
+}
+
+/// Tells what came of it, and fails where a promise is broken by a scenario that is not known to break one.
+fn conclude(recorded: &[Recorded], singles: Vec<Count>, pairs: Vec<Count>, start: Instant) {
+    let mut text = String::new();
+    let (mut calls, mut sums, mut broken) = (0, [0, 0], Vec::new());
+    let mut open = 0;
+    for ((recorded, single), pair) in recorded.iter().zip(singles).zip(pairs) {
+        let Scenario { name, open: row, .. } = &recorded.scenario;
+        let violations = single.violations.len() + pair.violations.len();
+        let known = row.map_or(String::new(), |row| format!(" (open: row {row})"));
+        writeln!(
+            text,
+            "{name:44} {:5} calls {:6} runs {:6} pairs {violations:4} violations{known}",
+            recorded.made.len(),
+            single.runs,
+            pair.runs,
+        )
+        .unwrap();
+        calls += recorded.made.len();
+        sums = [sums[0] + single.runs, sums[1] + pair.runs];
+        if row.is_some() {
+            open += violations;
+        } else {
+            broken.extend(single.violations.into_iter().chain(pair.violations));
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    print!("{text}");
+    println!(
+        "{} scenarios, {calls} calls, {} kinds of troubles: {} runs with one and {} with two, {} violations \
+         ({open} of open rows), {:.1} minutes",
+        recorded.len(),
+        Trouble::ALL.len(),
+        sums[0],
+        sums[1],
+        broken.len(),
+        seconds / 60.0,
+    );
+    let mut by_scenario: BTreeMap<&str, usize> = BTreeMap::new();
+    for violation in &broken {
+        let count = by_scenario.entry(violation.split(' ').next().unwrap()).or_default();
+        *count += 1;
+        if *count <= 12 {
+            println!("    {violation}");
+        }
+    }
+    assert!(broken.is_empty(), "{} violations", broken.len());
+}
+
+/// Each scenario with every trouble at some of its calls: which ones follows from its name.
+#[test]
+fn every_promise_holds_with_some_troubles() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let start = Instant::now();
+    let recorded = recorded();
+    let most = setting("CONFREV_MODEL_SLICE").map_or(SLICE, |most| usize::try_from(most).unwrap());
+    let mut work = Vec::new();
+    for (index, recorded) in recorded.iter().enumerate() {
+        let plans = singles(recorded, &Trouble::ALL);
+        let step = plans.len().div_ceil(most).max(1);
+        work.extend(plans.into_iter().skip(index % step).step_by(step).map(|plan| (index, plan)));
+    }
+    let counts = run_all(&recorded, &work);
+    let none = recorded.iter().map(|_| Count::default()).collect();
+    conclude(&recorded, counts, none, start);
+}
+
+/// Runs of each scenario in every run of the tests.
+const SLICE: usize = 10;
+
+/// Each scenario with every trouble at every call, and with pairs of them.
+#[test]
+#[ignore = "it takes minutes: make model-exhaustive"]
+fn every_promise_holds_with_every_trouble() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let start = Instant::now();
+    let recorded = recorded();
+    let most = usize::try_from(setting("CONFREV_MODEL_PAIRS").unwrap_or(PAIRS)).unwrap();
+    let number = |plans: &dyn Fn(&Recorded) -> Vec<Plan>| -> Vec<(usize, Plan)> {
+        let all = recorded.iter().enumerate();
+        all.flat_map(|(index, of)| plans(of).into_iter().map(move |plan| (index, plan))).collect()
+    };
+    let single = run_all(&recorded, &number(&|of| singles(of, &Trouble::ALL)));
+    let pair = run_all(&recorded, &number(&|of| pairs(of, most)));
+    conclude(&recorded, single, pair, start);
+}
+
+/// One run, as a violation prints it; with `CONFREV_MODEL_TRACE=1` it tells every call.
+#[test]
+#[ignore = "it runs what a violation printed"]
+fn one_run() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let text = |name: &str| std::env::var(name).unwrap_or_default();
+    let (calls, troubles) = (text("CONFREV_MODEL_CALL"), text("CONFREV_MODEL_TROUBLE"));
+    let split = |text: &str| text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let calls = split(&calls).into_iter().map(|call| call.parse().expect("CONFREV_MODEL_CALL has numbers"));
+    let named = |name: String| Trouble::named(&name).unwrap_or_else(|| panic!("no trouble is called {name:?}"));
+    let plan: Plan = calls.zip(split(&troubles).into_iter().map(named)).collect();
+    for recorded in recorded() {
+        crate::trace!("{}", again(recorded.scenario.name, &plan));
+        let run = run(&recorded.scenario, &plan, Some(&recorded));
+        println!("{}: {} calls, {} troubles: {:?}", recorded.scenario.name, run.made.len(), run.happened, run.outcome);
+        run.outcome.unwrap();
+    }
+}
