@@ -166,9 +166,14 @@ struct Until {
 impl Future for Until {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let elapsed = self.api.model.settings().elapsed;
-        if elapsed >= self.at || self.api.has_ended() { Poll::Ready(()) } else { Poll::Pending }
+        if elapsed >= self.at || self.api.has_ended() {
+            return Poll::Ready(());
+        }
+        // Time passes only between two polls, and each must come by here.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
