@@ -45,6 +45,8 @@ type Selects = Box<dyn Fn(&Key, &Value) -> bool + Send>;
 trait Follow: Send {
     /// Delivers the next event, if there is one.
     fn step(&mut self, store: &Store, state: &mut State, now: Timestamp) -> bool;
+    /// Whether there is certainly nothing to deliver.
+    fn is_idle(&self, store: &Store) -> bool;
     /// Starts over with a list.
     fn relist(&mut self, store: &Store);
     /// Whether a list has arrived whole.
@@ -71,6 +73,10 @@ where
         self.listed |= matches!(event, Event::InitDone);
         take(&self.subject, state, event, &mut self.listing, now);
         true
+    }
+
+    fn is_idle(&self, store: &Store) -> bool {
+        self.list.is_empty() && self.seen == store.log.len()
     }
 
     fn relist(&mut self, store: &Store) {
@@ -205,7 +211,10 @@ impl Replica {
         }
         let mut any = false;
         for _ in 0..most {
-            any |= feed.step(store, &mut self.shared.lock(), now);
+            if feed.is_idle(store) || !feed.step(store, &mut self.shared.lock(), now) {
+                break;
+            }
+            any = true;
         }
         if any {
             self.follow_namespaces(store);

@@ -18,17 +18,23 @@ pub(crate) struct Scenario {
     pub loose: bool,
     /// Whether a snapshot is lost in it for good.
     pub loses: bool,
+    /// Whether a content stands in one replica's memory alone for a moment, and is lost with it.
+    pub remembered: bool,
     /// The row of the list of open defects that it shows. It is run, and counts for nothing.
     pub open: Option<u8>,
 }
 
 impl Scenario {
     const fn new(name: &'static str, act: fn(&Play<'_>)) -> Self {
-        Self { name, act, loose: false, loses: false, open: None }
+        Self { name, act, loose: false, loses: false, remembered: false, open: None }
     }
 
     const fn loose(self) -> Self {
         Self { loose: true, ..self }
+    }
+
+    const fn remembered(self) -> Self {
+        Self { remembered: true, ..self }
     }
 
     const fn open(self, row: u8) -> Self {

@@ -6,7 +6,7 @@ use super::{Scenario, super::{objects::{File, NAMESPACE, source_key}, play::Play
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario::new("bind", bind),
-    Scenario::new("bind-deleted-in-use", bind_deleted_in_use),
+    Scenario::new("bind-deleted-in-use", bind_deleted_in_use).remembered(),
     Scenario::new("live", live),
     Scenario::new("live-secrets-of-a-namespace", live_secrets),
     Scenario::new("secrets-with-keyed-digests", secrets),
