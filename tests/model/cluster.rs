@@ -61,7 +61,7 @@ impl Model {
             _ => self.roll_out(Kind::ControllerRevision, key, live, template),
         }
         if self.is_enumerated() {
-            self.report(key);
+            self.report(key, template);
         }
     }
 
@@ -106,11 +106,11 @@ impl Model {
     }
 
     /// A workload's status: a rollout takes no time, unless the run says so, and fails on content that is bad.
-    fn report(&self, key: &Key) {
+    fn report(&self, key: &Key, template: &Value) {
         let Some(live) = self.get(key) else { return };
         let generation = live["metadata"]["generation"].clone();
-        let done = self.is_rolled_out(key, generation.as_u64().unwrap());
-        let fails = done && self.is_bad(&key.namespace, &live["spec"]["template"]);
+        let done = self.is_rolled_out(key, template);
+        let fails = done && live["spec"]["replicas"] != 0 && self.is_bad(&key.namespace, template);
         let ready = u64::from(done && !fails);
         let status = match key.kind {
             Kind::Deployment => {
@@ -184,8 +184,7 @@ impl Model {
             list.iter().partition(|owner| store.has_uid(owner["uid"].as_str().unwrap()))
         };
         if left.is_empty() {
-            self.delete(key);
-            self.ghost().collected(key);
+            self.collect_object(key, object);
         } else if self.is_enumerated() && left.iter().all(|owner| self.waits_for_dependents(owner)) {
             self.collect_with_its_owners(key, object);
         } else if !gone.is_empty() {
@@ -230,8 +229,7 @@ impl Model {
                 let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
                 owners.any(|owner| owner["uid"] == *uid && owner["blockOwnerDeletion"] == true)
             };
-            let is_waiting =
-                |object: &Value| object["metadata"]["finalizers"] == json!([FOREGROUND]);
+            let is_waiting = |object: &Value| object["metadata"]["finalizers"] == json!([FOREGROUND]);
             let waiting = store.iter().filter(|(_, object)| is_waiting(object));
             let ended = waiting.filter(|(key, object)| {
                 !store.iter().any(|(_, other)| blocks(other, &object["metadata"]["uid"]))

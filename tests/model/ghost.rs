@@ -110,8 +110,7 @@ impl Ghost {
 
     /// An Event is written, or tried to be: there are never more of rolls than rolls.
     pub(crate) fn told(&mut self, event: &Event) {
-        if event.reason == Reason::Rolled
-            && !["ConfigMap", "Secret"].contains(&event.regarding.kind.as_str())
+        if event.reason == Reason::Rolled && !["ConfigMap", "Secret"].contains(&event.regarding.kind.as_str())
         {
             self.told_rolls.insert(format!("{} {} {}", event.regarding.uid, event.at, event.note));
         }

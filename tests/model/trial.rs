@@ -14,6 +14,7 @@ use confrev::{
     telemetry::metrics::Reason,
 };
 use jiff::SignedDuration;
+use serde_json::Value;
 
 use crate::{
     api::{Memory, late, refused},
@@ -38,6 +39,8 @@ const REVIEW_LIMIT: SignedDuration = SignedDuration::from_secs(4);
 const LATE: SignedDuration = SignedDuration::from_secs(14);
 /// How long a rollout takes, where it takes any time.
 const ROLLOUT: SignedDuration = SignedDuration::from_secs(5);
+/// How long a late collector takes from its judgement to the deletion.
+const COLLECTED: SignedDuration = SignedDuration::from_secs(2);
 /// How long pods take to end.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
 /// How long a watch is silent before it is begun again.
@@ -142,8 +145,10 @@ pub(crate) struct Trial {
     election: Option<(SignedDuration, usize)>,
     /// Whether rollouts take time.
     slow: bool,
-    /// Since when which generation of a workload is rolled out.
-    rollouts: BTreeMap<Key, (u64, SignedDuration)>,
+    /// Whether the collector deletes what it judged seconds before.
+    late_collector: bool,
+    /// Since when which template of a workload is rolled out.
+    rollouts: BTreeMap<Key, (Value, SignedDuration)>,
     /// When the pods of revisions under deletion end.
     ending: BTreeMap<Key, SignedDuration>,
     /// Warnings that Events told.
@@ -273,7 +278,10 @@ impl Model {
         let trouble = planned.filter(|trouble| trouble.concerns(writes));
         trial.happened += usize::from(trouble.is_some());
         drop(trial);
-        crate::trace!("  {number} {what}{}", trouble.map_or(String::new(), |trouble| format!(": {trouble:?}")));
+        crate::trace!(
+            "  {number} {what}{}",
+            trouble.map_or(String::new(), |trouble| format!(": {trouble:?}"))
+        );
         trouble
     }
 
@@ -394,16 +402,16 @@ impl Model {
 }
 
 impl Model {
-    /// Whether the rollout of a generation has ended, be it well or not.
-    pub(crate) fn is_rolled_out(&self, key: &Key, generation: u64) -> bool {
+    /// Whether the rollout of a template has ended, be it well or not.
+    pub(crate) fn is_rolled_out(&self, key: &Key, template: &Value) -> bool {
         let elapsed = self.settings().elapsed;
         let mut trial = self.trial();
         if !trial.slow {
             return true;
         }
-        let begun = trial.rollouts.entry(key.clone()).or_insert((generation, elapsed));
-        if begun.0 != generation {
-            *begun = (generation, elapsed);
+        let begun = trial.rollouts.entry(key.clone()).or_insert_with(|| (template.clone(), elapsed));
+        if begun.0 != *template {
+            *begun = (template.clone(), elapsed);
         }
         let ends = begun.1 + ROLLOUT;
         if ends > elapsed {
@@ -432,6 +440,33 @@ impl Model {
             let trial = self.trial();
             trial.slow || !trial.ending.is_empty()
         }
+    }
+
+    /// From now on the collector is late.
+    pub(crate) fn collect_late(&self) {
+        self.trial().late_collector = true;
+    }
+
+    /// The collector deletes an object, if need be some time after it judged that.
+    pub(crate) fn collect_object(&self, key: &Key, object: &Value) {
+        if !self.is_enumerated() || !self.trial().late_collector {
+            self.delete(key);
+            return self.ghost().collected(key);
+        }
+        let at = self.settings().elapsed + COLLECTED;
+        let mut trial = self.trial();
+        if trial.ending.insert(key.clone(), at).is_some() {
+            return;
+        }
+        trial.wakes.insert(at);
+        let (key, uid) = (key.clone(), object["metadata"]["uid"].clone());
+        let effect = move |model: &Arc<Model>| {
+            model.trial().ending.remove(&key);
+            if model.get(&key).is_some_and(|live| live["metadata"]["uid"] == uid) {
+                model.delete(&key);
+            }
+        };
+        trial.late.push((at, Box::new(effect)));
     }
 
     /// Rollouts take some seconds from now on.

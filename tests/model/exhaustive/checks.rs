@@ -92,7 +92,8 @@ impl Play<'_> {
 
     /// A snapshot holds what its name says, as it did when it was first made.
     fn check_content(&self, key: &Key, object: &Value) {
-        let first = self.contents.borrow_mut().entry(key.clone()).or_insert_with(|| object["data"].clone()).clone();
+        let first =
+            self.contents.borrow_mut().entry(key.clone()).or_insert_with(|| object["data"].clone()).clone();
         if first != object["data"] || object["immutable"] != true {
             self.model.broken("frozen", format!("{key} holds something else than when it was made"));
         }
@@ -119,7 +120,8 @@ impl Play<'_> {
         }
         let named = |uids: &BTreeSet<String>| uids.iter().map(|uid| self.name_of(uid)).collect::<Vec<_>>();
         if !uses.entered.is_subset(&present) {
-            let what = format!("{key} is owned by {:?}, and used by {:?}", named(&present), named(&uses.entered));
+            let what =
+                format!("{key} is owned by {:?}, and used by {:?}", named(&present), named(&uses.entered));
             self.model.broken("kept", what);
         } else if !present.is_subset(&uses.referring) {
             let what =
@@ -132,8 +134,10 @@ impl Play<'_> {
     fn check_bound(&self, key: &Key, object: &Value, uses: &Users) {
         let present: BTreeSet<_> = owners(object).into_iter().collect();
         if !uses.entered.is_subset(&present) {
-            let named = |uids: &BTreeSet<String>| uids.iter().map(|uid| self.name_of(uid)).collect::<Vec<_>>();
-            let what = format!("{key} is owned by {:?}, and used by {:?}", named(&present), named(&uses.entered));
+            let named =
+                |uids: &BTreeSet<String>| uids.iter().map(|uid| self.name_of(uid)).collect::<Vec<_>>();
+            let what =
+                format!("{key} is owned by {:?}, and used by {:?}", named(&present), named(&uses.entered));
             self.model.broken("kept", what);
         }
     }
@@ -147,8 +151,10 @@ impl Play<'_> {
     /// All objects, without what differs from run to run.
     pub(super) fn state(&self) -> State {
         let store = self.model.store();
-        let by_uid: BTreeMap<_, _> =
-            store.iter().map(|(key, object)| (object["metadata"]["uid"].to_string(), key.to_string())).collect();
+        let by_uid: BTreeMap<_, _> = store
+            .iter()
+            .map(|(key, object)| (object["metadata"]["uid"].to_string(), key.to_string()))
+            .collect();
         let mut state = State::new();
         for (key, object) in store.iter() {
             let is_derived = key.kind.is_revision() && key.kind != Kind::Job || is_snapshot(object);

@@ -99,24 +99,31 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
 }
 
-/// Runs a scenario without troubles, twice: it is the same each time, and no promise breaks.
+/// Runs a scenario without troubles: no promise breaks.
 fn record(scenario: Scenario) -> Result<Recorded, String> {
-    let name = scenario.name;
-    let [first, second] = [(); 2].map(|()| run(&scenario, &[], None));
-    match first.outcome {
-        Err(broken) if scenario.open.is_some() => println!("{name} (open): {broken}"),
-        outcome => outcome.map_err(|broken| format!("{name} without troubles: {broken}"))?,
+    let Run { made, rests, outcome, .. } = run(&scenario, &[], None);
+    match outcome {
+        Err(broken) if scenario.open.is_none() => {
+            Err(format!("{} without troubles: {broken}", scenario.name))
+        }
+        _ => Ok(Recorded { scenario, made, rests }),
     }
-    if first.made != second.made || first.rests != second.rests {
-        let at = first.made.iter().zip(&second.made).position(|(a, b)| a != b);
-        return Err(format!("{name} is not the same each time: call {at:?}"));
+}
+
+/// A scenario goes the same way each time.
+fn check_repeats(recorded: &Recorded) -> Result<(), String> {
+    let again = run(&recorded.scenario, &[], None);
+    let differing = recorded.made.iter().zip(&again.made).position(|(first, second)| first != second);
+    if differing.is_some() || recorded.made.len() != again.made.len() || recorded.rests != again.rests {
+        return Err(format!("{} is not the same each time: call {differing:?}", recorded.scenario.name));
     }
-    Ok(Recorded { scenario, made: first.made, rests: first.rests })
+    Ok(())
 }
 
 /// How to run it alone.
 fn again(scenario: &str, plan: &[(usize, Trouble)]) -> String {
-    let list = |text: &dyn Fn(&(usize, Trouble)) -> String| plan.iter().map(text).collect::<Vec<_>>().join(",");
+    let list =
+        |text: &dyn Fn(&(usize, Trouble)) -> String| plan.iter().map(text).collect::<Vec<_>>().join(",");
     format!(
         "CONFREV_MODEL_SCENARIO={scenario} CONFREV_MODEL_CALL={} CONFREV_MODEL_TROUBLE={}",
         list(&|(call, _)| call.to_string()),
@@ -174,65 +181,58 @@ struct Count {
     known: BTreeMap<String, usize>,
 }
 
-/// Runs all these plans, over all cores. The counts are in the order of the scenarios.
+/// Runs all these plans. The counts are in the order of the scenarios.
 fn run_all(recorded: &[Recorded], work: &[(usize, Plan)]) -> Vec<Count> {
+    let mut counts: Vec<_> = recorded.iter().map(|_| Count::default()).collect();
+    let runs = side_by_side(work, |(index, plan)| {
+        let of = &recorded[*index];
+        let Run { happened, outcome, .. } = run(&of.scenario, plan, Some(of));
+        // The second trouble of a pair may come too late to happen.
+        (happened == plan.len(), outcome)
+    });
+    for ((index, plan), (happened, outcome)) in work.iter().zip(runs) {
+        let (count, scenario) = (&mut counts[*index], &recorded[*index].scenario);
+        count.runs += usize::from(happened);
+        let Err(broken) = outcome else { continue };
+        match known(scenario, plan, &broken) {
+            Some(reason) => *count.known.entry(reason).or_default() += 1,
+            None => count.violations.push(format!("{}\n      {broken}", again(scenario.name, plan))),
+        }
+    }
+    counts
+}
+
+/// Does this for each item, over all cores. The answers are in the order of the items.
+fn side_by_side<I: Sync, A: Send>(items: &[I], act: impl Fn(&I) -> A + Sync) -> Vec<A> {
     let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, String)>> = Mutex::default();
-    let open: Mutex<Vec<(usize, String)>> = Mutex::default();
-    let ran: Vec<_> = recorded.iter().map(|_| AtomicUsize::new(0)).collect();
+    let answers: Mutex<BTreeMap<usize, A>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let runtime = runtime();
                 let _guard = runtime.enter();
-                while let Some((index, plan)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let of = &recorded[*index];
-                    let run = run(&of.scenario, plan, Some(of));
-                    // The second trouble of a pair may come too late to happen.
-                    if run.happened == plan.len() {
-                        ran[*index].fetch_add(1, Ordering::Relaxed);
-                    }
-                    if let Err(broken) = run.outcome {
-                        if let Some(reason) = known(&of.scenario, plan, &broken) {
-                            open.lock().unwrap().push((*index, reason));
-                            continue;
-                        }
-                        let text = format!("{}\n      {broken}", again(of.scenario.name, plan));
-                        found.lock().unwrap().push((*index, text));
-                    }
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(number) else { break };
+                    let answer = act(item);
+                    answers.lock().unwrap().insert(number, answer);
                 }
             });
         }
     });
-    let mut counts: Vec<_> =
-        ran.into_iter().map(|runs| Count { runs: runs.into_inner(), ..Count::default() }).collect();
-    for (index, reason) in open.into_inner().unwrap() {
-        *counts[index].known.entry(reason).or_default() += 1;
-    }
-    let mut found = found.into_inner().unwrap();
-    found.sort();
-    for (index, text) in found {
-        counts[index].violations.push(text);
-    }
-    counts
+    answers.into_inner().unwrap().into_values().collect()
 }
 
 /// The scenarios that are asked for, recorded.
 fn recorded() -> Vec<Recorded> {
     let asked = std::env::var("CONFREV_MODEL_SCENARIO").ok();
-    let chosen = scenarios().into_iter().filter(|scenario| asked.as_ref().is_none_or(|asked| asked == scenario.name));
-    let recorded: Vec<_> = chosen.map(record).collect();
-    let mut good = Vec::new();
-    let mut wrong = Vec::new();
-    for recorded in recorded {
-        match recorded {
-            Ok(recorded) => good.push(recorded),
-            Err(reason) => wrong.push(reason),
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    good
+    let is_asked = |scenario: &Scenario| asked.as_ref().is_none_or(|asked| asked == scenario.name);
+    let chosen: Vec<_> = scenarios().into_iter().filter(is_asked).collect();
+    assert!(!chosen.is_empty(), "CONFREV_MODEL_SCENARIO names no scenario");
+    let recorded: Result<Vec<_>, _> =
+        side_by_side(&chosen, |scenario| record(*scenario)).into_iter().collect();
+    recorded.unwrap_or_else(|reason| panic!("{reason}"))
 }
 
 /// Tells what came of it, and fails where a promise is broken that is not known to be.
@@ -280,8 +280,6 @@ fn conclude(recorded: &[Recorded], singles: Vec<Count>, pairs: Vec<Count>, start
 /// Each scenario with every trouble at some of its calls: which ones follows from its name.
 #[test]
 fn every_promise_holds_with_some_troubles() {
-    let runtime = runtime();
-    let _guard = runtime.enter();
     let start = Instant::now();
     let recorded = recorded();
     let most = setting("CONFREV_MODEL_SLICE").map_or(SLICE, |most| usize::try_from(most).unwrap());
@@ -299,16 +297,17 @@ fn every_promise_holds_with_some_troubles() {
 /// Violations of each scenario that are printed.
 const MOST_PRINTED: usize = 12;
 /// Runs of each scenario in every run of the tests.
-const SLICE: usize = 10;
+const SLICE: usize = 3;
 
 /// Each scenario with every trouble at every call, and with pairs of them.
 #[test]
 #[ignore = "it takes minutes: make model-exhaustive"]
 fn every_promise_holds_with_every_trouble() {
-    let runtime = runtime();
-    let _guard = runtime.enter();
     let start = Instant::now();
     let recorded = recorded();
+    for repeats in side_by_side(&recorded, check_repeats) {
+        repeats.unwrap();
+    }
     let most = usize::try_from(setting("CONFREV_MODEL_PAIRS").unwrap_or(PAIRS)).unwrap();
     let number = |plans: &dyn Fn(&Recorded) -> Vec<Plan>| -> Vec<(usize, Plan)> {
         let all = recorded.iter().enumerate();
@@ -327,14 +326,22 @@ fn one_run() {
     let _guard = runtime.enter();
     let text = |name: &str| std::env::var(name).unwrap_or_default();
     let (calls, troubles) = (text("CONFREV_MODEL_CALL"), text("CONFREV_MODEL_TROUBLE"));
-    let split = |text: &str| text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let split =
+        |text: &str| text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
     let calls = split(&calls).into_iter().map(|call| call.parse().expect("CONFREV_MODEL_CALL has numbers"));
-    let named = |name: String| Trouble::named(&name).unwrap_or_else(|| panic!("no trouble is called {name:?}"));
+    let named =
+        |name: String| Trouble::named(&name).unwrap_or_else(|| panic!("no trouble is called {name:?}"));
     let plan: Plan = calls.zip(split(&troubles).into_iter().map(named)).collect();
     for recorded in recorded() {
         crate::trace!("{}", again(recorded.scenario.name, &plan));
         let run = run(&recorded.scenario, &plan, Some(&recorded));
-        println!("{}: {} calls, {} troubles: {:?}", recorded.scenario.name, run.made.len(), run.happened, run.outcome);
+        println!(
+            "{}: {} calls, {} troubles: {:?}",
+            recorded.scenario.name,
+            run.made.len(),
+            run.happened,
+            run.outcome
+        );
         run.outcome.unwrap();
     }
 }

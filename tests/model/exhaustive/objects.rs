@@ -123,8 +123,7 @@ pub(crate) fn pod(uses: &[&str]) -> Value {
             _ => ("", text),
         };
         let (text, key) = text.split_once(':').map_or((text, None), |(text, key)| (text, Some(key)));
-        let (is_secret, name) =
-            text.strip_prefix("secret/").map_or((false, text), |name| (true, name));
+        let (is_secret, name) = text.strip_prefix("secret/").map_or((false, text), |name| (true, name));
         let field = |plain: &'static str, secret: &'static str| if is_secret { secret } else { plain };
         let mut reference = json!({"name": name});
         if optional.is_some() {

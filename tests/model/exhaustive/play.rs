@@ -37,8 +37,7 @@ pub(crate) struct Play<'p> {
 
 impl<'p> Play<'p> {
     pub(crate) fn new(model: Arc<Model>, loose: bool, expected: Option<&'p [State]>) -> Self {
-        let play =
-            Self { model, loose, expected, rests: RefCell::default(), contents: RefCell::default() };
+        let play = Self { model, loose, expected, rests: RefCell::default(), contents: RefCell::default() };
         play.namespace(NAMESPACE, &[]);
         play
     }

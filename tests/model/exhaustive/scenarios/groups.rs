@@ -2,7 +2,13 @@
 
 use confrev::names;
 
-use super::{Scenario, super::{objects::{File, source_key}, play::Play}};
+use super::{
+    super::{
+        objects::{File, source_key},
+        play::Play,
+    },
+    Scenario,
+};
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario::new("many-workloads", many),

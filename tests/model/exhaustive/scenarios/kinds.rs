@@ -1,6 +1,12 @@
 //! Every kind of workload: a change, an undo, another change, the end.
 
-use super::{Scenario, super::{objects::{File, NAMESPACE}, play::Play}};
+use super::{
+    super::{
+        objects::{File, NAMESPACE},
+        play::Play,
+    },
+    Scenario,
+};
 use crate::store::{Key, Kind};
 
 pub(super) const ALL: &[Scenario] = &[

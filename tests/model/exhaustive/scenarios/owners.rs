@@ -2,7 +2,13 @@
 
 use confrev::names;
 
-use super::{Scenario, super::{objects::{File, NAMESPACE, source_key}, play::Play}};
+use super::{
+    super::{
+        objects::{File, NAMESPACE, source_key},
+        play::Play,
+    },
+    Scenario,
+};
 use crate::store::{Key, Kind, set_meta};
 
 pub(super) const ALL: &[Scenario] = &[
@@ -15,6 +21,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("revision-loses-its-label", label_lost),
     Scenario::new("old-revision-becomes-the-last-user", last_user),
     Scenario::new("undo-as-the-last-revision-goes", undo_at_the_end),
+    Scenario::new("collector-is-late", late_collector).remembered(),
 ];
 
 fn changed_twice(play: &Play<'_>, history: u64) -> File {
@@ -124,6 +131,18 @@ fn undo_at_the_end(play: &Play<'_>) {
     // Its last revision goes at that moment.
     play.model.delete(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1"));
     play.model.collect();
+    play.rest();
+    play.reads(&file.key, "s", "one");
+}
+
+fn late_collector(play: &Play<'_>) {
+    let file = changed_twice(play, 2);
+    // It deletes what it judged seconds before, whatever has become of the owners.
+    play.model.collect_late();
+    let template = play.model.get(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1")).unwrap();
+    play.model.delete(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1"));
+    play.model.collect();
+    play.edit(&file.key, |object| object["spec"]["template"] = template["spec"]["template"].clone());
     play.rest();
     play.reads(&file.key, "s", "one");
 }

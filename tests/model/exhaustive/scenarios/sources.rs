@@ -2,7 +2,13 @@
 
 use confrev::names;
 
-use super::{Scenario, super::{objects::{File, NAMESPACE, source_key}, play::Play}};
+use super::{
+    super::{
+        objects::{File, NAMESPACE, source_key},
+        play::Play,
+    },
+    Scenario,
+};
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario::new("bind", bind),
@@ -144,9 +150,8 @@ fn left_alone(play: &Play<'_>) {
 }
 
 fn always(play: &Play<'_>) {
-    let source = |content: &str| {
-        File::source("s", content).label(names::ENABLED, Some("true")).note(names::KEEP, "2")
-    };
+    let source =
+        |content: &str| File::source("s", content).label(names::ENABLED, Some("true")).note(names::KEEP, "2");
     play.apply(&source("one"));
     play.rest();
     play.apply(&source("two"));

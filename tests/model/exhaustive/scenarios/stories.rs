@@ -2,7 +2,13 @@
 
 use confrev::names;
 
-use super::{Scenario, super::{objects::{File, NAMESPACE, pod}, play::Play}};
+use super::{
+    super::{
+        objects::{File, NAMESPACE, pod},
+        play::Play,
+    },
+    Scenario,
+};
 use crate::{
     model::Refusal,
     store::{Key, Kind},
@@ -227,7 +233,8 @@ fn missing_deny(play: &Play<'_>) {
     let file = File::deployment("w", &["s"]).note(names::MISSING, "deny");
     let refused = play.try_apply(&file);
     if !matches!(refused, Err(Refusal::Denied(403, _))) {
-        play.model.broken("rolls", format!("a workload whose source is missing was not refused: {refused:?}"));
+        play.model
+            .broken("rolls", format!("a workload whose source is missing was not refused: {refused:?}"));
     }
     play.rest();
     play.apply(&File::source("s", "one"));
