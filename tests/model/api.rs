@@ -101,7 +101,7 @@ impl Memory {
         act: impl FnOnce(&Arc<Model>) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         if self.model.is_enumerated() {
-            return self.troubled(what, writes, act).await;
+            return self.enumerated_call(what, writes, act).await;
         }
         let fault = self.model.before_call(what, writes);
         match fault {
@@ -148,8 +148,9 @@ impl Api for Memory {
         owners: &[Owner],
     ) -> Result<Created, ApiError> {
         let key = key_of(namespace, name);
-        let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
-        let json = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, &[]).unwrap();
+        let owners = owners.to_vec();
+        let owners_json: Vec<_> = owners.iter().map(Owner::to_json).collect();
+        let json = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners_json, &[]).unwrap();
         let what = format!("create {key}");
         self.call(&what.clone(), true, move |model| {
             if model.is_enumerated() && model.namespace_facts(&key.namespace).terminating {
@@ -158,7 +159,11 @@ impl Api for Memory {
             if model.get(&key).is_some() {
                 return Ok(Created::Exists);
             }
-            model.commit(&key, serde_json::from_slice(&json).unwrap());
+            let mut object: Value = serde_json::from_slice(&json).unwrap();
+            if !is_snapshot(&object) {
+                note_entered(&mut object, &[], &owners);
+            }
+            model.commit(&key, object);
             Ok(Created::Now)
         })
         .await
@@ -177,7 +182,8 @@ impl Api for Memory {
         self.call(&what.clone(), true, move |model| {
             let mut object = (*model.of_version(&what, &key, &version)?).clone();
             if !is_snapshot(&object) {
-                note_entered(&mut object, &owners);
+                let known = crate::store::owners(&object);
+                note_entered(&mut object, &known, &owners);
             }
             object["metadata"]["ownerReferences"] = owners.iter().map(Owner::to_json).collect();
             Ok(model.observe(kind, &key.namespace, &model.commit(&key, object)))
@@ -330,8 +336,7 @@ impl Api for Memory {
 }
 
 /// Notes in `managedFields` which owners confrev has entered on a user's object.
-fn note_entered(object: &mut Value, owners: &[Owner]) {
-    let known: Vec<_> = crate::store::owners(object);
+fn note_entered(object: &mut Value, known: &[String], owners: &[Owner]) {
     let mut fields = object["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:ownerReferences"]
         .as_object()
         .cloned()

@@ -116,12 +116,15 @@ fn parse<T: DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object.clone()).unwrap()
 }
 
+/// A watch, and what it is about.
+type Watch = (Class, Box<dyn Follow>);
+
 /// One replica.
 pub(crate) struct Replica {
     pub shared: Shared,
-    feeds: Vec<(Class, Box<dyn Follow>)>,
+    feeds: Vec<Watch>,
     /// By kind, as its place in [`SOURCE_KINDS`], and namespace.
-    sources: BTreeMap<(usize, Arc<str>), (Class, Box<dyn Follow>)>,
+    sources: BTreeMap<(usize, Arc<str>), Watch>,
     synced: bool,
     /// Which watches bring nothing, all where none is named, and until when.
     silent: Vec<(Option<Class>, Timestamp)>,

@@ -1,4 +1,4 @@
-//! What an enumerated run does to the calls of confrev: each call has a number, and some numbers have a trouble.
+//! What an enumerated run does to the calls of confrev: each call has a number, and some numbers have a fault.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,7 +48,7 @@ pub(crate) const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// What goes wrong with one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Trouble {
+pub(crate) enum CallFault {
     /// The process ends before the call; another replica leads once the Lease has run out.
     Crash,
     /// The process ends after the call was done; it starts again, knows nothing, and leads.
@@ -69,8 +69,8 @@ pub(crate) enum Trouble {
     StaleOf(Class),
 }
 
-impl Trouble {
-    /// Every trouble.
+impl CallFault {
+    /// Every fault.
     pub(crate) const ALL: [Self; 13] = [
         Self::Crash,
         Self::CrashDone,
@@ -87,9 +87,14 @@ impl Trouble {
         Self::StaleOf(Class::Namespaces),
     ];
 
-    /// Whether the trouble means something for this call: nothing is half done by a read.
+    /// Whether the fault means something for this call: nothing is half done by a read.
     pub(crate) fn concerns(self, writes: bool) -> bool {
         writes || !matches!(self, Self::CrashDone | Self::Late | Self::Conflict)
+    }
+
+    /// Whether watches are silent for a while.
+    pub(crate) fn is_stale(self) -> bool {
+        matches!(self, Self::Stale | Self::StaleOf(_))
     }
 
     /// The name by which a run is asked for.
@@ -102,7 +107,7 @@ impl Trouble {
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|trouble| trouble.name() == name)
+        Self::ALL.into_iter().find(|fault| fault.name() == name)
     }
 }
 
@@ -127,7 +132,7 @@ struct Running {
 /// What is planned for one run, and what is under way.
 #[derive(Default)]
 pub(crate) struct Trial {
-    plan: Vec<(usize, Trouble)>,
+    plan: Vec<(usize, CallFault)>,
     /// Every call so far.
     pub made: Vec<Made>,
     /// How many of the plan have happened.
@@ -156,8 +161,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// A run with these troubles, each at the call of that number.
-    pub(crate) fn new(plan: &[(usize, Trouble)]) -> Self {
+    /// A run with these faults, each at the call of that number.
+    pub(crate) fn new(plan: &[(usize, CallFault)]) -> Self {
         Self { plan: plan.to_vec(), ..Self::default() }
     }
 }
@@ -184,7 +189,7 @@ impl Future for Until {
 
 impl Memory {
     /// Does one call of an enumerated run.
-    pub(crate) async fn troubled<T: Send + 'static>(
+    pub(crate) async fn enumerated_call<T: Send + 'static>(
         &self,
         what: &str,
         writes: bool,
@@ -194,41 +199,41 @@ impl Memory {
         if self.has_ended() {
             return Err(late(what));
         }
-        let trouble = model.next_trouble(what, writes);
+        let fault = model.next_fault(what, writes);
         let (delay, limit) = if self.for_review { (REVIEW_DELAY, REVIEW_LIMIT) } else { (DELAY, LIMIT) };
-        match trouble {
+        match fault {
             None => act(model),
-            Some(Trouble::Conflict) => Err(ApiError::Conflict { what: what.to_owned() }),
-            Some(Trouble::Refused) => Err(refused(what)),
-            Some(Trouble::Crash) => {
+            Some(CallFault::Conflict) => Err(ApiError::Conflict { what: what.to_owned() }),
+            Some(CallFault::Refused) => Err(refused(what)),
+            Some(CallFault::Crash) => {
                 model.crash(self.replica, LEASE, 1 - self.replica);
                 Err(late(what))
             }
-            Some(Trouble::CrashDone) => {
+            Some(CallFault::CrashDone) => {
                 drop(act(model));
                 model.crash(self.replica, START, self.replica);
                 Err(late(what))
             }
-            Some(Trouble::Lost) => {
+            Some(CallFault::Lost) => {
                 drop(act(model));
                 self.rest(limit).await;
                 Err(late(what))
             }
-            Some(Trouble::Delayed) => {
+            Some(CallFault::Delayed) => {
                 let answer = act(model);
                 self.rest(delay).await;
                 answer
             }
-            Some(Trouble::Late) => {
+            Some(CallFault::Late) => {
                 model.later(Box::new(move |model| drop(act(model))));
                 self.rest(limit).await;
                 Err(late(what))
             }
-            Some(Trouble::Stale) => {
+            Some(CallFault::Stale) => {
                 model.silence(self.replica, None);
                 act(model)
             }
-            Some(Trouble::StaleOf(class)) => {
+            Some(CallFault::StaleOf(class)) => {
                 model.silence(self.replica, Some(class));
                 act(model)
             }
@@ -267,22 +272,19 @@ impl Model {
         if self.is_enumerated() { self.trial().lives[replica] } else { 0 }
     }
 
-    fn next_trouble(&self, what: &str, writes: bool) -> Option<Trouble> {
+    fn next_fault(&self, what: &str, writes: bool) -> Option<CallFault> {
         if writes {
             self.writes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         let mut trial = self.trial();
         let number = trial.made.len();
         trial.made.push(Made { what: what.to_owned(), writes });
-        let planned = trial.plan.iter().find(|(at, _)| *at == number).map(|(_, trouble)| *trouble);
-        let trouble = planned.filter(|trouble| trouble.concerns(writes));
-        trial.happened += usize::from(trouble.is_some());
+        let planned = trial.plan.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
+        let fault = planned.filter(|fault| fault.concerns(writes));
+        trial.happened += usize::from(fault.is_some());
         drop(trial);
-        crate::trace!(
-            "  {number} {what}{}",
-            trouble.map_or(String::new(), |trouble| format!(": {trouble:?}"))
-        );
-        trouble
+        crate::trace!("  {number} {what}{}", fault.map_or(String::new(), |fault| format!(": {fault:?}")));
+        fault
     }
 
     /// Begins a task of the controller.

@@ -1,8 +1,8 @@
-//! Every trouble at every call of each recorded scenario, one at a time and in pairs.
+//! Every fault at every call of each recorded scenario, one at a time and in pairs.
 //!
-//! A scenario runs once without troubles; each of its calls to the API server gets a number. Then it runs again for each call
-//! and each kind of trouble. Whatever happens, it must come to rest, every promise must hold at each rest, and all must end
-//! as it does without troubles, by as many revisions.
+//! A scenario runs once without faults; each of its calls to the API server gets a number. Then it runs again for each call
+//! and each kind of fault. Whatever happens, it must come to rest, every promise must hold at each rest, and all must end
+//! as it does without faults, by as many revisions.
 
 mod checks;
 mod objects;
@@ -25,39 +25,39 @@ use scenarios::{Scenario, scenarios};
 use crate::{
     model::Model,
     sequence::{runtime, setting},
-    trial::{Made, Trial, Trouble},
+    trial::{CallFault, Made, Trial},
 };
 
-/// The troubles of pairs.
-const PAIRED: [Trouble; 7] = [
-    Trouble::Crash,
-    Trouble::CrashDone,
-    Trouble::Lost,
-    Trouble::Delayed,
-    Trouble::Late,
-    Trouble::Conflict,
-    Trouble::Stale,
+/// The faults of pairs.
+const PAIRED: [CallFault; 7] = [
+    CallFault::Crash,
+    CallFault::CrashDone,
+    CallFault::Lost,
+    CallFault::Delayed,
+    CallFault::Late,
+    CallFault::Conflict,
+    CallFault::Stale,
 ];
-/// How many calls after the first trouble of a pair the second one comes at most.
+/// How many calls after the first fault of a pair the second one comes at most.
 const NEAR: usize = 24;
 /// Pairs of each scenario.
 const PAIRS: u64 = 1500;
 const STRIDE: usize = 1_000_003;
-/// Calls beyond those that a run makes without troubles, and beyond three times as many, are a loop.
+/// Calls beyond those that a run makes without faults, and beyond three times as many, are a loop.
 const MORE_CALLS: usize = 120;
 
-type Plan = Vec<(usize, Trouble)>;
+type Plan = Vec<(usize, CallFault)>;
 
 /// What came of one run.
 struct Run {
     made: Vec<Made>,
     rests: Vec<State>,
-    /// How many of the planned troubles happened.
+    /// How many of the planned faults happened.
     happened: usize,
     outcome: Result<(), String>,
 }
 
-/// A scenario, and how it goes without troubles.
+/// A scenario, and how it goes without faults.
 struct Recorded {
     scenario: Scenario,
     made: Vec<Made>,
@@ -65,9 +65,11 @@ struct Recorded {
 }
 
 /// Runs a scenario once.
-fn run(scenario: &Scenario, plan: &[(usize, Trouble)], recorded: Option<&Recorded>) -> Run {
+fn run(scenario: &Scenario, plan: &[(usize, CallFault)], recorded: Option<&Recorded>) -> Run {
     let model = Model::enumerated(Trial::new(plan));
-    let play = Play::new(model.clone(), scenario.loose, recorded.map(|recorded| &*recorded.rests));
+    let is_stale = plan.iter().any(|(_, fault)| fault.is_stale());
+    let mut play = Play::new(model.clone(), scenario.loose, recorded.map(|recorded| &*recorded.rests));
+    play.may_poke_in_vain = is_stale;
     let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
         (scenario.act)(&play);
         play.rest();
@@ -99,13 +101,11 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
 }
 
-/// Runs a scenario without troubles: no promise breaks.
+/// Runs a scenario without faults: no promise breaks.
 fn record(scenario: Scenario) -> Result<Recorded, String> {
     let Run { made, rests, outcome, .. } = run(&scenario, &[], None);
     match outcome {
-        Err(broken) if scenario.open.is_none() => {
-            Err(format!("{} without troubles: {broken}", scenario.name))
-        }
+        Err(broken) if scenario.open.is_none() => Err(format!("{} without faults: {broken}", scenario.name)),
         _ => Ok(Recorded { scenario, made, rests }),
     }
 }
@@ -121,27 +121,27 @@ fn check_repeats(recorded: &Recorded) -> Result<(), String> {
 }
 
 /// How to run it alone.
-fn again(scenario: &str, plan: &[(usize, Trouble)]) -> String {
+fn again(scenario: &str, plan: &[(usize, CallFault)]) -> String {
     let list =
-        |text: &dyn Fn(&(usize, Trouble)) -> String| plan.iter().map(text).collect::<Vec<_>>().join(",");
+        |text: &dyn Fn(&(usize, CallFault)) -> String| plan.iter().map(text).collect::<Vec<_>>().join(",");
     format!(
-        "CONFREV_MODEL_SCENARIO={scenario} CONFREV_MODEL_CALL={} CONFREV_MODEL_TROUBLE={}",
+        "CONFREV_MODEL_SCENARIO={scenario} CONFREV_MODEL_CALL={} CONFREV_MODEL_FAULT={}",
         list(&|(call, _)| call.to_string()),
-        list(&|(_, trouble)| trouble.name()),
+        list(&|(_, fault)| fault.name()),
     )
 }
 
-/// Every single trouble at every call.
-fn singles(recorded: &Recorded, troubles: &[Trouble]) -> Vec<Plan> {
+/// Every single fault at every call.
+fn singles(recorded: &Recorded, faults: &[CallFault]) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (number, made) in recorded.made.iter().enumerate() {
-        let fitting = troubles.iter().filter(|trouble| trouble.concerns(made.writes));
-        plans.extend(fitting.map(|trouble| vec![(number, *trouble)]));
+        let fitting = faults.iter().filter(|fault| fault.concerns(made.writes));
+        plans.extend(fitting.map(|fault| vec![(number, *fault)]));
     }
     plans
 }
 
-/// So many pairs of troubles, evenly spread over all pairs of calls that are near each other.
+/// So many pairs of faults, evenly spread over all pairs of calls that are near each other.
 fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
     let first = singles(recorded, &PAIRED);
     let all = first.len() * NEAR * PAIRED.len();
@@ -158,17 +158,24 @@ fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
 }
 
 /// Why a promise is known to break: a defect that is open, or a limit that the docs state.
-fn known(scenario: &Scenario, plan: &[(usize, Trouble)], broken: &str) -> Option<String> {
-    let any = |is: &dyn Fn(Trouble) -> bool| plan.iter().any(|(_, trouble)| is(*trouble));
-    let is_stale = |trouble| matches!(trouble, Trouble::Stale | Trouble::StaleOf(_));
+fn known(scenario: &Scenario, plan: &[(usize, CallFault)], broken: &str) -> Option<String> {
+    let any = |is: &dyn Fn(CallFault) -> bool| plan.iter().any(|(_, fault)| is(*fault));
     if let Some(row) = scenario.open {
         return Some(format!("the open defect of row {row}"));
     }
-    if broken.starts_with("lean: ") && any(&is_stale) {
+    if broken.starts_with("lean: ") && any(&CallFault::is_stale) {
         return Some("the open defect of row 5".to_owned());
     }
-    let is_crash = |trouble| matches!(trouble, Trouble::Crash | Trouble::CrashDone);
-    let forgotten = scenario.remembered && broken.starts_with("kept: ") && any(&is_crash);
+    if scenario.remembered && broken.starts_with("kept: SnapshotLost") {
+        return Some("a false SnapshotLost, of what another replica remembers and restores".to_owned());
+    }
+    let forgets = |fault| {
+        matches!(
+            fault,
+            CallFault::Crash | CallFault::CrashDone | CallFault::Lost | CallFault::Late | CallFault::Refused
+        )
+    };
+    let forgotten = scenario.remembered && broken.starts_with("kept: ") && any(&forgets);
     forgotten.then(|| "a limit: what only one replica remembers".to_owned())
 }
 
@@ -187,7 +194,7 @@ fn run_all(recorded: &[Recorded], work: &[(usize, Plan)]) -> Vec<Count> {
     let runs = side_by_side(work, |(index, plan)| {
         let of = &recorded[*index];
         let Run { happened, outcome, .. } = run(&of.scenario, plan, Some(of));
-        // The second trouble of a pair may come too late to happen.
+        // The second fault of a pair may come too late to happen.
         (happened == plan.len(), outcome)
     });
     for ((index, plan), (happened, outcome)) in work.iter().zip(runs) {
@@ -255,9 +262,9 @@ fn conclude(recorded: &[Recorded], singles: Vec<Count>, pairs: Vec<Count>, start
         broken.extend(single.violations.into_iter().chain(pair.violations));
     }
     println!(
-        "{} scenarios x {calls} calls x {} kinds of troubles: {} runs with one, {} with two; {} violations; {:.1} minutes",
+        "{} scenarios x {calls} calls x {} kinds of faults: {} runs with one, {} with two; {} violations; {:.1} minutes",
         recorded.len(),
-        Trouble::ALL.len(),
+        CallFault::ALL.len(),
         sums[0],
         sums[1],
         broken.len(),
@@ -277,15 +284,15 @@ fn conclude(recorded: &[Recorded], singles: Vec<Count>, pairs: Vec<Count>, start
     assert!(broken.is_empty(), "{} violations", broken.len());
 }
 
-/// Each scenario with every trouble at some of its calls: which ones follows from its name.
+/// Each scenario with every fault at some of its calls: which ones follows from its name.
 #[test]
-fn every_promise_holds_with_some_troubles() {
+fn every_promise_holds_with_some_faults() {
     let start = Instant::now();
     let recorded = recorded();
     let most = setting("CONFREV_MODEL_SLICE").map_or(SLICE, |most| usize::try_from(most).unwrap());
     let mut work = Vec::new();
     for (index, recorded) in recorded.iter().enumerate() {
-        let plans = singles(recorded, &Trouble::ALL);
+        let plans = singles(recorded, &CallFault::ALL);
         let step = plans.len().div_ceil(most).max(1);
         work.extend(plans.into_iter().skip(index % step).step_by(step).map(|plan| (index, plan)));
     }
@@ -299,10 +306,10 @@ const MOST_PRINTED: usize = 12;
 /// Runs of each scenario in every run of the tests.
 const SLICE: usize = 3;
 
-/// Each scenario with every trouble at every call, and with pairs of them.
+/// Each scenario with every fault at every call, and with pairs of them.
 #[test]
 #[ignore = "it takes minutes: make model-exhaustive"]
-fn every_promise_holds_with_every_trouble() {
+fn every_promise_holds_with_every_fault() {
     let start = Instant::now();
     let recorded = recorded();
     for repeats in side_by_side(&recorded, check_repeats) {
@@ -313,7 +320,7 @@ fn every_promise_holds_with_every_trouble() {
         let all = recorded.iter().enumerate();
         all.flat_map(|(index, of)| plans(of).into_iter().map(move |plan| (index, plan))).collect()
     };
-    let single = run_all(&recorded, &number(&|of| singles(of, &Trouble::ALL)));
+    let single = run_all(&recorded, &number(&|of| singles(of, &CallFault::ALL)));
     let pair = run_all(&recorded, &number(&|of| pairs(of, most)));
     conclude(&recorded, single, pair, start);
 }
@@ -325,18 +332,18 @@ fn one_run() {
     let runtime = runtime();
     let _guard = runtime.enter();
     let text = |name: &str| std::env::var(name).unwrap_or_default();
-    let (calls, troubles) = (text("CONFREV_MODEL_CALL"), text("CONFREV_MODEL_TROUBLE"));
+    let (calls, faults) = (text("CONFREV_MODEL_CALL"), text("CONFREV_MODEL_FAULT"));
     let split =
         |text: &str| text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
     let calls = split(&calls).into_iter().map(|call| call.parse().expect("CONFREV_MODEL_CALL has numbers"));
     let named =
-        |name: String| Trouble::named(&name).unwrap_or_else(|| panic!("no trouble is called {name:?}"));
-    let plan: Plan = calls.zip(split(&troubles).into_iter().map(named)).collect();
+        |name: String| CallFault::named(&name).unwrap_or_else(|| panic!("no fault is called {name:?}"));
+    let plan: Plan = calls.zip(split(&faults).into_iter().map(named)).collect();
     for recorded in recorded() {
         crate::trace!("{}", again(recorded.scenario.name, &plan));
         let run = run(&recorded.scenario, &plan, Some(&recorded));
         println!(
-            "{}: {} calls, {} troubles: {:?}",
+            "{}: {} calls, {} faults: {:?}",
             recorded.scenario.name,
             run.made.len(),
             run.happened,

@@ -93,7 +93,7 @@ impl File {
     }
 
     pub(crate) fn in_namespace(mut self, namespace: &str) -> Self {
-        self.key.namespace = namespace.to_owned();
+        namespace.clone_into(&mut self.key.namespace);
         self.json["metadata"]["namespace"] = json!(namespace);
         self
     }

@@ -27,7 +27,9 @@ pub(crate) struct Play<'p> {
     pub model: Arc<Model>,
     /// Whether what happens depends on how long things take: then only where it ends is compared.
     pub loose: bool,
-    /// How things looked at each rest without troubles.
+    /// Whether a stale watch may lead to a write of `roll` that changes nothing else.
+    pub may_poke_in_vain: bool,
+    /// How things looked at each rest without faults.
     expected: Option<&'p [State]>,
     /// How things look at each rest of this run.
     pub rests: RefCell<Vec<State>>,
@@ -37,7 +39,14 @@ pub(crate) struct Play<'p> {
 
 impl<'p> Play<'p> {
     pub(crate) fn new(model: Arc<Model>, loose: bool, expected: Option<&'p [State]>) -> Self {
-        let play = Self { model, loose, expected, rests: RefCell::default(), contents: RefCell::default() };
+        let play = Self {
+            model,
+            loose,
+            may_poke_in_vain: false,
+            expected,
+            rests: RefCell::default(),
+            contents: RefCell::default(),
+        };
         play.namespace(NAMESPACE, &[]);
         play
     }
