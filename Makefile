@@ -27,7 +27,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build attacks demo test test-unit test-oldest test-upgrade model chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
+.PHONY: help build attacks demo test test-unit test-oldest test-upgrade model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -72,6 +72,11 @@ test-upgrade: controlplane ## Upgrade from the git revision OLD to this tree (ma
 # CONFREV_MODEL_SEQUENCES says how many; CONFREV_MODEL_SEED, which ones.
 model: controlplane ## Hold the promises against random sequences of events, on a real control plane (minutes)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test model real -- --ignored --nocapture
+
+# CONFREV_MODEL_PAIRS says how many pairs of faults for each scenario; CONFREV_MODEL_SCENARIO names one scenario alone.
+model-exhaustive: ## Hold the promises with each fault at each call of each recorded scenario, and with pairs of faults (minutes)
+	RUST_BACKTRACE=0 $(CARGO) test --locked --profile counted --test model -- --ignored --nocapture \
+		exhaustive::every_promise_holds_with_every_trouble
 
 # CONFREV_CHAOS_SEED says which faults; CONFREV_CHAOS_FAULT=words, those alone whose names contain the words.
 chaos: controlplane ## Hold the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)

@@ -13,7 +13,7 @@ const ENGINE: &str = "it needs a cluster of containers, or a container engine";
 const INTERNET: &str = "it needs a registry";
 
 /// A page, a command as it stands there, and why it is not run.
-pub(crate) const NOT_RUN: [(&str, &str, &str); 13] = [
+pub(crate) const NOT_RUN: [(&str, &str, &str); 14] = [
     ("README.md", "make demo", COMPILES),
     ("README.md", "make test", "it is what runs this"),
     ("README.md", "make build", COMPILES),
@@ -22,6 +22,7 @@ pub(crate) const NOT_RUN: [(&str, &str, &str); 13] = [
         "make chaos CONFREV_CHAOS_MINUTES=15 CONFREV_CHAOS_SEED=1",
         "it takes a quarter of an hour",
     ),
+    ("docs/reliability.md", "make model-exhaustive", "it takes many minutes"),
     ("docs/reliability.md", "make fuzz MINUTES=20", "it needs a nightly compiler and cargo-fuzz"),
     ("docs/reliability.md", "make soak MINUTES=60", "it takes an hour"),
     ("docs/performance.md", "make bench", "it takes ten minutes, and wants the machine for itself"),

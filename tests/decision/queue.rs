@@ -119,6 +119,8 @@ impl OptIn {
     /// Lets a tenth of a second pass. `refused` says how the API server refuses a workload. Answers with those that rolled.
     fn turn(&mut self, refused: impl Fn(&WorkloadKey) -> Option<ApiError>) -> Vec<WorkloadKey> {
         let mut rolled = Vec::new();
+        // There are no Rollouts that take their template from these workloads.
+        self.desk.state.set_referrers_listed("ns");
         while let Some((task, action)) = self.desk.state.next_action(self.desk.now) {
             let outcome = match action {
                 Action::Read(_) => {

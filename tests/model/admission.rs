@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use crate::{
-    api::Memory,
     ghost::Pins,
     manifest::stated,
     model::{Effect, Intent, Model, Refusal},
@@ -46,12 +45,12 @@ impl Model {
             }
             let mut pins = None;
             let mut admitted = match key.kind {
-                Kind::Deployment | Kind::Rollout => {
+                kind if kind.is_workload() => {
                     let (admitted, admission) = self.admit_workload(key, &wanted, old.as_deref(), intent)?;
                     pins = admission;
                     admitted
                 }
-                Kind::ConfigMap if !is_snapshot(&wanted) => {
+                Kind::ConfigMap | Kind::Secret if !is_snapshot(&wanted) => {
                     self.admit_source(key, &wanted, old.as_deref(), intent);
                     wanted
                 }
@@ -87,7 +86,10 @@ impl Model {
         old: Option<&Value>,
         intent: Intent,
     ) -> Result<(Value, Option<Pins>), Refusal> {
-        if !selects(self.store().namespace_enabled(&key.namespace), wanted, old) {
+        if !selects(self.store().namespace_enabled(&key.namespace), key.kind, wanted, old) {
+            if self.is_enumerated() {
+                return Ok((wanted.clone(), None));
+            }
             if old.is_none_or(|old| stated(&old["spec"]["template"]) != stated(&wanted["spec"]["template"])) {
                 self.ghost().unseen.insert(key.clone());
             }
@@ -99,10 +101,13 @@ impl Model {
         let old_version = self.get(key);
         let mark = self.ghost().mark();
         let answer = self.review("/mutate/workloads", key, wanted, old, intent.effect == Effect::Dry);
+        if answer.is_null() {
+            return Err(Refusal::Denied(500, "failed calling webhook".to_owned()));
+        }
         if answer["allowed"] != true {
             let code = u16::try_from(answer["status"]["code"].as_u64().unwrap()).unwrap();
             let message = answer["status"]["message"].as_str().unwrap().to_owned();
-            if !self.settings().disturbed {
+            if !self.settings().disturbed && !self.is_enumerated() {
                 self.broken("contained", format!("{key} was refused: {message}"));
             }
             return Err(Refusal::Denied(code, message));
@@ -112,6 +117,9 @@ impl Model {
             let patch = BASE64_STANDARD.decode(patch).unwrap();
             let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
             json_patch::patch(&mut admitted, &patch).unwrap();
+        }
+        if self.is_enumerated() {
+            return Ok((admitted, None));
         }
         // What changed under its admission is admitted once more before it is stored.
         let judged = intent.effect != Effect::Dry && self.is_still(key, old_version);
@@ -128,14 +136,14 @@ impl Model {
         if changed && self.settings().webhook {
             // It is let through whatever the answer.
             let answer = self.review("/mutate/configmaps", key, wanted, old, intent.effect == Effect::Dry);
-            if answer["allowed"] != true || !answer["patch"].is_null() {
+            if !answer.is_null() && (answer["allowed"] != true || !answer["patch"].is_null()) {
                 self.broken("contained", format!("{key} was refused or changed: {answer}"));
             }
         }
     }
 
-    /// Asks confrev, by way of its HTTP routes.
-    fn review(
+    /// Asks confrev, by way of its HTTP routes. Null: nobody answers.
+    pub(crate) fn review(
         self: &Arc<Self>,
         path: &str,
         key: &Key,
@@ -143,11 +151,9 @@ impl Model {
         old: Option<&Value>,
         dry: bool,
     ) -> Value {
-        let resource = match key.kind {
-            Kind::Rollout => json!({"group": "argoproj.io", "version": "v1alpha1", "resource": "rollouts"}),
-            Kind::Deployment => json!({"group": "apps", "version": "v1", "resource": "deployments"}),
-            _ => json!({"group": "", "version": "v1", "resource": "configmaps"}),
-        };
+        let (group, version) = key.kind.api_version().rsplit_once('/').unwrap_or(("", "v1"));
+        let plural = key.kind.as_str().to_lowercase() + "s";
+        let resource = json!({"group": group, "version": version, "resource": plural});
         let review = Review {
             api_version: "admission.k8s.io/v1",
             kind: "AdmissionReview",
@@ -156,29 +162,47 @@ impl Model {
                 resource,
                 name: &key.name,
                 namespace: &key.namespace,
-                operation: if old.is_some() { "UPDATE" } else { "CREATE" },
+                operation: match (old, wanted) {
+                    (Some(_), Value::Null) => "DELETE",
+                    (Some(_), _) => "UPDATE",
+                    (None, _) => "CREATE",
+                },
                 object: wanted,
                 old_object: old,
                 dry_run: dry,
             },
         };
+        let (replica, shared) = self.serving();
+        if self.is_down(replica) {
+            return Value::Null;
+        }
+        let api = self.calls_of(replica, true);
         let context = Context {
-            api: Memory(Arc::clone(self)),
+            api: api.clone(),
             kinds: Arc::clone(&self.kinds),
-            secrets: false,
+            secrets: self.is_enumerated(),
             limits: Limits::default(),
-            shared: self.serving(),
+            shared,
             metrics: self.metrics.clone(),
         };
         let request = http::Request::post(path)
             .header("content-type", "application/json")
             .body(Body::from(serde_json::to_vec(&review).unwrap()))
             .unwrap();
-        let answer = async {
+        let mut answer = Box::pin(async {
             let response = router(context).oneshot(request).await.unwrap();
             response.into_body().collect().await.unwrap().to_bytes()
-        };
-        let body = answer.now_or_never().expect("a review is answered at once");
+        });
+        let mut answered = answer.as_mut().now_or_never();
+        // Only a call that is delayed takes time.
+        while answered.is_none() && self.is_enumerated() && !api.has_ended() {
+            self.pass();
+            answered = answer.as_mut().now_or_never();
+        }
+        if api.has_ended() {
+            return Value::Null;
+        }
+        let body = answered.expect("a review is answered at once");
         serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
     }
 }
@@ -206,14 +230,22 @@ struct ReviewRequest<'r> {
 }
 
 /// What the manifests' selectors and match conditions send.
-pub(crate) fn selects(namespace_enabled: bool, wanted: &Value, old: Option<&Value>) -> bool {
+pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: Option<&Value>) -> bool {
+    let controlled = |by: &str| {
+        let mut owners = wanted["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.any(|owner| owner["kind"] == by && owner["controller"] == true)
+    };
+    if kind == Kind::Job && controlled("CronJob") || !wanted["metadata"]["deletionTimestamp"].is_null() {
+        return false;
+    }
     let either = |matches: &dyn Fn(&Value) -> bool| matches(wanted) || old.is_some_and(matches);
     let selected = either(&|object| match label(object, names::ENABLED) {
         None => namespace_enabled,
         Some(value) => value != "false",
     });
     let changed = old.is_none_or(|old| {
-        wanted["spec"]["template"] != old["spec"]["template"]
+        kind.template(wanted) != kind.template(old)
+            || wanted["spec"]["workloadRef"] != old["spec"]["workloadRef"]
             || label(wanted, names::ENABLED) != label(old, names::ENABLED)
             || WORKLOAD_ANNOTATIONS.iter().any(|key| annotation(wanted, key) != annotation(old, key))
     });

@@ -11,19 +11,27 @@ use confrev::{
     resolve::{
         Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
     },
-    snapshot::{Identity, ObjectName, Rotated, snapshot_json},
+    snapshot::{Identity, ObjectName, Rotated, SourceKind, snapshot_json},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
     model::{Intent, Model, Refusal},
-    store::{Key, Kind, label, set_meta},
+    store::{Key, Kind, annotation, is_snapshot, label, set_meta},
 };
 
-/// Calls on the model's store.
+/// Calls of one replica on the model's store.
 #[derive(Clone)]
-pub(crate) struct Memory(pub Arc<Model>);
+pub(crate) struct Memory {
+    pub model: Arc<Model>,
+    /// The replica that calls.
+    pub replica: usize,
+    /// Which of its processes.
+    pub life: usize,
+    /// Whether a review waits for the answer.
+    pub for_review: bool,
+}
 
 /// What goes wrong with one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,40 +44,32 @@ pub(crate) enum Fault {
     Unanswered,
 }
 
-fn late(what: &str) -> ApiError {
+pub(crate) fn late(what: &str) -> ApiError {
     ApiError::Late { what: what.to_owned(), seconds: 10 }
 }
 
-fn observe(object: &Value) -> Observed {
-    Observed::read(confrev::snapshot::SourceKind::ConfigMap, serde_json::to_vec(object).unwrap()).unwrap()
+pub(crate) fn refused(what: &str) -> ApiError {
+    let message = "etcd leader changed".to_owned();
+    ApiError::Refused { what: what.to_owned(), code: 500, message }
 }
 
-impl Memory {
-    /// Does one call: whatever is to happen before it happens first, and it may go wrong.
-    fn call<T>(
-        &self,
-        what: &str,
-        writes: bool,
-        act: impl FnOnce() -> Result<T, ApiError>,
-    ) -> Result<T, ApiError> {
-        let fault = self.0.before_call(what, writes);
-        match fault {
-            // A read knows no conflicts.
-            Some(Fault::Conflict) if writes => return Err(ApiError::Conflict { what: what.to_owned() }),
-            Some(Fault::Conflict | Fault::Refused) => {
-                let message = "etcd leader changed".to_owned();
-                return Err(ApiError::Refused { what: what.to_owned(), code: 500, message });
-            }
-            Some(Fault::Lost) => return Err(late(what)),
-            Some(Fault::Unanswered) | None => {}
-        }
-        let done = act();
-        if fault.is_some() { Err(late(what)) } else { done }
+/// The key of a ConfigMap or Secret.
+fn key_of(namespace: &str, object: &ObjectName) -> Key {
+    Key::new(object.kind.into(), namespace, &object.name)
+}
+
+impl Model {
+    fn observe(&self, kind: SourceKind, namespace: &str, object: &Value) -> Observed {
+        let keying = match kind {
+            SourceKind::ConfigMap => confrev::snapshot::Keying::default(),
+            SourceKind::Secret => self.keys.keying(namespace),
+        };
+        Observed::read_keyed(kind, serde_json::to_vec(object).unwrap(), keying).unwrap()
     }
 
-    /// The snapshot, where it is still of that version.
+    /// The object, where it is still of that version.
     fn of_version(&self, what: &str, key: &Key, version: &Version) -> Result<Arc<Value>, ApiError> {
-        let live = self.0.get(key).ok_or_else(|| ApiError::NotFound { what: what.to_owned() })?;
+        let live = self.get(key).ok_or_else(|| ApiError::NotFound { what: what.to_owned() })?;
         let metadata = &live["metadata"];
         if metadata["uid"] != *version.uid || metadata["resourceVersion"] != *version.resource_version {
             return Err(ApiError::Conflict { what: what.to_owned() });
@@ -77,37 +77,78 @@ impl Memory {
         Ok(live)
     }
 
-    fn workload(&self, workload: &WorkloadKey) -> Key {
-        let kind = match self.0.kinds.iter().nth(workload.kind).unwrap().kind.as_str() {
-            "Rollout" => Kind::Rollout,
-            "Deployment" => Kind::Deployment,
-            other => panic!("there are no objects of the kind {other}"),
+    /// What a namespace says for its workloads.
+    fn namespace_facts(&self, namespace: &str) -> NamespaceFacts {
+        let namespace = self.get(&Key::new(Kind::Namespace, "", namespace));
+        let Some(namespace) = namespace else {
+            return NamespaceFacts { terminating: true, ..NamespaceFacts::default() };
         };
-        Key::new(kind, &workload.namespace, &workload.name)
+        NamespaceFacts {
+            enabled: label(&namespace, names::ENABLED) == Some("true"),
+            secrets: annotation(&namespace, names::SECRETS) == Some("true"),
+            live_secrets: annotation(&namespace, names::SECRETS_MODE) == Some("live"),
+            terminating: !namespace["metadata"]["deletionTimestamp"].is_null(),
+        }
+    }
+
+    fn workload_key(&self, workload: &WorkloadKey) -> Key {
+        let kind = &self.kinds.iter().nth(workload.kind).unwrap().kind;
+        Key::new(Kind::named(kind).unwrap(), &workload.namespace, &workload.name)
+    }
+}
+
+impl Memory {
+    /// Does one call: whatever is to happen before it happens first, and it may go wrong.
+    async fn call<T: Send + 'static>(
+        &self,
+        what: &str,
+        writes: bool,
+        act: impl FnOnce(&Arc<Model>) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if self.model.is_enumerated() {
+            return self.enumerated_call(what, writes, act).await;
+        }
+        let fault = self.model.before_call(what, writes);
+        match fault {
+            // A read knows no conflicts.
+            Some(Fault::Conflict) if writes => return Err(ApiError::Conflict { what: what.to_owned() }),
+            Some(Fault::Conflict | Fault::Refused) => return Err(refused(what)),
+            Some(Fault::Lost) => return Err(late(what)),
+            Some(Fault::Unanswered) | None => {}
+        }
+        let done = act(&self.model);
+        if fault.is_some() { Err(late(what)) } else { done }
     }
 }
 
 impl Api for Memory {
     async fn read(&self, namespace: &str, object: &ObjectName) -> Result<Option<Observed>, ApiError> {
-        let key = Key::configmap(namespace, &object.name);
-        self.call(&format!("read {key}"), false, || Ok(self.0.get(&key).map(|object| observe(&object))))
+        let (kind, key) = (object.kind, key_of(namespace, object));
+        self.call(&format!("read {key}"), false, move |model| {
+            Ok(model.get(&key).map(|object| model.observe(kind, &key.namespace, &object)))
+        })
+        .await
     }
 
     async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
-        self.call("read namespace", false, || {
-            let enabled = self.0.store().namespace_enabled(namespace);
-            Ok(NamespaceFacts { enabled, secrets: false, ..NamespaceFacts::default() })
-        })
+        let namespace = namespace.to_owned();
+        self.call("read namespace", false, move |model| Ok(model.namespace_facts(&namespace))).await
     }
 
-    async fn is_enabled(&self, _: &str, _: &TargetRef) -> Result<Option<bool>, ApiError> {
-        panic!("no Rollout here has a workloadRef")
+    async fn is_enabled(&self, namespace: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
+        let key = Kind::named(&target.kind).map(|kind| Key::new(kind, namespace, &target.name));
+        self.call("read target", false, move |model| {
+            let live = key.and_then(|key| model.get(&key));
+            Ok(live.map(|live| label(&live, names::ENABLED) == Some("true")))
+        })
+        .await
     }
 
     async fn revisions(&self, namespace: &str, of: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
-        self.call("list revisions", false, || {
+        let (namespace, of) = (namespace.to_owned(), of.clone());
+        self.call("list revisions", false, move |model| {
             let kind = &REVISION_KINDS[of.kind];
-            let store = self.0.store();
+            let store = model.store();
             let found = store.iter().filter(|(key, object)| {
                 key.kind.as_str() == kind.kind
                     && key.namespace == namespace
@@ -115,6 +156,7 @@ impl Api for Memory {
             });
             Ok(found.filter_map(|(_, object)| Past::read(kind, &object.to_string())).collect())
         })
+        .await
     }
 
     async fn create_snapshot(
@@ -125,16 +167,26 @@ impl Api for Memory {
         of: &[u8],
         owners: &[Owner],
     ) -> Result<Created, ApiError> {
-        let key = Key::configmap(namespace, &name.name);
-        let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
-        let json = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, &[]).unwrap();
-        self.call(&format!("create {key}"), true, || {
-            if self.0.get(&key).is_some() {
+        let key = key_of(namespace, name);
+        let owners = owners.to_vec();
+        let owners_json: Vec<_> = owners.iter().map(Owner::to_json).collect();
+        let json = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners_json, &[]).unwrap();
+        let what = format!("create {key}");
+        self.call(&what.clone(), true, move |model| {
+            if model.is_enumerated() && model.namespace_facts(&key.namespace).terminating {
+                return Err(ApiError::Terminating { what });
+            }
+            if model.get(&key).is_some() {
                 return Ok(Created::Exists);
             }
-            self.0.commit(&key, serde_json::from_slice(&json).unwrap());
+            let mut object: Value = serde_json::from_slice(&json).unwrap();
+            if !is_snapshot(&object) {
+                note_entered(&mut object, &[], &owners);
+            }
+            model.commit(&key, object);
             Ok(Created::Now)
         })
+        .await
     }
 
     async fn set_owners(
@@ -144,20 +196,27 @@ impl Api for Memory {
         version: &Version,
         owners: &[Owner],
     ) -> Result<Observed, ApiError> {
-        let key = Key::configmap(namespace, &snapshot.name);
+        let (kind, key) = (snapshot.kind, key_of(namespace, snapshot));
         let what = format!("set owners of {key}");
-        self.call(&what, true, || {
-            let mut object = (*self.of_version(&what, &key, version)?).clone();
+        let (version, owners) = (version.clone(), owners.to_vec());
+        self.call(&what.clone(), true, move |model| {
+            let mut object = (*model.of_version(&what, &key, &version)?).clone();
+            if !is_snapshot(&object) {
+                let known = crate::store::owners(&object);
+                note_entered(&mut object, &known, &owners);
+            }
             object["metadata"]["ownerReferences"] = owners.iter().map(Owner::to_json).collect();
-            Ok(observe(&self.0.commit(&key, object)))
+            Ok(model.observe(kind, &key.namespace, &model.commit(&key, object)))
         })
+        .await
     }
 
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
-        let key = Key::configmap(namespace, &snapshot.name);
+        let key = key_of(namespace, snapshot);
         let what = format!("add an owner of {key}");
-        self.call(&what, true, || {
-            let live = self.0.get(&key).ok_or_else(|| ApiError::NotFound { what: what.clone() })?;
+        let owner = owner.clone();
+        self.call(&what.clone(), true, move |model| {
+            let live = model.get(&key).ok_or_else(|| ApiError::NotFound { what: what.clone() })?;
             let mut object = (*live).clone();
             let owners = &mut object["metadata"]["ownerReferences"];
             if owners.is_null() {
@@ -167,9 +226,10 @@ impl Api for Memory {
             if !owners.iter().any(|present| present["uid"] == owner.uid.to_string()) {
                 owners.push(owner.to_json());
             }
-            self.0.commit(&key, object);
+            model.commit(&key, object);
             Ok(())
         })
+        .await
     }
 
     async fn delete_snapshot(
@@ -178,13 +238,15 @@ impl Api for Memory {
         snapshot: &ObjectName,
         version: &Version,
     ) -> Result<(), ApiError> {
-        let key = Key::configmap(namespace, &snapshot.name);
+        let key = key_of(namespace, snapshot);
         let what = format!("delete {key}");
-        self.call(&what, true, || {
-            let object = self.of_version(&what, &key, version)?;
-            self.0.confrev_deletes(&key, &object);
+        let version = version.clone();
+        self.call(&what.clone(), true, move |model| {
+            let object = model.of_version(&what, &key, &version)?;
+            model.confrev_deletes(&key, &object);
             Ok(())
         })
+        .await
     }
 
     async fn poke(
@@ -193,12 +255,13 @@ impl Api for Memory {
         condition: &Precondition,
         now: Timestamp,
     ) -> Result<Record, ApiError> {
-        let key = self.workload(workload);
+        let key = self.model.workload_key(workload);
         let what = format!("poke {key}");
-        self.call(&what, true, || {
-            let poked = self.0.write(&key, Intent { poke: true, ..Intent::default() }, &|live| {
+        let (index, condition) = (workload.kind, condition.clone());
+        self.call(&what.clone(), true, move |model| {
+            let poked = model.write(&key, Intent { poke: true, ..Intent::default() }, &|live| {
                 let mut object = live.ok_or(Refusal::NotFound)?.clone();
-                let holds = match condition {
+                let holds = match &condition {
                     Precondition::Version(version) => object["metadata"]["resourceVersion"] == *version,
                     Precondition::Unlabelled { .. } => label(&object, names::ENABLED).is_none(),
                 };
@@ -214,14 +277,15 @@ impl Api for Memory {
                 Refusal::Conflict => ApiError::Conflict { what },
                 Refusal::Denied(code, message) => ApiError::Refused { what, code, message },
             })?;
-            self.0.ghost().pokes += 1;
-            let kind = self.0.kinds.iter().nth(workload.kind).unwrap();
+            model.ghost().pokes += 1;
+            let kind = model.kinds.iter().nth(index).unwrap();
             Ok(Record::of(
                 &Workload::parse(kind, &object.to_string()).unwrap(),
                 Health::of(&kind.kind, &object),
                 &Rotated::default(),
             ))
         })
+        .await
     }
 
     async fn usages(
@@ -230,9 +294,10 @@ impl Api for Memory {
         owners: &[Owner],
         object: &ObjectName,
     ) -> Result<Vec<Usage>, ApiError> {
-        self.call(&format!("look at owners of {object}"), false, || {
-            let users = self.0.users_of(namespace, &object.name);
-            let store = self.0.store();
+        let (namespace, owners, object) = (namespace.to_owned(), owners.to_vec(), object.clone());
+        self.call(&format!("look at owners of {object}"), false, move |model| {
+            let users = model.users_of_kind(object.kind, &namespace, &object.name);
+            let store = model.store();
             let usage = |owner: &Owner| {
                 let lives =
                     store.iter().any(|(_, object)| object["metadata"]["uid"] == owner.uid.to_string());
@@ -247,44 +312,77 @@ impl Api for Memory {
             };
             Ok(owners.iter().map(usage).collect())
         })
+        .await
     }
 
     async fn users_of(&self, namespace: &str, object: &ObjectName) -> Result<Vec<Owner>, ApiError> {
-        self.call("list users", false, || Ok(self.0.users_of(namespace, &object.name)))
+        let (namespace, object) = (namespace.to_owned(), object.clone());
+        self.call("list users", false, move |model| {
+            Ok(model.users_of_kind(object.kind, &namespace, &object.name))
+        })
+        .await
     }
 
     async fn tell(&self, event: &Event) -> Result<(), ApiError> {
-        self.0.ghost().told(event);
+        self.model.ghost().told(event);
+        let event = event.clone();
         // An Event is a write, but none that anything here depends on.
-        self.call(&format!("tell {} of {}", event.reason.text(), event.regarding.name), true, || Ok(()))
+        self.call(&format!("tell {} of {}", event.reason.text(), event.regarding.name), true, move |model| {
+            model.was_told(&event);
+            Ok(())
+        })
+        .await
     }
 
     async fn look(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
-        let key = self.workload(workload);
-        self.call(&format!("look at {key}"), false, || {
-            let Some(object) = self.0.get(&key) else { return Ok(Live::Apart) };
-            let kind = self.0.kinds.iter().nth(workload.kind).unwrap();
+        let (key, kind) = (self.model.workload_key(workload), workload.kind);
+        self.call(&format!("look at {key}"), false, move |model| {
+            let Some(object) = model.get(&key) else { return Ok(Live::Apart) };
+            let kind = model.kinds.iter().nth(kind).unwrap();
             Ok(Live::read(kind, &object.to_string(), &Rotated::default()).unwrap())
         })
+        .await
     }
 
     async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
-        self.call("list unlabelled", false, || {
-            let store = self.0.store();
+        let namespace = namespace.to_owned();
+        self.call("list unlabelled", false, move |model| {
+            let store = model.store();
             let mut found = Vec::new();
-            for (index, kind) in self.0.kinds.iter().enumerate() {
+            for (index, kind) in model.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
                 for (key, object) in store.iter().filter(|(key, _)| key.kind.as_str() == kind.kind) {
                     let live = Live::read(kind, &object.to_string(), &Rotated::default()).unwrap();
                     if key.namespace == namespace
                         && let Live::Unlabelled(candidate) = live
                     {
                         let name = Arc::from(key.name.as_str());
-                        let workload = WorkloadKey { kind: index, namespace: Arc::from(namespace), name };
+                        let namespace = Arc::from(namespace.as_str());
+                        let workload = WorkloadKey { kind: index, namespace, name };
                         found.push((workload, *candidate));
                     }
                 }
             }
             Ok(found)
         })
+        .await
     }
+}
+
+/// Notes in `managedFields` which owners confrev has entered on a user's object.
+fn note_entered(object: &mut Value, known: &[String], owners: &[Owner]) {
+    let mut fields = object["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:ownerReferences"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    fields.retain(|field, _| owners.iter().any(|owner| *field == field_of(owner)));
+    for owner in owners.iter().filter(|owner| !known.contains(&owner.uid.to_string())) {
+        fields.insert(field_of(owner), json!({}));
+    }
+    object["metadata"]["managedFields"] = json!([
+        {"manager": names::MANAGER, "fieldsV1": {"f:metadata": {"f:ownerReferences": fields}}}
+    ]);
+}
+
+fn field_of(owner: &Owner) -> String {
+    format!("k:{}", json!({"uid": owner.uid.to_string()}))
 }

@@ -5,54 +5,88 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
-    manifest::{LAST_APPLIED, WORKLOADS, workload_key},
+    manifest::LAST_APPLIED,
     model::Model,
     store::{Key, Kind, annotation, set_meta},
 };
 
 /// ReplicaSets that are left beside the present one.
-const HISTORY: usize = 2;
+const HISTORY: u64 = 2;
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
+/// What holds an object that is deleted in the foreground.
+const FOREGROUND: &str = "foregroundDeletion";
 
 impl Model {
     /// The ReplicaSets of a workload.
     pub(crate) fn replicasets(&self, workload: &Value) -> Vec<(Key, Arc<Value>)> {
+        self.revisions_of(Kind::ReplicaSet, workload)
+    }
+
+    /// The revisions of a workload.
+    pub(crate) fn revisions_of(&self, kind: Kind, workload: &Value) -> Vec<(Key, Arc<Value>)> {
         let uid = workload["metadata"]["uid"].as_str().unwrap();
         let store = self.store();
-        let own = store
-            .of_kind(Kind::ReplicaSet)
-            .filter(|(_, object)| object["metadata"]["ownerReferences"][0]["uid"] == uid);
+        let own =
+            store.of_kind(kind).filter(|(_, object)| object["metadata"]["ownerReferences"][0]["uid"] == uid);
         own.map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
     }
 
-    /// The controllers of workloads: one ReplicaSet for each template, a template that returns finds its own again.
+    /// The controllers of workloads: one revision for each template, a template that returns finds its own again.
     pub(crate) fn controllers(&self) -> bool {
         self.unless_idle(0, || {
-            for index in 0..WORKLOADS.len() {
-                let key = workload_key(index);
-                if let Some(live) = self.get(&key) {
-                    self.roll_out(&key, &live);
+            let workloads: Vec<_> = {
+                let store = self.store();
+                let all = store.iter().filter(|(key, _)| key.kind.is_workload() && key.kind != Kind::Job);
+                all.map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
+            };
+            for (key, live) in workloads {
+                if live["metadata"]["deletionTimestamp"].is_null() {
+                    self.reconcile(&key, &live);
                 }
             }
         })
     }
 
-    fn roll_out(&self, key: &Key, live: &Value) {
-        let all = self.replicasets(live);
+    fn reconcile(&self, key: &Key, live: &Value) {
+        let target = live["spec"]["workloadRef"]["name"].as_str();
+        let target = target.map(|name| self.get(&Key::new(Kind::Deployment, &key.namespace, name)));
+        let template = match &target {
+            None => key.kind.template(live),
+            Some(None) => return,
+            Some(Some(target)) => &target["spec"]["template"],
+        };
+        match key.kind {
+            Kind::Deployment | Kind::Rollout => self.roll_out(Kind::ReplicaSet, key, live, template),
+            Kind::CronJob => return,
+            _ => self.roll_out(Kind::ControllerRevision, key, live, template),
+        }
+        if self.is_enumerated() {
+            self.report(key, template);
+        }
+    }
+
+    fn roll_out(&self, of: Kind, key: &Key, live: &Value, template: &Value) {
+        let all = self.revisions_of(of, live);
         let newest = all.iter().map(|(_, object)| revision(object)).max().unwrap_or(0);
-        let template = &live["spec"]["template"];
-        let present = all.iter().find(|(_, object)| object["spec"]["template"] == *template);
+        let present = all.iter().find(|(_, object)| of.template(object) == template);
         let number = present.map_or(
             newest + 1,
             |(_, object)| {
                 if revision(object) == newest { newest } else { newest + 1 }
             },
         );
+        // A Rollout and a Deployment of one name may stand side by side.
+        let prefix = if key.kind == Kind::Rollout && of == Kind::ReplicaSet && self.is_enumerated() {
+            format!("{}-rollout", key.name)
+        } else {
+            key.name.clone()
+        };
         let own = present.map_or_else(
-            || Key::new(Kind::ReplicaSet, &key.namespace, &format!("{}-{number}", key.name)),
+            || Key::new(of, &key.namespace, &format!("{prefix}-{number}")),
             |(own, _)| own.clone(),
         );
-        let mut object = present.map_or_else(|| replicaset(key, live), |(_, object)| (**object).clone());
+        let mut object =
+            present.map_or_else(|| new_revision(of, key, live, template), |(_, object)| (**object).clone());
         for (name, value) in live["metadata"]["annotations"].as_object().into_iter().flatten() {
             if !is_skipped(name) {
                 set_meta(&mut object, "annotations", name, value.as_str());
@@ -65,9 +99,64 @@ impl Model {
         self.commit(key, workload);
         let mut older: Vec<_> = all.iter().filter(|(old, _)| *old != own).collect();
         older.sort_by_key(|(_, object)| std::cmp::Reverse(revision(object)));
-        for (old, _) in older.into_iter().skip(HISTORY) {
+        let limit = live["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(HISTORY);
+        for (old, _) in older.into_iter().skip(usize::try_from(limit).unwrap()) {
             self.delete(old);
         }
+    }
+
+    /// A workload's status: a rollout takes no time, unless the run says so, and fails on content that is bad.
+    fn report(&self, key: &Key, template: &Value) {
+        let Some(live) = self.get(key) else { return };
+        let generation = live["metadata"]["generation"].clone();
+        let done = self.is_rolled_out(key, template);
+        let fails = done && live["spec"]["replicas"] != 0 && self.is_bad(&key.namespace, template);
+        let ready = u64::from(done && !fails);
+        let status = match key.kind {
+            Kind::Deployment => {
+                let reason = if fails { "ProgressDeadlineExceeded" } else { "NewReplicaSetAvailable" };
+                json!({
+                    "observedGeneration": generation,
+                    "replicas": 2 - ready,
+                    "updatedReplicas": 1,
+                    "availableReplicas": 1,
+                    "conditions": [{"type": "Progressing", "reason": reason}],
+                })
+            }
+            Kind::Rollout => {
+                let phase = if fails {
+                    "Degraded"
+                } else if done {
+                    "Healthy"
+                } else {
+                    "Progressing"
+                };
+                json!({"observedGeneration": generation.to_string(), "phase": phase})
+            }
+            Kind::StatefulSet => {
+                json!({"observedGeneration": generation, "updatedReplicas": 1, "readyReplicas": ready})
+            }
+            Kind::DaemonSet => json!({
+                "observedGeneration": generation,
+                "desiredNumberScheduled": 1,
+                "updatedNumberScheduled": 1,
+                "numberAvailable": ready,
+            }),
+            _ => return,
+        };
+        if live["status"] != status {
+            let mut object = (*live).clone();
+            object["status"] = status;
+            self.commit(key, object);
+        }
+    }
+
+    /// Whether pods of this template do not start.
+    fn is_bad(&self, namespace: &str, template: &Value) -> bool {
+        crate::manifest::references(template).iter().any(|reference| {
+            let live = self.get(&Key::new(reference.kind.into(), namespace, &reference.name));
+            live.is_some_and(|live| live["data"].get("bad").is_some())
+        })
     }
 
     /// The garbage collector: what has owners and all of them are gone goes; owners that are gone are struck.
@@ -82,6 +171,9 @@ impl Model {
             for (key, object) in owned {
                 self.collect_one(&key, &object);
             }
+            if self.is_enumerated() {
+                self.finish_deletions();
+            }
         })
     }
 
@@ -92,12 +184,61 @@ impl Model {
             list.iter().partition(|owner| store.has_uid(owner["uid"].as_str().unwrap()))
         };
         if left.is_empty() {
-            self.delete(key);
-            self.ghost().collected(key);
+            self.collect_object(key, object);
+        } else if self.is_enumerated() && left.iter().all(|owner| self.waits_for_dependents(owner)) {
+            self.collect_with_its_owners(key, object);
         } else if !gone.is_empty() {
             let mut object = object.clone();
             object["metadata"]["ownerReferences"] = left.into_iter().cloned().collect();
             self.commit(key, object);
+        }
+    }
+
+    /// Whether an owner is deleted in the foreground.
+    fn waits_for_dependents(&self, owner: &Value) -> bool {
+        let store = self.store();
+        store.iter().any(|(_, object)| {
+            object["metadata"]["uid"] == owner["uid"] && !object["metadata"]["deletionTimestamp"].is_null()
+        })
+    }
+
+    /// A ReplicaSet waits for its pods; what nothing depends on goes at once.
+    fn collect_with_its_owners(&self, key: &Key, object: &Value) {
+        if !key.kind.is_revision() {
+            return self.delete(key);
+        }
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            self.delete_in_foreground(key);
+            self.pods_end_later(key);
+        }
+    }
+
+    /// Marks an object as deleted, until all that it owns is gone.
+    pub(crate) fn delete_in_foreground(&self, key: &Key) {
+        let Some(live) = self.get(key) else { return };
+        let mut object = (*live).clone();
+        object["metadata"]["deletionTimestamp"] = json!(self.cluster_time().to_string());
+        object["metadata"]["finalizers"] = json!([FOREGROUND]);
+        self.commit(key, object);
+    }
+
+    fn finish_deletions(&self) {
+        let ended: Vec<_> = {
+            let store = self.store();
+            let blocks = |object: &Value, uid: &Value| {
+                let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+                owners.any(|owner| owner["uid"] == *uid && owner["blockOwnerDeletion"] == true)
+            };
+            let is_waiting = |object: &Value| object["metadata"]["finalizers"] == json!([FOREGROUND]);
+            let waiting = store.iter().filter(|(_, object)| is_waiting(object));
+            let ended = waiting.filter(|(key, object)| {
+                !store.iter().any(|(_, other)| blocks(other, &object["metadata"]["uid"]))
+                    && !self.has_pods_still(key)
+            });
+            ended.map(|(key, _)| key.clone()).collect()
+        };
+        for key in ended {
+            self.delete(&key);
         }
     }
 }
@@ -111,16 +252,17 @@ pub(crate) fn revision(replicaset: &Value) -> u64 {
     annotation(replicaset, REVISION).unwrap().parse().unwrap()
 }
 
-fn replicaset(key: &Key, live: &Value) -> Value {
+fn new_revision(of: Kind, key: &Key, live: &Value, template: &Value) -> Value {
     let owner = json!({
         "apiVersion": key.kind.api_version(),
         "kind": key.kind.as_str(),
         "name": key.name,
         "uid": live["metadata"]["uid"],
         "controller": true,
+        "blockOwnerDeletion": true,
     });
-    json!({
-        "metadata": {"labels": live["spec"]["template"]["metadata"]["labels"], "ownerReferences": [owner]},
-        "spec": {"template": live["spec"]["template"]},
-    })
+    let mut object =
+        json!({"metadata": {"labels": template["metadata"]["labels"], "ownerReferences": [owner]}});
+    *of.template_mut(&mut object) = template.clone();
+    object
 }

@@ -110,7 +110,8 @@ impl Ghost {
 
     /// An Event is written, or tried to be: there are never more of rolls than rolls.
     pub(crate) fn told(&mut self, event: &Event) {
-        if event.reason == Reason::Rolled && event.regarding.kind != "ConfigMap" {
+        if event.reason == Reason::Rolled && !["ConfigMap", "Secret"].contains(&event.regarding.kind.as_str())
+        {
             self.told_rolls.insert(format!("{} {} {}", event.regarding.uid, event.at, event.note));
         }
         if self.told_rolls.len() > self.pokes {

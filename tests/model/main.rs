@@ -13,6 +13,7 @@ mod admission;
 mod api;
 mod cluster;
 mod event;
+mod exhaustive;
 mod ghost;
 mod judge;
 mod manifest;
@@ -25,4 +26,5 @@ mod sequence;
 #[path = "../cluster/setup.rs"]
 mod setup;
 mod store;
+mod trial;
 mod users;

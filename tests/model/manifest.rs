@@ -126,12 +126,13 @@ pub(crate) struct Reference {
     pub at: String,
     /// The same by the names of volumes, containers and variables, which outlast their places.
     pub place: String,
+    pub kind: SourceKind,
     pub name: String,
     /// `None`: the whole.
     pub keys: Option<BTreeSet<String>>,
 }
 
-/// Every reference to a ConfigMap: any object that is one by the field it stands in.
+/// Every reference to a ConfigMap or Secret: any object that is one by the field it stands in.
 pub(crate) fn references(template: &Value) -> Vec<Reference> {
     let mut found = Vec::new();
     walk(template, String::new(), String::new(), &mut found);
@@ -143,10 +144,16 @@ fn walk(value: &Value, at: String, place: String, found: &mut Vec<Reference>) {
         Value::Object(map) => {
             for (field, inner) in map {
                 let (at, place) = (format!("{at}/{field}"), format!("{place}/{field}"));
-                if ["configMap", "configMapKeyRef", "configMapRef"].contains(&field.as_str()) {
-                    let name = inner["name"].as_str().unwrap().to_owned();
-                    let (at, place) = (at.clone() + "/name", place.clone());
-                    found.push(Reference { at, place, name, keys: keys(inner) });
+                let kind = match field.as_str() {
+                    "configMap" | "configMapKeyRef" | "configMapRef" => Some(SourceKind::ConfigMap),
+                    "secret" | "secretKeyRef" | "secretRef" => Some(SourceKind::Secret),
+                    _ => None,
+                };
+                if let Some(kind) = kind {
+                    let called = if inner["secretName"].is_null() { "name" } else { "secretName" };
+                    let name = inner[called].as_str().unwrap().to_owned();
+                    let (at, place) = (format!("{at}/{called}"), place.clone());
+                    found.push(Reference { at, place, kind, name, keys: keys(inner) });
                 }
                 walk(inner, at, place, found);
             }
@@ -185,11 +192,16 @@ pub(crate) fn same(left: &Value, right: &Value, keys: Option<&BTreeSet<String>>)
     keys.map_or_else(|| left == right, |keys| keys.iter().all(|key| left[key] == right[key]))
 }
 
-/// The snapshots that a template says it uses, with their sources.
+/// The snapshots of ConfigMaps that a template says it uses, with their sources.
 pub(crate) fn stated(template: &Value) -> Vec<(String, String)> {
+    stated_of(SourceKind::ConfigMap, template)
+}
+
+/// The snapshots of that kind that a template says it uses, with their sources.
+pub(crate) fn stated_of(kind: SourceKind, template: &Value) -> Vec<(String, String)> {
     let Some(text) = annotation(template, names::SOURCES) else { return Vec::new() };
     let stated: Value = serde_json::from_str(text).unwrap();
-    let entries = stated["configmaps"].as_object().into_iter().flatten();
+    let entries = stated[kind.plural()].as_object().into_iter().flatten();
     entries.map(|(source, snapshot)| (source.clone(), snapshot.as_str().unwrap().to_owned())).collect()
 }
 

@@ -6,10 +6,11 @@ use std::sync::{
 };
 
 use confrev::{
-    cluster::Owner,
+    cluster::{DigestKeys, Owner},
     controller::{Outcome, Task, execute},
     kinds::Kinds,
     names,
+    snapshot::{KEY_BYTES, SourceKind},
     telemetry::Metrics,
 };
 use futures::FutureExt as _;
@@ -23,6 +24,7 @@ use crate::{
     manifest::{Manifest, NAMESPACES, PRESENT, WORKLOADS, content, source_key},
     replica::Replica,
     store::{Key, Kind, Store, is_snapshot, label},
+    trial::Trial,
 };
 
 /// Why the API server did not do what it was asked to.
@@ -60,7 +62,8 @@ pub(crate) struct Settings {
     pub elapsed: SignedDuration,
     /// How far the wall clock is from it, by which a replica starts.
     pub skew: SignedDuration,
-    pub leader: usize,
+    /// Who leads; `None`: nobody, until the Lease has run out.
+    pub leader: Option<usize>,
     /// The replica that answered the last review.
     pub served_by: usize,
     pub webhook: bool,
@@ -87,6 +90,10 @@ pub(crate) struct Model {
     pub idle_at: [AtomicUsize; 2],
     pub kinds: Arc<Kinds>,
     pub metrics: Metrics,
+    /// The keys of the digests of Secrets.
+    pub keys: DigestKeys,
+    /// What an enumerated run does to calls.
+    pub trial: Option<Mutex<Trial>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,10 +103,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Model {
     /// A world with nothing in it.
     pub(crate) fn empty() -> Arc<Self> {
+        Arc::new(Self::of_kinds(Kinds::default(), None))
+    }
+
+    /// A world for one enumerated run: nothing is in it but two replicas, and calls go as `trial` says.
+    pub(crate) fn enumerated(trial: Trial) -> Arc<Self> {
+        let clone_set = "apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template".parse().unwrap();
+        let model = Self::of_kinds(Kinds::with(&[clone_set]), Some(Mutex::new(trial)));
+        model.keys.set(&[7; KEY_BYTES]);
+        model.store().counts_generations = true;
+        for _ in 0..2 {
+            let replica = model.new_replica();
+            lock(&model.replicas).push(replica);
+        }
+        Arc::new(model)
+    }
+
+    fn of_kinds(kinds: Kinds, trial: Option<Mutex<Trial>>) -> Self {
         let settings = Settings {
             elapsed: SignedDuration::ZERO,
             skew: SignedDuration::ZERO,
-            leader: 0,
+            leader: Some(0),
             served_by: 0,
             webhook: true,
             fault: None,
@@ -107,7 +131,7 @@ impl Model {
             disturbed: false,
             side_by_side: 0,
         };
-        Arc::new(Self {
+        Self {
             store: Mutex::default(),
             ghost: Mutex::default(),
             replicas: Mutex::default(),
@@ -115,9 +139,18 @@ impl Model {
             writes: AtomicUsize::new(0),
             served: AtomicUsize::new(0),
             idle_at: [const { AtomicUsize::new(0) }; 2],
-            kinds: Arc::default(),
+            kinds: Arc::new(kinds),
             metrics: Metrics::new(),
-        })
+            keys: DigestKeys::default(),
+            trial,
+        }
+    }
+
+    /// A replica that starts now.
+    pub(crate) fn new_replica(&self) -> Replica {
+        let skew = self.settings().skew;
+        let keys = self.is_enumerated().then(|| self.keys.clone());
+        Replica::start(&self.kinds, &self.store(), skew, keys)
     }
 
     /// Two namespaces with sources, and the workloads as their first manifests say.
@@ -130,7 +163,7 @@ impl Model {
             model.commit(&source_key(index), json!({"metadata": {}, "data": content(0)}));
         }
         for _ in 0..2 {
-            let replica = Replica::start(&model.kinds, &model.store(), SignedDuration::ZERO);
+            let replica = model.new_replica();
             lock(&model.replicas).push(replica);
         }
         for index in 0..WORKLOADS.len() {
@@ -184,7 +217,8 @@ impl Model {
 
     /// confrev deletes an object.
     pub(crate) fn confrev_deletes(&self, key: &Key, object: &Value) {
-        if !is_snapshot(object) {
+        let is_bound = label(object, names::ENABLED) == Some("bind");
+        if !is_snapshot(object) && !is_bound {
             self.broken("no-leak", format!("confrev deleted {key}, which is no snapshot"));
         }
         self.delete(key);
@@ -235,7 +269,7 @@ impl Model {
     /// Does `act` unless nothing has happened since it last had no effect. Answers whether it had one.
     pub(crate) fn unless_idle(&self, of: usize, act: impl FnOnce()) -> bool {
         let before = self.store().log.len();
-        if self.idle_at[of].load(Ordering::Relaxed) == before {
+        if !self.has_timers() && self.idle_at[of].load(Ordering::Relaxed) == before {
             return false;
         }
         act();
@@ -260,14 +294,22 @@ impl Model {
     /// Lets a replica do one action that is due; where it does not lead, only what any replica does.
     fn work_once(self: &Arc<Self>, replica: usize) -> bool {
         let now = self.now(replica);
-        let leads = self.settings().leader == replica;
+        let leads = self.settings().leader == Some(replica);
         let shared = self.replicas()[replica].shared.clone();
+        if self.is_down(replica) {
+            return false;
+        }
         if !leads {
             shared.lock().leave_to_the_leader();
         }
         let next = shared.lock().next_action(now);
         let Some((task, action)) = next else { return false };
-        let outcome = execute(&Memory(Arc::clone(self)), action, now).now_or_never();
+        let api = self.calls_of(replica, false);
+        if self.is_enumerated() {
+            self.begin(replica, task, Box::pin(async move { execute(&api, action, now).await }));
+            return true;
+        }
+        let outcome = execute(&api, action, now).now_or_never();
         let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
         if let (Task::Restore(name), Ok(Outcome::Lost)) = (&task, &outcome) {
             self.check_lost(&name.namespace, &name.object.name);
@@ -289,6 +331,11 @@ impl Model {
         true
     }
 
+    /// The calls of a replica.
+    pub(crate) fn calls_of(self: &Arc<Self>, replica: usize, for_review: bool) -> Memory {
+        Memory { model: Arc::clone(self), replica, life: self.life(replica), for_review }
+    }
+
     /// What is told to be lost is so.
     fn check_lost(&self, namespace: &str, snapshot: &str) {
         let live = self.get(&Key::configmap(namespace, snapshot));
@@ -303,21 +350,23 @@ impl Model {
         self.ghost().broken.get_or_insert(what);
     }
 
-    /// The opted-in workloads, and the ReplicaSets whatever their labels, whose templates refer to a ConfigMap.
+    /// The opted-in workloads, and the revisions whatever their labels, whose templates refer to a ConfigMap.
     pub(crate) fn users_of(&self, namespace: &str, name: &str) -> Vec<Owner> {
+        self.users_of_kind(SourceKind::ConfigMap, namespace, name)
+    }
+
+    /// The opted-in workloads, and the revisions whatever their labels, whose templates refer to that object.
+    pub(crate) fn users_of_kind(&self, of: SourceKind, namespace: &str, name: &str) -> Vec<Owner> {
         let store = self.store();
-        let refers = |object: &Value| {
-            let references = crate::manifest::references(&object["spec"]["template"]);
-            references.iter().any(|reference| reference.name == name)
+        let refers = |key: &Key, object: &Value| {
+            let references = crate::manifest::references(key.kind.template(object));
+            references.iter().any(|reference| reference.kind == of && reference.name == name)
         };
         let all = store.iter().filter(|(key, object)| {
-            let counts = match key.kind {
-                Kind::Deployment | Kind::Rollout => label(object, names::ENABLED) == Some("true"),
-                kind => kind == Kind::ReplicaSet,
-            };
-            counts && key.namespace == namespace
+            let is_in = key.kind.is_workload() && label(object, names::ENABLED) == Some("true");
+            (is_in || key.kind.is_revision()) && key.namespace == namespace
         });
-        let users = all.filter(|(_, object)| refers(object));
+        let users = all.filter(|(key, object)| refers(key, object));
         users
             .map(|(key, object)| {
                 let uid = object["metadata"]["uid"].as_str().unwrap();
@@ -327,11 +376,14 @@ impl Model {
     }
 
     /// The replica that the next review goes to: they take turns.
-    pub(crate) fn serving(&self) -> confrev::controller::Shared {
+    pub(crate) fn serving(&self) -> (usize, confrev::controller::Shared) {
         let replicas = self.replicas();
-        let turn = self.served.fetch_add(1, Ordering::Relaxed) % replicas.len();
+        let mut turn = self.served.fetch_add(1, Ordering::Relaxed) % replicas.len();
+        if self.is_down(turn) {
+            turn = 1 - turn;
+        }
         self.settings().served_by = turn;
-        replicas[turn].shared.clone()
+        (turn, replicas[turn].shared.clone())
     }
 
     pub(crate) fn writes(&self) -> usize {

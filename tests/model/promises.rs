@@ -229,7 +229,7 @@ impl Model {
         self.rest();
         {
             let mut settings = self.settings();
-            settings.leader = 1 - settings.leader;
+            settings.leader = settings.leader.map(|leader| 1 - leader);
         }
         self.rest();
         self.restart(1);

@@ -6,9 +6,10 @@ use std::{
 };
 
 use confrev::{
+    cluster::DigestKeys,
     controller::{
-        Config, Labelled, Namespaces, Revisions, Shared, Snapshots, State, Subject, UsedSources, Workloads,
-        take,
+        Config, Labelled, Namespaces, Referring, Revisions, Shared, Snapshots, State, Subject, UsedSources,
+        Workloads, take,
     },
     kinds::Kinds,
     names,
@@ -20,10 +21,26 @@ use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::store::{Key, Kind, Store, is_snapshot, label};
+use crate::store::{Key, Kind, REVISION_KINDS, Store, is_snapshot, label};
+
+/// The place of the watch of Rollouts among those of a namespace. The sources come before it.
+const ROLLOUTS: usize = usize::MAX;
+
+/// What sources are.
+const SOURCE_KINDS: [SourceKind; 2] = [SourceKind::ConfigMap, SourceKind::Secret];
 
 /// How long nothing wants a snapshot before it is swept.
 pub(crate) const GRACE: SignedDuration = SignedDuration::from_mins(10);
+
+/// What a watch is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Workloads,
+    Revisions,
+    Snapshots,
+    Sources,
+    Namespaces,
+}
 
 type Selects = Box<dyn Fn(&Key, &Value) -> bool + Send>;
 
@@ -31,6 +48,8 @@ type Selects = Box<dyn Fn(&Key, &Value) -> bool + Send>;
 trait Follow: Send {
     /// Delivers the next event, if there is one.
     fn step(&mut self, store: &Store, state: &mut State, now: Timestamp) -> bool;
+    /// Whether there is certainly nothing to deliver.
+    fn is_idle(&self, store: &Store) -> bool;
     /// Starts over with a list.
     fn relist(&mut self, store: &Store);
     /// Whether a list has arrived whole.
@@ -57,6 +76,10 @@ where
         self.listed |= matches!(event, Event::InitDone);
         take(&self.subject, state, event, &mut self.listing, now);
         true
+    }
+
+    fn is_idle(&self, store: &Store) -> bool {
+        self.list.is_empty() && self.seen == store.log.len()
     }
 
     fn relist(&mut self, store: &Store) {
@@ -96,62 +119,108 @@ fn parse<T: DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object.clone()).unwrap()
 }
 
+/// A watch, and what it is about.
+type Watch = (Class, Box<dyn Follow>);
+
 /// One replica.
 pub(crate) struct Replica {
     pub shared: Shared,
-    feeds: Vec<Box<dyn Follow>>,
-    sources: BTreeMap<Arc<str>, Box<dyn Follow>>,
+    feeds: Vec<Watch>,
+    /// By kind, as its place in [`SOURCE_KINDS`], and namespace.
+    sources: BTreeMap<(usize, Arc<str>), Watch>,
     synced: bool,
+    /// Which watches bring nothing, all where none is named, and until when.
+    silent: Vec<(Option<Class>, Timestamp)>,
+    source_kinds: &'static [SourceKind],
     /// How far its clock is from the cluster's. It runs evenly from what the wall clock said at the start.
     pub skew: SignedDuration,
 }
 
 impl Replica {
-    /// A replica that starts now.
-    pub(crate) fn start(kinds: &Arc<Kinds>, store: &Store, skew: SignedDuration) -> Self {
+    /// A replica that starts now. With keys, it looks at Secrets too.
+    pub(crate) fn start(
+        kinds: &Arc<Kinds>,
+        store: &Store,
+        skew: SignedDuration,
+        keys: Option<DigestKeys>,
+    ) -> Self {
         let config = Config {
             settle: SignedDuration::from_secs(1),
             orphan_grace: GRACE,
             rolls_per_second: 200,
             max_snapshots: 2000,
-            secrets: false,
+            secrets: keys.is_some(),
         };
-        let state = State::new(Arc::clone(kinds), config);
+        let source_kinds = if keys.is_some() { &SOURCE_KINDS[..] } else { &SOURCE_KINDS[..1] };
+        let state = State::new(Arc::clone(kinds), config).keyed_by(keys.unwrap_or_default());
         let shared = Shared::new(state, Readiness::new().register("caches"));
         let mut feeds = Vec::new();
+        // The random sequences have two kinds of workloads, and number the watches.
+        let all = source_kinds.len() > 1;
         for (index, kind) in kinds.iter().enumerate() {
-            let kind = match kind.kind.as_str() {
-                "Rollout" => Kind::Rollout,
-                "Deployment" => Kind::Deployment,
-                _ => continue,
-            };
-            feeds.push(feed(Workloads(index), move |key, object| key.kind == kind && is_enabled(object)));
+            let kind = Kind::named(&kind.kind).unwrap();
+            if all || matches!(kind, Kind::Rollout | Kind::Deployment) {
+                let selects = move |key: &Key, object: &Value| key.kind == kind && is_enabled(object);
+                feeds.push((Class::Workloads, feed(Workloads(index), selects)));
+            }
         }
-        feeds.push(feed(Revisions(0), |key, object| {
-            key.kind == Kind::ReplicaSet && label(object, names::REVISION).is_some()
-        }));
-        let configmap = SourceKind::ConfigMap;
-        feeds.push(feed(Snapshots(configmap), |key, object| {
-            key.kind == Kind::ConfigMap && is_snapshot(object)
-        }));
-        feeds
-            .push(feed(Labelled(configmap), |key, object| key.kind == Kind::ConfigMap && is_enabled(object)));
-        feeds.push(feed(Namespaces, |key, object| key.kind == Kind::Namespace && is_enabled(object)));
-        for feed in &mut feeds {
+        for (index, kind) in REVISION_KINDS.into_iter().enumerate().take(if all { 3 } else { 1 }) {
+            let selects =
+                move |key: &Key, object: &Value| key.kind == kind && label(object, names::REVISION).is_some();
+            feeds.push((Class::Revisions, feed(Revisions(index), selects)));
+        }
+        for source_kind in source_kinds {
+            let kind = Kind::from(*source_kind);
+            let selects = move |key: &Key, object: &Value| key.kind == kind && is_snapshot(object);
+            feeds.push((Class::Snapshots, feed(Snapshots(*source_kind), selects)));
+            let is_labelled = |object: &Value| matches!(label(object, names::ENABLED), Some("true" | "bind"));
+            let selects = move |key: &Key, object: &Value| key.kind == kind && is_labelled(object);
+            feeds.push((Class::Sources, feed(Labelled(*source_kind), selects)));
+        }
+        let selects = |key: &Key, object: &Value| key.kind == Kind::Namespace && is_enabled(object);
+        feeds.push((Class::Namespaces, feed(Namespaces, selects)));
+        for (_, feed) in &mut feeds {
             feed.relist(store);
         }
-        Self { shared, feeds, sources: BTreeMap::new(), synced: false, skew }
+        let sources = BTreeMap::new();
+        Self { shared, feeds, sources, synced: false, silent: Vec::new(), source_kinds, skew }
+    }
+
+    /// From now on watches bring nothing until that time.
+    pub(crate) fn silence(&mut self, class: Option<Class>, until: Timestamp) {
+        self.silent.push((class, until));
+    }
+
+    /// Ends silences whose time has come: where all watches were silent, they list anew.
+    fn hear(&mut self, store: &Store, now: Timestamp) {
+        let ended = self.silent.iter().any(|(class, until)| class.is_none() && *until <= now);
+        self.silent.retain(|(_, until)| *until > now);
+        if ended {
+            for (_, feed) in self.feeds.iter_mut().chain(self.sources.values_mut()) {
+                feed.relist(store);
+            }
+        }
     }
 
     /// Delivers up to `most` events of one watch. Answers whether there was any.
     pub(crate) fn deliver(&mut self, watch: usize, most: usize, store: &Store, now: Timestamp) -> bool {
         let count = self.feeds.len() + self.sources.len();
-        let Some(feed) = self.feeds.iter_mut().chain(self.sources.values_mut()).nth(watch % count) else {
+        if !self.silent.is_empty() {
+            self.hear(store, now);
+        }
+        let Some((class, feed)) = self.feeds.iter_mut().chain(self.sources.values_mut()).nth(watch % count)
+        else {
             return false;
         };
+        if self.silent.iter().any(|(silent, _)| silent.is_none_or(|silent| silent == *class)) {
+            return false;
+        }
         let mut any = false;
         for _ in 0..most {
-            any |= feed.step(store, &mut self.shared.lock(), now);
+            if feed.is_idle(store) || !feed.step(store, &mut self.shared.lock(), now) {
+                break;
+            }
+            any = true;
         }
         if any {
             self.follow_namespaces(store);
@@ -177,7 +246,7 @@ impl Replica {
     /// One watch starts over.
     pub(crate) fn relist(&mut self, watch: usize, store: &Store) {
         let count = self.feeds.len() + self.sources.len();
-        if let Some(feed) = self.feeds.iter_mut().chain(self.sources.values_mut()).nth(watch % count) {
+        if let Some((_, feed)) = self.feeds.iter_mut().chain(self.sources.values_mut()).nth(watch % count) {
             feed.relist(store);
         }
     }
@@ -186,27 +255,41 @@ impl Replica {
         self.feeds.len() + self.sources.len()
     }
 
-    /// One watch of sources in each namespace that matters.
+    /// One watch of sources in each namespace that matters, and one of Rollouts where a source has a limit.
     fn follow_namespaces(&mut self, store: &Store) {
-        let wanted = self.shared.lock().watched_namespaces();
-        self.sources.retain(|namespace, _| wanted.contains(namespace));
-        for namespace in wanted {
-            self.sources.entry(namespace).or_insert_with_key(|namespace| {
-                let own = Arc::clone(namespace);
-                let mut feed =
-                    feed(UsedSources(SourceKind::ConfigMap, Arc::clone(namespace)), move |key, object| {
-                        key.kind == Kind::ConfigMap
-                            && *key.namespace == *own
-                            && label(object, names::SOURCE).is_none()
-                    });
+        let (wanted, limited) = {
+            let state = self.shared.lock();
+            (state.watched_namespaces(), state.limited_namespaces())
+        };
+        self.sources.retain(|(place, namespace), _| {
+            if *place == ROLLOUTS { limited.contains(namespace) } else { wanted.contains(namespace) }
+        });
+        for namespace in limited {
+            self.sources.entry((ROLLOUTS, Arc::clone(&namespace))).or_insert_with(|| {
+                let own = Arc::clone(&namespace);
+                let selects = move |key: &Key, _: &Value| key.kind == Kind::Rollout && *key.namespace == *own;
+                let mut feed = feed(Referring(namespace), selects);
                 feed.relist(store);
-                feed
+                (Class::Workloads, feed)
             });
+        }
+        for namespace in wanted {
+            for (place, source_kind) in self.source_kinds.iter().enumerate() {
+                self.sources.entry((place, Arc::clone(&namespace))).or_insert_with_key(|(_, namespace)| {
+                    let (own, kind) = (Arc::clone(namespace), Kind::from(*source_kind));
+                    let selects = move |key: &Key, object: &Value| {
+                        key.kind == kind && *key.namespace == *own && label(object, names::SOURCE).is_none()
+                    };
+                    let mut feed = feed(UsedSources(*source_kind, Arc::clone(namespace)), selects);
+                    feed.relist(store);
+                    (Class::Sources, feed)
+                });
+            }
         }
     }
 
     fn sync(&mut self, now: Timestamp) {
-        if !self.synced && self.feeds.iter().all(|feed| feed.is_listed()) {
+        if !self.synced && self.feeds.iter().all(|(_, feed)| feed.is_listed()) {
             self.synced = true;
             let mut state = self.shared.lock();
             state.set_synced();

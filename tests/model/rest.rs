@@ -38,14 +38,15 @@ impl Model {
                 break;
             }
         }
-        let next = format!("{:?}", self.replicas()[self.settings().leader].shared.lock().next_due());
+        let leader = self.settings().leader.unwrap_or_default();
+        let next = format!("{:?}", self.replicas()[leader].shared.lock().next_due());
         self.broken("quiet", format!("it does not come to rest: now {}, next {next}", self.cluster_time()));
     }
 
     /// Does all that can be done now. Answers how long it is until the next thing is due, if that is by `until`.
-    fn round(self: &Arc<Self>, until: SignedDuration) -> Option<SignedDuration> {
+    pub(crate) fn round(self: &Arc<Self>, until: SignedDuration) -> Option<SignedDuration> {
         loop {
-            let mut any = false;
+            let mut any = self.take_turns();
             let now = self.cluster_time();
             for replica in self.replicas().iter_mut() {
                 let now = now + replica.skew;
@@ -57,8 +58,11 @@ impl Model {
             }
         }
         let leader = self.settings().leader;
-        let due = self.replicas()[leader].shared.lock().next_due()?;
-        let pause = due.duration_since(self.now(leader)).max(SignedDuration::from_millis(1));
+        let due = leader.and_then(|leader| {
+            let due = self.replicas()[leader].shared.lock().next_due()?;
+            Some(due.duration_since(self.now(leader)))
+        });
+        let pause = due.into_iter().chain(self.next_turn()).min()?.max(SignedDuration::from_millis(1));
         let left = until.saturating_sub(self.settings().elapsed);
         (pause <= left).then_some(pause)
     }

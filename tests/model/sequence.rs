@@ -59,7 +59,7 @@ pub(crate) fn seed_bytes(seed: u64, thread: u8) -> [u8; 32] {
 }
 
 /// Where the time needs a runtime, though nothing here waits.
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 

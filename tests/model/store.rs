@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use confrev::names;
+use confrev::{names, snapshot::SourceKind};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -14,27 +14,100 @@ use serde_json::{Value, json};
 pub(crate) enum Kind {
     Namespace,
     ConfigMap,
+    Secret,
     Rollout,
     Deployment,
+    StatefulSet,
+    DaemonSet,
+    CronJob,
+    /// A kind of the configuration (`--kind`).
+    CloneSet,
+    Job,
     ReplicaSet,
+    ControllerRevision,
 }
+
+/// Every kind of workload. A Job is a revision, too.
+pub(crate) const WORKLOAD_KINDS: [Kind; 7] = [
+    Kind::Rollout,
+    Kind::Deployment,
+    Kind::StatefulSet,
+    Kind::DaemonSet,
+    Kind::CronJob,
+    Kind::CloneSet,
+    Kind::Job,
+];
+
+/// Every kind of revision.
+pub(crate) const REVISION_KINDS: [Kind; 3] = [Kind::ReplicaSet, Kind::ControllerRevision, Kind::Job];
 
 impl Kind {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Namespace => "Namespace",
             Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
             Self::Rollout => "Rollout",
             Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::CronJob => "CronJob",
+            Self::CloneSet => "CloneSet",
+            Self::Job => "Job",
             Self::ReplicaSet => "ReplicaSet",
+            Self::ControllerRevision => "ControllerRevision",
         }
+    }
+
+    /// The kind of that name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let sources = [Self::ConfigMap, Self::Secret];
+        let all = WORKLOAD_KINDS.into_iter().chain(REVISION_KINDS).chain(sources);
+        all.into_iter().find(|kind| kind.as_str() == name)
     }
 
     pub(crate) fn api_version(self) -> &'static str {
         match self {
-            Self::Namespace | Self::ConfigMap => "v1",
+            Self::Namespace | Self::ConfigMap | Self::Secret => "v1",
             Self::Rollout => "argoproj.io/v1alpha1",
-            Self::Deployment | Self::ReplicaSet => "apps/v1",
+            Self::CronJob | Self::Job => "batch/v1",
+            Self::CloneSet => "apps.kruise.io/v1alpha1",
+            _ => "apps/v1",
+        }
+    }
+
+    pub(crate) fn is_workload(self) -> bool {
+        WORKLOAD_KINDS.contains(&self)
+    }
+
+    pub(crate) fn is_revision(self) -> bool {
+        REVISION_KINDS.contains(&self)
+    }
+
+    /// The pod template of an object of this kind; null where it has none.
+    pub(crate) fn template(self, object: &Value) -> &Value {
+        match self {
+            Self::CronJob => &object["spec"]["jobTemplate"]["spec"]["template"],
+            Self::ControllerRevision => &object["data"]["spec"]["template"],
+            _ => &object["spec"]["template"],
+        }
+    }
+
+    /// The same, to be written.
+    pub(crate) fn template_mut(self, object: &mut Value) -> &mut Value {
+        match self {
+            Self::CronJob => &mut object["spec"]["jobTemplate"]["spec"]["template"],
+            Self::ControllerRevision => &mut object["data"]["spec"]["template"],
+            _ => &mut object["spec"]["template"],
+        }
+    }
+}
+
+impl From<SourceKind> for Kind {
+    fn from(kind: SourceKind) -> Self {
+        match kind {
+            SourceKind::ConfigMap => Self::ConfigMap,
+            SourceKind::Secret => Self::Secret,
         }
     }
 }
@@ -77,6 +150,8 @@ pub(crate) struct Store {
     objects: BTreeMap<Key, Arc<Value>>,
     version: u64,
     uids: BTreeSet<String>,
+    /// Whether objects have a generation, which counts the changes of their specs.
+    pub counts_generations: bool,
     /// Every change, in order.
     pub log: Vec<Change>,
 }
@@ -119,6 +194,11 @@ impl Store {
         metadata["resourceVersion"] =
             old.as_ref().map_or(Value::Null, |old| old["metadata"]["resourceVersion"].clone());
         drop_empty_maps(&mut object);
+        if self.counts_generations && (key.kind.is_workload() || key.kind.is_revision()) {
+            let before = old.as_ref().map_or(0, |old| old["metadata"]["generation"].as_u64().unwrap());
+            let changed = old.as_ref().is_none_or(|old| old["spec"] != object["spec"]);
+            object["metadata"]["generation"] = json!(before + u64::from(changed));
+        }
         if let Some(old) = &old
             && **old == object
         {
@@ -161,7 +241,7 @@ impl Store {
 
 /// The API server keeps no empty maps.
 pub(crate) fn drop_empty_maps(object: &mut Value) {
-    for pointer in ["/metadata", "/spec/template/metadata"] {
+    for pointer in ["/metadata", "/spec/template/metadata", "/spec/jobTemplate/spec/template/metadata"] {
         let metadata = object.pointer_mut(pointer).and_then(Value::as_object_mut);
         if let Some(map) = metadata {
             for field in ["labels", "annotations", "ownerReferences"] {

@@ -14,7 +14,6 @@ use crate::{
         source_key, workload_key,
     },
     model::{Effect, Intent, Model, Refusal},
-    replica::Replica,
     store::{Key, Kind, annotation, is_snapshot, label, owners, set_meta},
 };
 
@@ -91,7 +90,7 @@ impl Model {
     }
 
     pub(crate) fn restart(&self, replica: usize) {
-        let fresh = Replica::start(&self.kinds, &self.store(), self.settings().skew);
+        let fresh = self.new_replica();
         self.replicas()[replica] = fresh;
         let store = self.store();
         let mut ghost = self.ghost();
@@ -99,9 +98,9 @@ impl Model {
         ghost.forgotten(replica, |key| store.get(key).is_none());
     }
 
-    fn lead(&self, replica: usize) {
-        let before = std::mem::replace(&mut self.settings().leader, replica);
-        if before != replica {
+    pub(crate) fn lead(&self, replica: usize) {
+        let before = self.settings().leader.replace(replica);
+        if before != Some(replica) {
             let now = self.now(replica);
             self.replicas()[replica].shared.lock().look_at_all(now);
         }
@@ -311,7 +310,7 @@ impl Model {
 }
 
 /// The object that an applier wants. `base` is what it applied last, by server-side apply.
-fn applied(how: How, base: &Value, wanted: &Value, live: Option<&Value>) -> Value {
+pub(crate) fn applied(how: How, base: &Value, wanted: &Value, live: Option<&Value>) -> Value {
     let noted = |mut object: Value| {
         set_meta(&mut object, "annotations", LAST_APPLIED, Some(&wanted.to_string()));
         object
@@ -346,7 +345,7 @@ fn owns_label() -> Value {
 }
 
 /// The API server's own record of who set the `enabled` label: whoever changed its value.
-fn own_label(mut object: Value, live: Option<&Value>) -> Value {
+pub(crate) fn own_label(mut object: Value, live: Option<&Value>) -> Value {
     let (new, old) = (label(&object, names::ENABLED), live.and_then(|live| label(live, names::ENABLED)));
     if new.is_none() {
         object["metadata"].as_object_mut().unwrap().remove("managedFields");

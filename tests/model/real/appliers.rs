@@ -94,7 +94,7 @@ impl Real {
         let between = came_between(old.as_deref(), &stored, before.roll);
         let wanted = if between { (*stored).clone() } else { asked_for(&stored, before) };
         let by_namespace = self.model.store().namespace_enabled(&key.namespace);
-        if !selects(by_namespace, &wanted, old.as_deref()) {
+        if !selects(by_namespace, key.kind, &wanted, old.as_deref()) {
             // Nobody was asked, whoever wrote.
             let named = |object: &Value| stated(&object["spec"]["template"]);
             if old.is_none_or(|old| named(&old) != named(&wanted)) {

@@ -1,0 +1,91 @@
+//! Several workloads of one source, and `max-in-flight`.
+
+use confrev::names;
+
+use super::{
+    super::{
+        objects::{File, source_key},
+        play::Play,
+    },
+    Scenario,
+};
+
+pub(super) const ALL: &[Scenario] = &[
+    Scenario::new("many-workloads", many),
+    Scenario::new("max-in-flight", max_in_flight),
+    Scenario::new("max-in-flight-with-bad-content", bad_content).loose(),
+];
+
+fn limited(content: &str) -> File {
+    File::source("s", content).note(names::MAX_IN_FLIGHT, "1")
+}
+
+fn deployments() -> [File; 3] {
+    ["u", "v", "w"].map(|name| File::deployment(name, &["s"]))
+}
+
+fn many(play: &Play<'_>) {
+    let files = deployments();
+    play.apply(&File::source("s", "one"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.apply(&File::source("s", "two"));
+    play.rest();
+    for file in &files {
+        play.reads(&file.key, "s", "two");
+        play.revisions(&file.key, 2);
+    }
+    play.delete(&files[0].key);
+    play.undo(&files[1].key, 1);
+    play.rest();
+    play.reads(&files[1].key, "s", "one");
+    play.reads(&files[2].key, "s", "two");
+}
+
+fn max_in_flight(play: &Play<'_>) {
+    let files = deployments();
+    play.apply(&limited("one"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    play.apply(&limited("two"));
+    play.rest();
+    for file in &files {
+        play.reads(&file.key, "s", "two");
+        play.revisions(&file.key, 2);
+    }
+}
+
+fn bad_content(play: &Play<'_>) {
+    let files = deployments();
+    play.apply(&limited("one"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    let bad = File::entries("s", &[("v", "two"), ("bad", "yes")]).note(names::MAX_IN_FLIGHT, "1");
+    play.apply(&bad);
+    // What holds the others is looked at each second, so it never comes to rest.
+    play.seconds(120);
+    let bad = play.snapshot("s", "two");
+    let moved = files.iter().filter(|file| {
+        let live = play.model.get(&file.key).unwrap();
+        live["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == *bad
+    });
+    let moved = moved.count();
+    if moved != 1 {
+        play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
+    }
+    play.apply(&limited("three"));
+    play.rest();
+    for file in &files {
+        play.reads(&file.key, "s", "three");
+    }
+    play.delete(&source_key("s"));
+}

@@ -1,0 +1,199 @@
+//! Defects that are known and open: they are run, and what they break counts for nothing.
+
+use confrev::names;
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::{
+    super::{
+        objects::{File, NAMESPACE},
+        play::Play,
+    },
+    Scenario,
+};
+use crate::{
+    manifest::references,
+    store::{Key, annotation, label},
+};
+
+pub(super) const ALL: &[Scenario] = &[
+    Scenario::new("limited-apply", limited_apply).loose().open(2),
+    Scenario::new("unhealthy-before", unhealthy_before).loose().open(3),
+    Scenario::new("limited-workload-ref", limited_workload_ref).loose().open(4),
+    Scenario::new("undo-keeps-settings", undo_keeps_settings).open(6),
+    Scenario::new("uses-another-key", uses_another_key).open(7),
+    Scenario::new("deleted-in-the-foreground", foreground).open(8),
+    Scenario::new("undo-while-a-change-is-pending", undo_while_pending).loose().open(10),
+    Scenario::new("namespace-mark-is-removed", mark_removed).open(17),
+];
+
+/// A ConfigMap whose changes reach one workload at a time.
+fn limited(content: &str) -> File {
+    File::source("s", content).note(names::MAX_IN_FLIGHT, "1")
+}
+
+/// The same, on which no pod starts.
+fn bad(content: &str) -> File {
+    File::entries("s", &[("v", content), ("bad", "yes")]).note(names::MAX_IN_FLIGHT, "1")
+}
+
+/// How many of these refer to the snapshot of `s` that holds this.
+fn at(play: &Play<'_>, files: &[File], content: &str) -> usize {
+    let name = play.snapshot("s", content);
+    let refers = |file: &&File| {
+        let live = play.model.get(&file.key).unwrap();
+        references(&live["spec"]["template"]).iter().any(|reference| reference.name == name)
+    };
+    files.iter().filter(refers).count()
+}
+
+fn limited_apply(play: &Play<'_>) {
+    let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s"]));
+    play.apply(&limited("one"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    play.apply(&bad("two"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.seconds(120);
+    let moved = at(play, &files, "two");
+    if moved != 1 {
+        play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
+    }
+    play.apply(&limited("three"));
+    play.rest();
+}
+
+fn unhealthy_before(play: &Play<'_>) {
+    let sick = File::deployment("a", &["s", "t"]);
+    let files = ["v", "w"].map(|name| File::deployment(name, &["s"]));
+    play.apply(&limited("one"));
+    play.apply(&File::entries("t", &[("v", "one"), ("bad", "yes")]));
+    for file in files.iter().chain([&sick]) {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    play.apply(&limited("two"));
+    play.seconds(120);
+    let moved = at(play, &files, "two");
+    if moved != 2 {
+        play.model.broken("rolls", format!("{moved} of 2 healthy workloads have moved"));
+    }
+    play.apply(&File::source("s", "two"));
+    play.rest();
+}
+
+fn limited_workload_ref(play: &Play<'_>) {
+    let mut files = ["v", "w"].map(|name| File::deployment(name, &["s"]));
+    play.apply(&limited("one"));
+    for file in &mut files {
+        file.json["spec"]["replicas"] = json!(0);
+        play.apply(file);
+        play.apply(&File::rollout_of(&file.key.name, &file.key.name));
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    play.apply(&bad("two"));
+    play.seconds(120);
+    let moved = at(play, &files, "two");
+    if moved != 1 {
+        play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
+    }
+    play.apply(&limited("three"));
+    play.rest();
+}
+
+fn uses_another_key(play: &Play<'_>) {
+    let file = File::deployment("w", &["s:v"]);
+    play.apply(&File::entries("s", &[("v", "one")]));
+    play.apply(&file);
+    play.rest();
+    play.apply(&File::entries("s", &[("v", "one"), ("more", "1")]));
+    play.rest();
+    play.edit(&file.key, |object| {
+        let env = json!({"name": "M", "valueFrom": {"configMapKeyRef": {"name": "", "key": "more"}}});
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        let name = container["env"][0]["valueFrom"]["configMapKeyRef"]["name"].clone();
+        let all = container["env"].as_array_mut().unwrap();
+        all.push(env);
+        all[1]["valueFrom"]["configMapKeyRef"]["name"] = name;
+    });
+    play.rest();
+    let live = play.model.get(&file.key).unwrap();
+    for reference in references(&live["spec"]["template"]) {
+        let object = play.model.get(&Key::configmap(NAMESPACE, &reference.name));
+        if object.is_none_or(|object| object["data"]["more"].is_null()) {
+            play.model.broken("kept", format!("{} lacks a key that the template reads", reference.name));
+        }
+    }
+}
+
+fn undo_while_pending(play: &Play<'_>) {
+    let file = File::deployment("w", &["s"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    play.apply(&file.clone().image(1));
+    play.rest();
+    play.apply(&File::source("s", "two"));
+    play.settle(SignedDuration::from_millis(300));
+    play.undo(&file.key, 1);
+    play.rest();
+    play.reads(&file.key, "s", "one");
+}
+
+fn mark_removed(play: &Play<'_>) {
+    let file = File::deployment("w", &["s"]).unlabelled();
+    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    play.annotate(&file.key, names::ENABLED_BY, None);
+    play.rest();
+    play.namespace(NAMESPACE, &[]);
+    play.rest();
+    let live = play.model.get(&file.key).unwrap();
+    if label(&live, names::ENABLED).is_some() {
+        play.model
+            .broken("contained", format!("{} is opted in by a namespace that opts nothing in", file.key));
+    }
+}
+
+fn undo_keeps_settings(play: &Play<'_>) {
+    let file = File::deployment("w", &["s"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    play.apply(&File::source("s", "two"));
+    play.rest();
+    play.annotate(&file.key, names::TRACK, Some("false"));
+    play.annotate(&file.key, names::MIN_INTERVAL, Some("1h"));
+    play.rest();
+    play.undo(&file.key, 1);
+    play.rest();
+    let live = play.model.get(&file.key).unwrap();
+    if annotation(&live, names::TRACK) != Some("false")
+        || annotation(&live, names::MIN_INTERVAL) != Some("1h")
+    {
+        play.model.broken("sticks", "an undo has ended a setting");
+    }
+}
+
+fn foreground(play: &Play<'_>) {
+    let file = File::deployment("w", &["s"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    play.apply(&File::source("s", "two"));
+    play.rest();
+    play.delete_in_foreground(&file.key);
+    play.rest();
+}

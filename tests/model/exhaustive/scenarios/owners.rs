@@ -1,0 +1,148 @@
+//! Owners and ends: what goes, what stays, and what is made again.
+
+use confrev::names;
+
+use super::{
+    super::{
+        objects::{File, NAMESPACE, source_key},
+        play::Play,
+    },
+    Scenario,
+};
+use crate::store::{Key, Kind, set_meta};
+
+pub(super) const ALL: &[Scenario] = &[
+    Scenario::new("history-ends", history_ends),
+    Scenario::new("deleted-in-the-background", background),
+    Scenario::new("deleted-with-its-source", with_its_source),
+    Scenario::new("namespace-deleted", namespace_deleted),
+    Scenario::new("orphan-is-swept", orphan),
+    Scenario::new("snapshot-is-restored", restored),
+    Scenario::new("revision-loses-its-label", label_lost),
+    Scenario::new("old-revision-becomes-the-last-user", last_user),
+    Scenario::new("undo-as-the-last-revision-goes", undo_at_the_end),
+    Scenario::new("collector-is-late", late_collector).remembered(),
+];
+
+fn changed_twice(play: &Play<'_>, history: u64) -> File {
+    let file = File::deployment("w", &["s"]).history(history);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    for content in ["two", "three"] {
+        play.apply(&File::source("s", content));
+        play.rest();
+    }
+    file
+}
+
+fn history_ends(play: &Play<'_>) {
+    let file = changed_twice(play, 1);
+    if play.snapshots_of(&source_key("s")).len() != 2 {
+        play.model.broken("no-leak", "a snapshot is left after its last revision");
+    }
+    play.apply(&file.clone().history(0));
+    play.rest();
+    play.reads(&file.key, "s", "three");
+}
+
+fn background(play: &Play<'_>) {
+    let file = changed_twice(play, 2);
+    play.delete(&file.key);
+    play.rest();
+    play.delete(&source_key("s"));
+}
+
+fn with_its_source(play: &Play<'_>) {
+    let file = changed_twice(play, 2);
+    play.delete(&source_key("s"));
+    play.delete(&file.key);
+    play.rest();
+    if !play.snapshots_of(&source_key("s")).is_empty() {
+        play.model.broken("no-leak", "a snapshot is left after its source and its workload");
+    }
+}
+
+fn namespace_deleted(play: &Play<'_>) {
+    changed_twice(play, 2);
+    play.delete_namespace(NAMESPACE);
+    play.rest();
+    play.namespace(NAMESPACE, &[]);
+    let file = File::deployment("w", &["s"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    play.reads(&file.key, "s", "one");
+}
+
+fn orphan(play: &Play<'_>) {
+    play.apply(&File::source("s", "one").note(names::KEEP, "0"));
+    play.apply(&File::deployment("other", &["t"]));
+    play.apply(&File::source("t", "one"));
+    play.rest();
+    play.apply_in_vain(&File::deployment("w", &["s"]));
+    play.rest();
+    if !play.snapshots_of(&source_key("s")).is_empty() {
+        play.model.broken("no-leak", "the snapshot of a workload that was refused is left");
+    }
+}
+
+fn restored(play: &Play<'_>) {
+    let file = File::deployment("w", &["s"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    let name = play.snapshot("s", "one");
+    // Somebody takes it away, whatever the guard says.
+    play.model.delete(&Key::configmap(NAMESPACE, &name));
+    play.rest();
+    play.reads(&file.key, "s", "one");
+    play.revisions(&file.key, 1);
+}
+
+fn label_lost(play: &Play<'_>) {
+    let file = changed_twice(play, 2);
+    let revision = Key::new(Kind::ReplicaSet, NAMESPACE, "w-1");
+    play.edit(&revision, |object| set_meta(object, "labels", names::REVISION, None));
+    play.rest();
+    play.reads(&revision, "s", "one");
+    play.undo(&file.key, 1);
+    play.rest();
+    play.reads(&file.key, "s", "one");
+}
+
+fn last_user(play: &Play<'_>) {
+    let file = changed_twice(play, 2);
+    play.delete(&source_key("s"));
+    play.rest();
+    play.edit(&file.key, |object| {
+        let template = &mut object["spec"]["template"];
+        template["spec"] = super::super::objects::pod(&[])["spec"].clone();
+    });
+    play.rest();
+    play.undo(&file.key, 3);
+    play.rest();
+    play.revisions(&file.key, 5);
+}
+
+fn undo_at_the_end(play: &Play<'_>) {
+    let file = changed_twice(play, 2);
+    play.undo(&file.key, 1);
+    // Its last revision goes at that moment.
+    play.model.delete(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1"));
+    play.model.collect();
+    play.rest();
+    play.reads(&file.key, "s", "one");
+}
+
+fn late_collector(play: &Play<'_>) {
+    let file = changed_twice(play, 2);
+    // It deletes what it judged seconds before, whatever has become of the owners.
+    play.model.collect_late();
+    let template = play.model.get(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1")).unwrap();
+    play.model.delete(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1"));
+    play.model.collect();
+    play.edit(&file.key, |object| object["spec"]["template"] = template["spec"]["template"].clone());
+    play.rest();
+    play.reads(&file.key, "s", "one");
+}
