@@ -247,7 +247,10 @@ pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: 
         kind.template(wanted) != kind.template(old)
             || wanted["spec"]["workloadRef"] != old["spec"]["workloadRef"]
             || label(wanted, names::ENABLED) != label(old, names::ENABLED)
-            || WORKLOAD_ANNOTATIONS.iter().any(|key| annotation(wanted, key) != annotation(old, key))
+            || WORKLOAD_ANNOTATIONS
+                .iter()
+                .chain(&[names::ENABLED_BY])
+                .any(|key| annotation(wanted, key) != annotation(old, key))
     });
     selected && changed
 }

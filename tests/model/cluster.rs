@@ -114,7 +114,11 @@ impl Model {
         let ready = u64::from(done && !fails);
         let status = match key.kind {
             Kind::Deployment => {
-                let reason = if fails { "ProgressDeadlineExceeded" } else { "NewReplicaSetAvailable" };
+                let reason = match (done, fails) {
+                    (_, true) => "ProgressDeadlineExceeded",
+                    (true, false) => "NewReplicaSetAvailable",
+                    (false, false) => "ReplicaSetUpdated",
+                };
                 json!({
                     "observedGeneration": generation,
                     "replicas": 2 - ready,

@@ -105,8 +105,8 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 fn record(scenario: Scenario) -> Result<Recorded, String> {
     let Run { made, rests, outcome, .. } = run(&scenario, &[], None);
     match outcome {
-        Err(broken) if scenario.open.is_none() => Err(format!("{} without faults: {broken}", scenario.name)),
-        _ => Ok(Recorded { scenario, made, rests }),
+        Err(broken) => Err(format!("{} without faults: {broken}", scenario.name)),
+        Ok(()) => Ok(Recorded { scenario, made, rests }),
     }
 }
 
@@ -157,15 +157,9 @@ fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
     plans.collect()
 }
 
-/// Why a promise is known to break: a defect that is open, or a limit that the docs state.
+/// Why a promise is known to break: a limit that the docs state.
 fn known(scenario: &Scenario, plan: &[(usize, CallFault)], broken: &str) -> Option<String> {
     let any = |is: &dyn Fn(CallFault) -> bool| plan.iter().any(|(_, fault)| is(*fault));
-    if let Some(row) = scenario.open {
-        return Some(format!("the open defect of row {row}"));
-    }
-    if broken.starts_with("lean: ") && any(&CallFault::is_stale) {
-        return Some("the open defect of row 5".to_owned());
-    }
     if scenario.remembered && broken.starts_with("kept: SnapshotLost") {
         return Some("a false SnapshotLost, of what another replica remembers and restores".to_owned());
     }

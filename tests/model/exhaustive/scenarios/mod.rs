@@ -1,8 +1,8 @@
 //! The recorded scenarios. Each is what people and the cluster do, with what must hold where it comes to rest.
 
+mod findings;
 mod groups;
 mod kinds;
-mod open;
 mod owners;
 mod sources;
 mod stories;
@@ -20,13 +20,11 @@ pub(crate) struct Scenario {
     pub loses: bool,
     /// Whether a content stands in one replica's memory alone for a moment, and is lost with it.
     pub remembered: bool,
-    /// The row of the list of open defects that it shows. It is run, and counts for nothing.
-    pub open: Option<u8>,
 }
 
 impl Scenario {
     const fn new(name: &'static str, act: fn(&Play<'_>)) -> Self {
-        Self { name, act, loose: false, loses: false, remembered: false, open: None }
+        Self { name, act, loose: false, loses: false, remembered: false }
     }
 
     const fn loose(self) -> Self {
@@ -36,13 +34,9 @@ impl Scenario {
     const fn remembered(self) -> Self {
         Self { remembered: true, ..self }
     }
-
-    const fn open(self, row: u8) -> Self {
-        Self { open: Some(row), ..self }
-    }
 }
 
 /// Every scenario.
 pub(crate) fn scenarios() -> Vec<Scenario> {
-    [kinds::ALL, stories::ALL, sources::ALL, owners::ALL, groups::ALL, open::ALL].concat()
+    [kinds::ALL, stories::ALL, sources::ALL, owners::ALL, groups::ALL, findings::ALL].concat()
 }
