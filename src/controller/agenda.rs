@@ -12,6 +12,8 @@ use crate::{cluster::WorkloadKey, telemetry::metrics::Work};
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
 /// The longest pause after a failure.
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
+/// The longest pause of a task whose object had changed.
+const LONGEST_AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(10);
 
 /// For so many tasks there may be room, however few there are.
 const MOST_ROOM: usize = 1024;
@@ -189,6 +191,12 @@ impl Agenda {
     /// Ends the work on a task that failed: it comes again after a pause that grows. Answers with the pause.
     pub fn failed(&mut self, task: Task, now: Timestamp) -> SignedDuration {
         self.failed_up_to(LONGEST_BACKOFF, task, now)
+    }
+
+    /// The same for a task whose object had changed: its pauses grow to a few seconds. As long as a watch is silent, each try
+    /// is in vain.
+    pub fn conflicted(&mut self, task: Task, now: Timestamp) -> SignedDuration {
+        self.failed_up_to(LONGEST_AFTER_CONFLICT, task, now)
     }
 
     /// The same for a task whose every try is a write that changed nothing: its pauses grow to an hour.

@@ -429,7 +429,7 @@ impl State {
             // The watches tell what is there instead; a look at that decides anew.
             ApiError::Conflict { .. } => {
                 tracing::debug!(?task, %error, "changed in the meantime");
-                self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
+                self.agenda.conflicted(task.clone(), now);
             }
             ApiError::NotFound { .. } | ApiError::Terminating { .. } => {
                 self.agenda.done(task);
