@@ -50,7 +50,7 @@ async fn poked_after_conflict(live: impl FnOnce(&mut Value)) -> Option<String> {
     let poke = |desk: &mut Desk| {
         desk.actions().into_iter().find(|(_, action)| matches!(action, Action::Poke { .. }))
     };
-    let (task, action) = poke(&mut desk).expect("the change is rolled");
+    let Some((task, action)) = poke(&mut desk) else { panic!("the change is not rolled") };
     web["metadata"]["resourceVersion"] = json!("77");
     live(&mut web);
     let (api, asked) = conflicting(&web);
