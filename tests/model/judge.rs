@@ -50,9 +50,12 @@ impl Model {
         let template = |object: &Value| object["spec"]["template"].clone();
         // An undo keeps the settings, whatever annotations it brings back.
         let exclude = annotation(admitted, names::EXCLUDE).unwrap_or_default();
+        // A revision of a time at which the workload was not opted in has no such label: its names are those of a person.
+        let labelled = !wanted["spec"]["template"]["metadata"]["labels"][names::REVISION].is_null();
         let is_undo = |old: &Value| {
             let mut revisions = self.replicasets(old).into_iter();
-            template(old) != template(wanted)
+            labelled
+                && template(old) != template(wanted)
                 && revisions.any(|(_, revision)| template(&revision) == template(wanted))
         };
         let mut entered = old.map(|old| stated(&template(old))).unwrap_or_default();

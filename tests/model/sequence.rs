@@ -220,6 +220,17 @@ fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
+            "an undo to a revision of a time at which the workload was not opted in",
+            vec![
+                Event::Enable { workload: 0, enabled: Some(false) },
+                Event::Pin { workload: 0, source: 0, nth: 0 },
+                Event::Settle,
+                Event::Apply { workload: 0, how: How::ClientSide, edit: Edit::Enabled(Some(true)) },
+                Event::Content { source: 0, content: 1 },
+                Event::Undo { workload: 0, nth: 0 },
+            ],
+        ),
+        (
             "a snapshot whose source is gone, and which goes with the only other one of its content",
             vec![
                 Event::Content { source: 0, content: 0 },
