@@ -105,8 +105,19 @@ impl State {
         };
         if action.is_none() {
             self.agenda.done(task);
+            if let Task::Ensure(name) = task {
+                self.evaluate_users(name, now);
+            }
         }
         action
+    }
+
+    /// Lets the workloads roll that waited for the snapshot of a source.
+    fn evaluate_users(&mut self, source: &Name, now: Timestamp) {
+        let users: Vec<_> = self.workloads_using(source).map(|(key, _)| key.clone()).collect();
+        for key in users {
+            self.evaluate(&key, now);
+        }
     }
 
     /// From when on the global rate allows a roll: a second's worth may go at once.
@@ -315,11 +326,7 @@ impl State {
             }
             (Task::Ensure(name), _) => {
                 self.agenda.done(task);
-                let users: Vec<_> = self.workloads_using(name).map(|(key, _)| key.clone()).collect();
-                for key in users {
-                    self.evaluate(&key, now);
-                }
-                return;
+                return self.evaluate_users(name, now);
             }
             // Another one may be there since.
             (Task::Bind(name) | Task::Unbind(name), Outcome::Impostor(version))
