@@ -1,22 +1,29 @@
 //! Free ports on loopback.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 
 use crate::Result;
 
-/// As many different ports as asked for, free at the moment. Another process may take one before its server does; the
-/// supervisor then starts over.
+/// Below the ports that Linux gives to outgoing connections (`net.ipv4.ip_local_port_range`, by default from 32768), so
+/// that no connection takes a port before its server listens, or while the server restarts.
+const RANGE: std::ops::Range<u16> = 16_384..32_768;
+
+/// As many different ports as asked for, free at the moment, from a random place in the range. Another process may take
+/// one before its server does; the supervisor then starts over.
 pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
-    // All are held until all are known, else the system may give one of them twice.
-    let mut held = Vec::with_capacity(N);
+    let random = RandomState::new().hash_one(std::process::id());
+    let from = usize::try_from(random % u64::from(RANGE.end - RANGE.start)).unwrap_or(0);
+    let mut free = RANGE.cycle().skip(from).take(RANGE.len()).filter(|&port| is_free(port));
     let mut ports = [0; N];
     for port in &mut ports {
-        let problem = |e| format!("cannot find a free port: {e}");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(problem)?;
-        *port = listener.local_addr().map_err(problem)?.port();
-        held.push(listener);
+        *port = free.next().ok_or_else(|| format!("fewer than {N} ports of {RANGE:?} are free"))?;
     }
     Ok(ports)
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
 #[cfg(test)]
@@ -26,10 +33,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_ports_differ_and_can_be_bound() {
-        let ports = free::<8>().unwrap();
-        assert_eq!(BTreeSet::from(ports).len(), 8);
-        let listeners: Vec<_> = ports.iter().map(|p| TcpListener::bind((Ipv4Addr::LOCALHOST, *p))).collect();
-        assert!(listeners.iter().all(std::result::Result::is_ok));
+    fn free_ports_differ_and_no_connection_takes_them() {
+        let ports = BTreeSet::from(free::<8>().unwrap());
+        assert_eq!(ports.len(), 8);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let ephemeral = listener.local_addr().unwrap().port();
+        assert!(ports.iter().all(|&port| RANGE.contains(&port) && !RANGE.contains(&ephemeral)));
+    }
+
+    #[test]
+    fn a_port_in_use_is_not_free() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert!(!is_free(listener.local_addr().unwrap().port()));
     }
 }
