@@ -76,7 +76,7 @@ model: controlplane ## Hold the promises against random sequences of events, on 
 # CONFREV_MODEL_PAIRS says how many pairs of faults for each scenario; CONFREV_MODEL_SCENARIO names one scenario alone.
 model-exhaustive: ## Hold the promises with each fault at each call of each recorded scenario, and with pairs of faults (minutes)
 	RUST_BACKTRACE=0 $(CARGO) test --locked --profile counted --test model -- --ignored --nocapture \
-		exhaustive::every_promise_holds_with_every_trouble
+		exhaustive::every_promise_holds_with_every_fault
 
 # CONFREV_CHAOS_SEED says which faults; CONFREV_CHAOS_FAULT=words, those alone whose names contain the words.
 chaos: controlplane ## Hold the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)

@@ -72,6 +72,34 @@ fn every_row_names_tests_that_exist() {
     }
 }
 
+/// The filters of tests in the Makefile: the words that `cargo test` gets beside its options.
+fn filters() -> Vec<String> {
+    let text = read("Makefile").replace("\\\n", " ");
+    let commands = text.lines().filter_map(|line| Some(line.split_once("$(CARGO) test ")?.1));
+    let mut found = Vec::new();
+    for command in commands {
+        let mut words = command.split_whitespace().filter(|word| *word != "--");
+        while let Some(word) = words.next() {
+            match word {
+                "--test" | "--package" | "-p" | "--profile" => drop(words.next()),
+                word if word.starts_with('-') => {}
+                word => found.push(word.to_owned()),
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_test_filter_of_the_makefile_matches_a_test() {
+    let (tests, filters) = (tests(), filters());
+    assert!(filters.len() >= 4, "{filters:?}");
+    for filter in filters {
+        let name = filter.rsplit("::").next().unwrap_or_default();
+        assert!(tests.iter().any(|test| test.contains(name)), "the Makefile runs no test with {filter}");
+    }
+}
+
 fn has_row(first: &str) {
     let found = rows().iter().any(|(cell, _)| cell == first);
     assert!(found, "docs/coverage.md has no row for {first}");
