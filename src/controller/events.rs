@@ -32,6 +32,9 @@ const MOST_REMEMBERED: usize = 1000;
 const TRIES: u32 = 3;
 /// How long a reference may lead nowhere before that is told: what is applied together does not come at once.
 const MISSING_DELAY: SignedDuration = SignedDuration::from_secs(10);
+/// The time in which another replica restores a snapshot whose content it remembers: its own delay of two seconds, and its
+/// retries after a failed call.
+const OTHERS_RESTORE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Events that wait to be written, and what was told of late.
 #[derive(Default)]
@@ -328,11 +331,26 @@ impl State {
         }
     }
 
-    /// A snapshot is referenced and gone, and cannot be made again.
-    pub(super) fn lose(&mut self, snapshot: &Name, now: Timestamp) {
-        if self.lost.insert(snapshot.clone()) {
-            self.tell_of_loss(snapshot, Reason::SnapshotLost, now);
+    /// Takes in that this replica found no content from which to restore a referenced snapshot.
+    ///
+    /// Another replica may still have that content in memory, and restore the snapshot. The loss is therefore reported
+    /// only if a second look, [`OTHERS_RESTORE`] after the first, finds nothing either. Returns when that look is due;
+    /// `None` once the loss is reported.
+    pub(super) fn lose(&mut self, snapshot: &Name, now: Timestamp) -> Option<Timestamp> {
+        if self.lost.contains(snapshot) {
+            return None;
         }
+        let since = *self.missing_since.entry(snapshot.clone()).or_insert(now);
+        let due = since + OTHERS_RESTORE;
+        if now < due {
+            return Some(due);
+        }
+        self.missing_since.remove(snapshot);
+        self.lost.insert(snapshot.clone());
+        tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
+             pods of the revisions that refer to it do not start");
+        self.tell_of_loss(snapshot, Reason::SnapshotLost, now);
+        None
     }
 
     /// A snapshot that is referenced was gone, and was made again or is lost: its source hears of it, and the first

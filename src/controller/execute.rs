@@ -197,8 +197,6 @@ async fn restore<A: Api>(
         if is_snapshot(api, snapshot).await? {
             return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
         }
-        tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
-             pods of the revisions that refer to it do not start");
         return Ok(Outcome::Lost);
     };
     let digest = named_after(content).unwrap_or_else(|| content.digest());

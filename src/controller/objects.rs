@@ -182,6 +182,7 @@ impl State {
         if old == record {
             return;
         }
+        self.missing_since.remove(name);
         self.forget_verified(name, old.as_ref(), record.as_ref());
         let place = |record: &SnapshotRecord| (Arc::clone(&record.source), record.created, record.digest);
         if let Some(old) = old.filter(|old| record.as_ref().map(place) != Some(place(old))) {

@@ -342,9 +342,16 @@ impl State {
                 self.agenda.done(task);
                 return self.owners_were_verified(name, used, unused, now);
             }
-            (Task::Restore(name), Outcome::Lost) => self.lose(name, now),
-            (Task::Restore(name), Outcome::Restored) => {
-                self.tell_of_loss(name, Reason::SnapshotRestored, now);
+            (Task::Restore(name), Outcome::Lost) => {
+                if let Some(again) = self.lose(name, now) {
+                    return self.agenda.postpone(task.clone(), again);
+                }
+            }
+            (Task::Restore(name), outcome) => {
+                self.missing_since.remove(name);
+                if matches!(outcome, Outcome::Restored) {
+                    self.tell_of_loss(name, Reason::SnapshotRestored, now);
+                }
             }
             _ => {}
         }

@@ -37,13 +37,16 @@ impl State {
             );
         }
         self.key_loss_is_told = unverifiable > 0;
-        let Self { lost, users, leaving, snapshots, bound, .. } = self;
+        let Self { lost, missing_since, users, leaving, snapshots, bound, .. } = self;
         let is_used = |name: &Name| {
             let users: Option<&FewSet<User>> = users.get(name);
             users.is_some_and(|users| users.iter().any(|user| !leaving.contains(user)))
         };
         // What nothing refers to any more is not missed, and what is there again is not lost.
-        lost.retain(|name| is_used(name) && !snapshots.contains_key(name) && !bound.contains_key(name));
+        let is_missed =
+            |name: &Name| is_used(name) && !snapshots.contains_key(name) && !bound.contains_key(name);
+        lost.retain(is_missed);
+        missing_since.retain(|name, _| is_missed(name));
         let count = |holds: &dyn Fn(&str, &Record) -> bool| {
             self.workloads.iter().filter(|(key, record)| holds(&key.namespace, record)).count()
         };

@@ -88,6 +88,8 @@ pub struct State {
     pub(super) told: HashMap<Name, (Digest, WorkloadKey)>,
     /// Snapshots that are referenced and gone, and whose content is not known any more.
     pub(super) lost: HashSet<Name>,
+    /// Since when a referenced snapshot is missing and this replica knows no content to restore it from.
+    pub(super) missing_since: HashMap<Name, Timestamp>,
     /// How often a roll waited for the global rate, since it was last told.
     pub(super) rate_waits: u64,
     /// When the next roll is within the global rate.
@@ -140,6 +142,7 @@ impl State {
             held: HashSet::new(),
             told: HashMap::new(),
             lost: HashSet::new(),
+            missing_since: HashMap::new(),
             rate_waits: 0,
             next_roll: Timestamp::MIN,
             unreadable: HashMap::new(),

@@ -1,6 +1,6 @@
 //! The controller's state without a cluster: what it decides to do from what it knows.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     cluster::{ApiError, Owner, Precondition, Version, WorkloadKey},
@@ -134,8 +134,16 @@ impl Desk {
     }
 
     /// Lets every snapshot that is to be made again be lost, and answers with their names.
-    pub(crate) fn lose(&mut self) -> Vec<Name> {
-        let mut lost = Vec::new();
+    pub(crate) fn lose(&mut self) -> BTreeSet<Name> {
+        let mut lost = self.look_in_vain();
+        self.pass(5);
+        lost.extend(self.look_in_vain());
+        lost
+    }
+
+    /// Lets every restore find no content, and answers with the names of the snapshots.
+    pub(crate) fn look_in_vain(&mut self) -> BTreeSet<Name> {
+        let mut lost = BTreeSet::new();
         // A few at a time are worked on.
         loop {
             let actions = self.actions();
@@ -144,7 +152,7 @@ impl Desk {
             }
             for (task, action) in actions {
                 let outcome = if let Action::Restore { snapshot, .. } = action {
-                    lost.push(snapshot);
+                    lost.insert(snapshot);
                     Outcome::Lost
                 } else {
                     Outcome::Done

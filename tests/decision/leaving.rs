@@ -86,6 +86,8 @@ fn nothing_is_restored_for_what_is_being_deleted() {
         if let Some((task, _)) = restored.first() {
             // It is lost, until the last one leaves.
             foreground.desk.state.finish(task, Ok(Outcome::Lost), foreground.desk.now);
+            foreground.desk.pass(5);
+            assert_eq!(foreground.desk.look_in_vain().len(), 1);
             assert_eq!(foreground.desk.state.standing(true).lost, 1);
             leave(&mut foreground.web);
             leave(&mut foreground.set);

@@ -51,6 +51,31 @@ fn a_workload_is_unresolved_while_what_it_refers_to_does_not_exist_and_somebody_
     }
 }
 
+/// Another replica remembers the content, and restores the snapshot soon after this one found nothing.
+#[test]
+fn snapshot_that_another_replica_restores_is_not_lost() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = world.create(&deployment(&["demo"]));
+    let mut desk = Desk::new();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    desk.find_nothing();
+    desk.pass(2);
+    for _ in 0..3 {
+        assert_eq!(desk.look_in_vain().len(), 1);
+        desk.pass(4);
+        assert_eq!(desk.state.standing(true).lost, 0);
+        desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
+        desk.pass(60);
+        assert_eq!(desk.look_in_vain().len(), 0);
+        // It is deleted again: the time in which others restore it begins anew.
+        desk.state.apply_snapshot(&name(BLUE), None, desk.now);
+    }
+    assert_eq!(desk.state.standing(true).lost, 0);
+    assert_eq!(desk.lose().len(), 1);
+    assert_eq!(desk.state.standing(true).lost, 1);
+}
+
 #[test]
 fn a_snapshot_is_lost_until_it_is_there_again_or_nothing_refers_to_it() {
     let mut world = World::default();

@@ -305,9 +305,6 @@ impl Model {
             return false;
         };
         let Running { replica, task, .. } = running;
-        if let (Task::Restore(name), Ok(Outcome::Lost)) = (&task, &outcome) {
-            self.trial().warnings.insert(format!("{} is lost", name.object.name));
-        }
         shared.lock().finish(&task, outcome, self.now(replica));
         true
     }

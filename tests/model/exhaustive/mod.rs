@@ -160,8 +160,11 @@ fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
 /// Why a promise is known to break: a limit that the docs state.
 fn known(scenario: &Scenario, plan: &[(usize, CallFault)], broken: &str) -> Option<String> {
     let any = |is: &dyn Fn(CallFault) -> bool| plan.iter().any(|(_, fault)| is(*fault));
-    if scenario.remembered && broken.starts_with("kept: SnapshotLost") {
-        return Some("a false SnapshotLost, of what another replica remembers and restores".to_owned());
+    if scenario.remembered && broken.starts_with("kept: SnapshotLost") && any(&CallFault::is_stale) {
+        return Some(
+            "a false SnapshotLost, of a snapshot that another replica restored behind a stale watch"
+                .to_owned(),
+        );
     }
     let forgets = |fault| {
         matches!(
