@@ -1,7 +1,7 @@
-//! Sets and maps that most often hold one thing or two, and of which there are thousands: sorted vectors, which take no more
-//! than they hold. The smallest B-tree has room for eleven.
+//! Sets and maps that usually hold one or two elements. They are sorted vectors without spare capacity, since there are
+//! thousands of them, and the smallest B-tree has room for eleven elements.
 
-/// As many elements as a vector takes one by one before it grows by doubling.
+/// Up to this length, a vector grows by one element at a time; then it doubles.
 const ONE_BY_ONE: usize = 8;
 
 /// A set.
@@ -19,7 +19,7 @@ impl<T> Default for FewSet<T> {
 }
 
 impl<T: Ord> FewSet<T> {
-    /// Puts it in. Answers whether it was not there.
+    /// Adds an element. Returns whether it is new.
     pub fn insert(&mut self, element: T) -> bool {
         let Err(at) = self.0.binary_search(&element) else { return false };
         if self.0.len() < ONE_BY_ONE {
@@ -29,41 +29,41 @@ impl<T: Ord> FewSet<T> {
         true
     }
 
-    /// Takes it out. Answers whether it was there.
+    /// Removes an element. Returns whether the set contained it.
     pub fn remove(&mut self, element: &T) -> bool {
         let Ok(at) = self.0.binary_search(element) else { return false };
         self.0.remove(at);
         true
     }
 
-    /// Whether it is there.
+    /// Whether the set contains the element.
     pub fn contains(&self, element: &T) -> bool {
         self.0.binary_search(element).is_ok()
     }
 
-    /// Whether none of it is in the other one.
+    /// Whether the two sets share no element.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         !self.0.iter().any(|element| other.contains(element))
     }
 
-    /// Whether all of it is in the other one, too.
+    /// Whether the other set contains all elements of this one.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.iter().all(|element| other.contains(element))
     }
 }
 
 impl<T> FewSet<T> {
-    /// Whether it holds nothing.
+    /// Whether the set has no elements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many it holds.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// What it holds, in ascending order.
+    /// The elements, in ascending order.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.0.iter()
     }
@@ -119,14 +119,14 @@ impl<K: Ord, V> FewMap<K, V> {
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Whether the key is there.
+    /// Whether the map contains the key.
     pub fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
 }
 
 impl<K: Ord, V> FromIterator<(K, V)> for FewMap<K, V> {
-    /// Of a key that comes twice, the first value counts.
+    /// If a key occurs twice, its first value is kept.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
         pairs.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -7,8 +7,8 @@ use serde::{
     de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
 };
 
-/// A string that borrows from the JSON text wherever it has no escapes. `null` reads as the empty string, as in Go,
-/// which is what the API server reads with.
+/// A string that borrows from the JSON text unless it has escapes. `null` reads as the empty string, as in Go, in which the
+/// API server is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Str<'a>(pub Cow<'a, str>);
 
@@ -68,7 +68,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
-/// Reads the value at the end of `path` as a `T`, skipping all else; `None` where the path does not lead anywhere.
+/// Reads the value at the end of `path` as a `T`, skipping all else; `None` if the path does not exist.
 pub struct At<'p, P, T> {
     path: &'p [P],
     value: PhantomData<T>,

@@ -1,4 +1,4 @@
-//! The kinds of workloads that confrev knows: where each keeps its pod template, and what its revisions are.
+//! The supported kinds of workloads and revisions, and the paths of their pod templates.
 
 use std::{fmt, str::FromStr};
 
@@ -19,7 +19,7 @@ pub struct WorkloadKind {
     pub rolls: bool,
 }
 
-/// A kind whose objects each stand for one revision of a workload's template, and own the snapshots that it uses.
+/// A kind whose objects are revisions of a workload, and own the snapshots that their templates name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RevisionKind {
     /// API group.
@@ -91,7 +91,7 @@ impl WorkloadKind {
     }
 }
 
-/// A kind that was not written as `GROUP/VERSION/RESOURCE/KIND=PATH`.
+/// A text that is not of the form `GROUP/VERSION/RESOURCE/KIND=PATH`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write it as GROUP/VERSION/RESOURCE/KIND=PATH, such as apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template"
@@ -101,7 +101,7 @@ pub struct KindFormatError;
 impl FromStr for WorkloadKind {
     type Err = KindFormatError;
 
-    /// Reads `GROUP/VERSION/RESOURCE/KIND=PATH`; the path is of field names with dots between. The core group is empty.
+    /// Reads `GROUP/VERSION/RESOURCE/KIND=PATH`; the path is field names separated by dots. The core group is empty.
     fn from_str(text: &str) -> Result<Self, KindFormatError> {
         let (names, path) = text.split_once('=').ok_or(KindFormatError)?;
         let [group, version, plural, kind] = names.split('/').collect::<Vec<_>>()[..] else {
@@ -123,7 +123,7 @@ impl fmt::Display for WorkloadKind {
     }
 }
 
-/// The workloads' kinds in force: the built-in ones and those of the configuration.
+/// The enabled kinds of workloads: the built-in ones and the configured ones.
 #[derive(Clone, Debug)]
 pub struct Kinds(Vec<WorkloadKind>);
 
@@ -148,7 +148,7 @@ impl Kinds {
         self.0.iter()
     }
 
-    /// The built-in kinds and those of the configuration, which take a built-in one's place where they name it.
+    /// The built-in kinds and the configured ones. A configured kind replaces the built-in one of its group and resource.
     pub fn with(more: &[WorkloadKind]) -> Self {
         let mut kinds = Self::default();
         for kind in more {

@@ -7,64 +7,64 @@ macro_rules! prefix {
     };
 }
 
-/// What every label and annotation of confrev begins with.
+/// The prefix of every label and annotation of confrev.
 pub const PREFIX: &str = prefix!();
 
 /// Label on namespaces, workloads and sources: opt in, opt out.
 pub const ENABLED: &str = concat!(prefix!(), "enabled");
-/// Annotation on workloads, written by confrev beside a label that the namespace gave. Without it a label
-/// that another webhook wrote could not be told from one of confrev's, once the namespace no longer gives it.
+/// Annotation on workloads, written by confrev beside a label that the namespace gave. Without it, that label could not be
+/// distinguished from the label of another webhook, once the namespace no longer gives it.
 pub const ENABLED_BY: &str = concat!(prefix!(), "enabled-by");
 /// Annotation on workloads: `"true"` snapshots referenced Secrets too.
 pub const SECRETS: &str = concat!(prefix!(), "secrets");
-/// Annotation on namespaces: whether Secrets are snapshotted or live, where they do not say so themselves.
+/// Annotation on namespaces: the mode of Secrets that set no mode themselves.
 pub const SECRETS_MODE: &str = concat!(prefix!(), "secrets-mode");
 /// Annotation on workloads: references that stay as written.
 pub const EXCLUDE: &str = concat!(prefix!(), "exclude");
 /// Annotation on workloads: `"false"` resolves at apply only.
 pub const TRACK: &str = concat!(prefix!(), "track");
-/// Annotation on workloads: what a missing object or key leads to.
+/// Annotation on workloads: how admission reacts to a missing object or key.
 pub const MISSING: &str = concat!(prefix!(), "missing");
-/// Annotation on workloads: the least time between two automatic rolls.
+/// Annotation on workloads: the minimum time between two automatic rolls.
 pub const MIN_INTERVAL: &str = concat!(prefix!(), "min-interval");
-/// Annotation on workloads: a new value means "take the newest content now".
+/// Annotation on workloads: a new value means "roll to the newest content now".
 pub const ROLL: &str = concat!(prefix!(), "roll");
 /// Annotation on workloads: ConfigMaps to mount in every container.
 pub const MOUNT: &str = concat!(prefix!(), "mount");
-/// Annotation on workloads, written by confrev: source to the digest last taken into account.
+/// Annotation on workloads, written by confrev: for each source, the digest last taken into account.
 pub const SEEN: &str = concat!(prefix!(), "seen");
-/// Annotation on workloads, written by confrev: source to the digest that the workload took into account while it was
-/// unhealthy. A failure with that content says nothing of the content.
+/// Annotation on workloads, written by confrev: for each source, the digest that the workload took while it was unhealthy.
+/// A failure with that content does not show that the content is bad.
 pub const UNHEALTHY: &str = concat!(prefix!(), "unhealthy");
-/// Annotation on pod templates, written by confrev: source to snapshot.
+/// Annotation on pod templates, written by confrev: the snapshot of each source.
 pub const SOURCES: &str = concat!(prefix!(), "sources");
-/// Annotation on pod templates, written by confrev: each live source to the digest of what the template reads of it.
+/// Annotation on pod templates, written by confrev: for each source in mode `live`, the digest of what the template reads.
 pub const LIVE: &str = concat!(prefix!(), "live");
 /// Label on pod templates, written by confrev: ten hex digits over [`SOURCES`].
 pub const REVISION: &str = concat!(prefix!(), "revision");
-/// Label on snapshots: the source's name, cut and hashed where it is longer than a label may be.
+/// Label on snapshots: the source's name, or its start and a hash if it is too long for a label.
 pub const SOURCE: &str = concat!(prefix!(), "source");
-/// Annotation on snapshots: the source's whole name.
+/// Annotation on snapshots: the source's full name.
 pub const SOURCE_NAME: &str = concat!(prefix!(), "source-name");
 /// Annotation on snapshots: the digest of the content, with its scheme.
 pub const DIGEST: &str = concat!(prefix!(), "digest");
-/// Annotation on the copy of an object that is bound itself: the labels and annotations that it is made again with.
+/// Annotation on the snapshot of a source that is bound itself: the metadata with which the source can be restored.
 pub const METADATA: &str = concat!(prefix!(), "metadata");
-/// Annotation on sources: how many of the newest snapshots live on, used or not.
+/// Annotation on sources: how many of the newest snapshots are kept, used or not.
 pub const KEEP: &str = concat!(prefix!(), "keep");
 /// Annotation on sources: how many workloads a change may roll at once.
 pub const MAX_IN_FLIGHT: &str = concat!(prefix!(), "max-in-flight");
 
-/// Annotation in which `kubectl apply` keeps what it last applied. Source: Kubernetes, "Declarative Management of Kubernetes
+/// Annotation in which `kubectl apply` records what it last applied. Source: Kubernetes, "Declarative Management of Kubernetes
 /// Objects Using Configuration Files".
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The label that tools use to say who manages an object.
+/// The label that names the tool that manages an object.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`] on snapshots.
 pub const MANAGER: &str = "confrev";
 
-/// Every key that confrev owns on a workload's own metadata (not its template's).
+/// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`] and [`UNHEALTHY`].
 pub const WORKLOAD_ANNOTATIONS: [&str; 8] =
     [SECRETS, EXCLUDE, TRACK, MISSING, MIN_INTERVAL, ROLL, MOUNT, SEEN];
 

@@ -1,11 +1,11 @@
-//! What tells two objects of one name apart.
+//! The uid, which distinguishes two objects of one name.
 
 use std::{fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-/// The uid of an object. Kubernetes gives UUIDs, of which there are thousands here: they are kept as the 16 bytes that they
-/// are. What is written in another way is kept as it is written.
+/// The uid of an object. Kubernetes assigns UUIDs; thousands are in memory, so each is stored as 16 bytes. Any other text is
+/// stored unchanged.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Form);
 
@@ -15,10 +15,10 @@ enum Form {
     Other(Arc<str>),
 }
 
-/// Before which digits of a UUID a dash stands.
+/// The digits of a UUID that have a dash before them.
 const DASHES: [usize; 4] = [8, 12, 16, 20];
 
-/// The bytes of a UUID in the form in which it is written here, so that it is read as it was written.
+/// The bytes of a UUID in the form that [`Uid`] prints, so that every uid is printed exactly as it was read.
 fn uuid(text: &str) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     let mut digits = 0;

@@ -1,4 +1,4 @@
-//! The comparison of pod templates: by what remains of a template without what controllers and admission write into it.
+//! The comparison of pod templates, without the fields that controllers and admission write into them.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub(super) fn bare<P: AsRef<str>>(
     Some(Digest::of_bytes(pruned(template).unwrap_or_default().to_string()))
 }
 
-/// The value without fields that are null or empty, in one order of keys; `None` where nothing remains.
+/// The value without fields that are null or empty, with sorted keys; `None` if nothing remains.
 fn pruned(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,

@@ -1,4 +1,4 @@
-//! What a resolver knows of live objects, and the snapshot of a source's present content.
+//! The resolver's view of live objects, and the snapshot of a source's present content.
 
 use super::{
     Ensure, Need, Observed, Seen,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl<'r> Resolver<'r> {
-    /// The snapshot of the source's present content, or `held` where every key in use reads the same in both.
+    /// The snapshot of the source's present content, or `held` if every used key has the same value in both.
     pub(super) fn present_content(
         &mut self,
         source: &ObjectName,
@@ -41,7 +41,7 @@ impl<'r> Resolver<'r> {
             let candidate = ObjectName::new(source.kind, name.clone());
             match self.live(&candidate)? {
                 Some(taken) if taken.is_snapshot_of(&source.name, &digest) => {
-                    // Its owners may all be on their way out, and it with them before the controller binds it.
+                    // All its owners may be about to be deleted, and the snapshot with them before the controller binds it.
                     if taken.may_go_without(&present.uid) && !self.stored.contains(&candidate) {
                         self.adopt.insert(candidate);
                     }
@@ -66,7 +66,7 @@ impl<'r> Resolver<'r> {
         if !ours || self.facts.is_rotated(source) || self.policy.exclude.contains(source) {
             return Ok(true);
         }
-        // Both are read at once.
+        // Both facts are requested in one pass.
         let live_secrets = (source.kind == SourceKind::Secret).then(|| self.namespace_has_live_secrets());
         let Some(present) = self.live(source)? else { return Ok(false) };
         Ok(present.stays_as_written()
@@ -76,7 +76,7 @@ impl<'r> Resolver<'r> {
             })
     }
 
-    /// Whether the namespace makes Secrets live that do not say otherwise.
+    /// Whether the namespace sets the mode `live` for Secrets that set no mode themselves.
     fn namespace_has_live_secrets(&mut self) -> Result<bool, Stop> {
         self.facts.namespace().map(|namespace| namespace.live_secrets).ok_or_else(|| {
             self.needs.insert(Need::Namespace);
@@ -84,7 +84,7 @@ impl<'r> Resolver<'r> {
         })
     }
 
-    /// Whether references to a source that stays as written take part in rolls.
+    /// Whether the source is in mode `live`: references stay as written, and a change rolls the workload.
     fn is_live_mode(&mut self, source: &ObjectName) -> Result<bool, Stop> {
         let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
         if !ours || self.facts.is_rotated(source) || self.policy.exclude.contains(source) {
@@ -97,8 +97,8 @@ impl<'r> Resolver<'r> {
         }
     }
 
-    /// Enters a live source with the digest of what the template reads of it. That digest is what rolls the workload, so it
-    /// stays where the content does, and where the content cannot be compared.
+    /// Records a source in mode `live` with the digest of what the template reads of it. A new digest rolls the workload, so
+    /// the digest stays if the content is the same or cannot be compared.
     pub(super) fn enter_live(
         &mut self,
         source: &ObjectName,
@@ -138,7 +138,7 @@ impl<'r> Resolver<'r> {
         Ok(())
     }
 
-    /// A live source that is missing stays entered, so that its return is no news unless its content is.
+    /// Keeps the digest of a missing source in mode `live`, so that it rolls nothing if it returns with the same content.
     pub(super) fn keep_live(&mut self, source: &ObjectName) {
         if let Some(digest) = self.prior_live.get(source) {
             self.now_live.insert(source.clone(), *digest);
@@ -148,8 +148,8 @@ impl<'r> Resolver<'r> {
 
     /// Whether the content last taken into account is the present one.
     ///
-    /// What was seen may be stated under a scheme or key that cannot be computed. The snapshot that states the same digest
-    /// then holds that content.
+    /// The digest in `seen` may be under a scheme or key that cannot be computed. A snapshot that states the same digest then
+    /// holds that content.
     pub(super) fn is_seen(&mut self, source: &ObjectName) -> Result<Seen, Stop> {
         let Some(stated) = self.seen.get(source).copied() else { return Ok(Seen::No) };
         let Some(present) = self.live(source)? else { return Ok(Seen::Unknown) };
@@ -174,7 +174,7 @@ impl<'r> Resolver<'r> {
         Ok(if held.is_some_and(is_alike) { Seen::Alike } else { Seen::Unknown })
     }
 
-    /// Whether Secrets are snapshotted: by the workload's word, else by its namespace's.
+    /// Whether Secrets are snapshotted, by the workload's setting or else by its namespace's.
     fn takes_secrets(&mut self) -> Result<bool, Stop> {
         match (self.request.secrets, self.policy.secrets) {
             (false, _) => Ok(false),
@@ -186,12 +186,12 @@ impl<'r> Resolver<'r> {
         }
     }
 
-    /// What the namespace says of Secrets; `None` where that was not read.
+    /// Whether the namespace asks for snapshots of Secrets; `None` if it was not read.
     fn namespace_takes_secrets(&self) -> Option<bool> {
         self.facts.namespace().map(|namespace| namespace.enabled && namespace.secrets)
     }
 
-    /// Where this source is to be read now, its newest snapshot is most likely needed next.
+    /// Asks for the newest snapshot of a source that must be read now: most likely, it is needed next.
     pub(super) fn expect_newest(&mut self, source: ObjectName, held: Option<String>) {
         let takes_secrets = || self.policy.secrets.or_else(|| self.namespace_takes_secrets()) == Some(true);
         let ours = source.kind == SourceKind::ConfigMap || (self.request.secrets && takes_secrets());
@@ -201,7 +201,7 @@ impl<'r> Resolver<'r> {
         }
     }
 
-    /// The live object of that name: `Ok(None)` where there is none.
+    /// The live object of that name; `Ok(None)` if it does not exist.
     pub(super) fn live(&mut self, name: &ObjectName) -> Result<Option<&'r Observed>, Stop> {
         self.facts.object(name).ok_or_else(|| {
             self.needs.insert(Need::Object(name.clone()));
@@ -209,23 +209,23 @@ impl<'r> Resolver<'r> {
         })
     }
 
-    /// Whether it may not be read: a Secret, where Secrets are off.
+    /// Whether the object may not be read: a Secret, if Secrets are off.
     pub(super) fn is_out_of_reach(&self, object: &ObjectName) -> bool {
         object.kind == SourceKind::Secret && !self.request.secrets
     }
 
-    /// Whether the object was read and is there.
+    /// Whether the object was read and exists.
     pub(super) fn is_live(&self, name: &ObjectName) -> bool {
         self.facts.object(name).flatten().is_some()
     }
 
-    /// The present content of the source is taken into account by this decision.
+    /// Marks the present content of the source as seen.
     pub(super) fn mark_seen(&mut self, source: &ObjectName) -> Result<(), Stop> {
         let Some(present) = self.live(source)? else {
             self.keep_seen(source);
             return Ok(());
         };
-        // What was written under another scheme or key stays while it is true: an upgrade writes nothing.
+        // A digest under another scheme or key stays while it is true: an upgrade writes nothing.
         let stated = self.seen.get(source).copied();
         let is_true = match self.is_seen(source)? {
             Seen::Yes => true,
@@ -237,18 +237,18 @@ impl<'r> Resolver<'r> {
         Ok(())
     }
 
-    /// A source that is gone stays accounted for as it was.
+    /// Keeps the `seen` entry of the source as it is.
     pub(super) fn keep_seen(&mut self, source: &ObjectName) {
         if let Some(digest) = self.seen.get(source) {
             self.now_seen.insert(source.clone(), *digest);
         }
     }
 
-    /// A source that is gone is asked for by its name: should it come back with anything else than what stands for it,
-    /// that is news, even if it was seen before an undo.
+    /// Marks the content of the snapshot `held` as seen, for a reference to the name of a missing source. If the source returns
+    /// with other content, that change is pending, even if that content was seen before an undo.
     pub(super) fn mark_held(&mut self, source: &ObjectName, held: &str) -> Result<(), Stop> {
         if *held == *source.name {
-            // One that is bound itself is known by no other name.
+            // A source that is bound itself has no other name.
             self.keep_seen(source);
         } else if let Some(held) = self.live(&ObjectName::new(source.kind, held))? {
             let stated = self.seen.get(source).filter(|stated| held.is_known_by(stated));
@@ -257,9 +257,9 @@ impl<'r> Resolver<'r> {
         Ok(())
     }
 
-    /// A source that is gone, whose snapshot this request leaves: as it was, unless another reference of the template marks
-    /// what stands for it ([`Self::mark_held`]), or did when this decision was made before: another webhook may have
-    /// written since, and then its own result is asked about.
+    /// Keeps the `seen` entry of a missing source whose snapshot this request leaves in place, unless another reference of the
+    /// template marks the snapshot's content ([`Self::mark_held`]). An earlier pass of this admission may have marked it: after
+    /// a change by another webhook, the decision runs again on its own result.
     pub(super) fn keep_seen_or_held(&mut self, source: &ObjectName, held: &ObjectName) -> Result<(), Stop> {
         if self.now_seen.get(source).is_some() {
             return Ok(());
@@ -275,12 +275,12 @@ impl<'r> Resolver<'r> {
         Ok(())
     }
 
-    /// Notes keys that the reference needs and its content lacks.
+    /// Records the keys that the reference requires and its content lacks.
     pub(super) fn check_keys(&mut self, reference: &Reference<'_>, source: &ObjectName, name: &str) {
         let Some(keys) = reference.keys.as_ref().filter(|_| !reference.optional) else { return };
         let snapshot = ObjectName::new(source.kind, name);
         let content = if self.ensure.contains_key(&snapshot) { source } else { &snapshot };
-        // Where the content was not read, the reference did not change, and was checked when it did.
+        // If the content was not read, the reference did not change, and was checked when it last changed.
         let Some(Some(content)) = self.facts.object(content) else { return };
         for key in keys.iter().filter(|key| !content.has_key(key)) {
             self.missing.push(format!("{source} has no key {key:?}: pods that refer to it do not start"));

@@ -1,4 +1,4 @@
-//! The rules, reference by reference.
+//! The rules by which each reference of a template resolves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,9 @@ use crate::{
     template::{Reference, SourceMap, Template},
 };
 
-/// Decides what a workload's template shall refer to.
+/// Resolves every reference of a workload's template.
 ///
-/// Equal requests and facts give equal bytes. The result is a fixed point: asked about its own result, it changes
-/// nothing.
+/// Equal requests and facts give equal bytes. The result is a fixed point: resolving it again changes nothing.
 pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
     if let Some(old) = request.old.as_ref().filter(|_| !request.new.kind.rolls) {
         return Outcome::Decided(effects::keep_stored(request, old));
@@ -30,7 +29,7 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
         OptIn::Malformed(error) => Outcome::Decided(denied(request, &[error])),
         OptIn::Out(giver) => Outcome::Decided(effects::opt_out(request, giver)),
         OptIn::In(giver) => {
-            // An undo restores the template and the config; the settings stay as they are stored.
+            // An undo restores the template and the config; the settings keep their stored values.
             let keeps_settings = match undo::replaces_settings(request, facts) {
                 Ok(keeps) => keeps,
                 Err(need) => return Outcome::Needs(BTreeSet::from([need])),
@@ -52,25 +51,25 @@ pub(super) fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
 
 /// Why a decision cannot be completed in this pass.
 pub(super) enum Stop {
-    /// A fact is missing; it stands in `needs`.
+    /// A fact is missing; `needs` lists it.
     Unknown,
     /// The request must be refused.
     Deny(String),
 }
 
-/// Whether a stored workload is as a decision left it. What one that was not opted in says of its snapshots may be anything.
+/// Whether an earlier decision wrote the stored workload. The `sources` of a workload that was not opted in are not trusted.
 fn was_decided_on(stored: &super::Workload<'_>) -> bool {
     stored.label(names::ENABLED) == Some("true")
 }
 
-/// What a reference is to name.
+/// The result of resolving a reference.
 #[derive(Clone)]
 enum Target {
-    /// It names this snapshot of the source.
+    /// This snapshot of the source.
     Snapshot { source: ObjectName, name: String },
-    /// It names the source again.
+    /// The source itself.
     Source(ObjectName),
-    /// It names something that does not exist (yet).
+    /// Nothing: the named object does not exist (yet).
     Unresolved,
 }
 
@@ -79,13 +78,13 @@ pub(super) struct Resolver<'r> {
     pub(super) request: &'r Request<'r>,
     pub(super) facts: &'r Facts,
     pub(super) policy: &'r Policy,
-    /// What the stored template says of its snapshots, where an earlier decision wrote it.
+    /// The `sources` annotation of the stored template, if an earlier decision wrote it.
     pub(super) prior: SourceMap<String>,
-    /// What the stored template says of live sources, likewise.
+    /// The `live` annotation of the stored template, likewise.
     pub(super) prior_live: SourceMap<Digest>,
-    /// What the requested template says of its own; a user may have written it.
+    /// The `sources` annotation of the requested template, which a user may have written.
     pub(super) stated: SourceMap<String>,
-    /// The content last taken into account.
+    /// The digest of each source's content that was last taken into account.
     pub(super) seen: SourceMap<Digest>,
     /// Names that the stored template refers to.
     pub(super) stored: BTreeSet<ObjectName>,
@@ -93,17 +92,17 @@ pub(super) struct Resolver<'r> {
     stored_keys: RequiredKeys<'r>,
     /// The keys that the requested template requires.
     required: RequiredKeys<'r>,
-    /// The request is an undo that replaces annotations: the settings stay as they are stored.
+    /// The request is an undo that replaces annotations: the settings keep their stored values.
     keeps_settings: bool,
-    /// Whether the templates are equal but for names, once that was asked.
+    /// Whether the stored and the requested template differ in names only; `None` until computed.
     pub(super) same_template: Option<bool>,
-    /// `roll` has a new value, by whomever, and no undo brought it back.
+    /// `roll` has a new value, from a person or the controller, that was not restored by an undo.
     pub(super) has_new_roll: bool,
-    /// `roll` has another value: in a later pass of one admission, a new one looks like one that an undo brought back.
+    /// `roll` differs from the stored value. In a later pass of one admission, a new value looks as if an undo restored it.
     pub(super) has_other_roll: bool,
     /// A person asks for the newest content.
     pub(super) roll: bool,
-    /// A person, or confrev's controller, does.
+    /// A person or the controller changed `roll`.
     pub(super) is_poke: bool,
     pub(super) needs: BTreeSet<Need>,
     pub(super) ensure: BTreeMap<ObjectName, Ensure>,
@@ -157,7 +156,7 @@ impl<'r> Resolver<'r> {
         let used = used_keys(&references);
         self.required = required_keys(&references);
         let mut resolution = Resolution { mount: self.policy.mount.clone(), ..Resolution::default() };
-        // A name resolves alike wherever it stands, and a template may refer to one thousands of times.
+        // A name resolves to the same target everywhere, and a template may have thousands of references to one name.
         let mut targets: BTreeMap<(SourceKind, &str), Target> = BTreeMap::new();
         for reference in &references {
             let key = (reference.kind, reference.name);
@@ -202,8 +201,8 @@ impl<'r> Resolver<'r> {
         Outcome::Decided(decision)
     }
 
-    /// The template's own references, then those of the `mount` annotation: by the names that its volume holds where it
-    /// is there, else by those of the annotation.
+    /// The template's own references, then those of the `mount` annotation. The name of a mounted ConfigMap comes from the
+    /// existing volume, or from the annotation if the volume does not have it.
     fn references(&self, template: &'r Template<'r>) -> Vec<Reference<'r>> {
         let mut references = template.references();
         if let Some(own) = mount::pointer_prefix(template) {
@@ -224,8 +223,7 @@ impl<'r> Resolver<'r> {
         references
     }
 
-    /// The contents that the workload takes into account while it is unhealthy. Contents that it had taken before keep their
-    /// mark.
+    /// The contents that the workload begins to use while it is unhealthy. Contents that it used before keep their mark.
     fn taken_unhealthy(&self) -> SourceMap<Digest> {
         let mut taken = SourceMap::default();
         let Some(old) = self.request.old.as_ref().filter(|old| old.kind.rolls) else { return taken };
@@ -239,7 +237,7 @@ impl<'r> Resolver<'r> {
                     let own =
                         old.text().map(|text| Health::read_last(&old.kind.kind, text)).unwrap_or_default();
                     let health = own.max(self.facts.referrers_health());
-                    // A marked workload has not become healthy since the last change.
+                    // Marked and not settled: the workload has not been healthy since the last change.
                     health.is_unhealthy() || (health != Health::Settled && !marked.is_empty())
                 })
             };
@@ -250,7 +248,7 @@ impl<'r> Resolver<'r> {
         taken
     }
 
-    /// A Rollout with `workloadRef`: the object with the template is the one to opt in.
+    /// Decides on a Rollout with `workloadRef`. The object with the template is the one that must be opted in.
     fn without_template(&self, giver: Giver) -> Outcome {
         let (resolution, unhealthy) = (Resolution::default(), SourceMap::default());
         let (seen, keeps) = (&self.now_seen, self.keeps_settings);
@@ -260,7 +258,7 @@ impl<'r> Resolver<'r> {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
             Some(true) => {}
             Some(false) => {
-                // What else Argo takes templates from is no workload by itself, and known only where it is configured.
+                // The other kinds that Argo takes templates from are workloads only if they are configured.
                 let known = if target.kind == "Deployment" { "" } else { ", and name its kind by --kind" };
                 decision.warnings.push(format!(
                     "{} has its template in {} {:?}, which is not opted in: label that one {}=true{known}",
@@ -274,7 +272,7 @@ impl<'r> Resolver<'r> {
         Outcome::Decided(decision)
     }
 
-    /// Enters a reference's target into the resolution.
+    /// Adds a reference's target to the resolution.
     fn take(&mut self, resolution: &mut Resolution, reference: &Reference<'_>, target: Target) {
         match target {
             Target::Unresolved => {
@@ -289,8 +287,8 @@ impl<'r> Resolver<'r> {
             Target::Source(source) => resolution.rename(reference, source.name.to_string()),
             Target::Snapshot { source, name } => {
                 self.check_keys(reference, &source, &name);
-                // One source may stand in a template by two snapshots, where a user pins one of its references; the
-                // second one is then entered under its own name, so that `sources` always names every snapshot.
+                // A template may name two snapshots of one source, if a user pins one of its references. The second one is
+                // listed under its own name, so that `sources` always lists every snapshot.
                 let entry = match resolution.sources.get(&source) {
                     Some(entered) if *entered != name => ObjectName::new(source.kind, name.clone()),
                     _ => source,
@@ -301,7 +299,7 @@ impl<'r> Resolver<'r> {
         }
     }
 
-    /// The rules of the design, in their order.
+    /// Resolves a reference by the rules of the design, in their order.
     fn target(&mut self, reference: &Reference<'_>, used: &UsedKeys<'_>) -> Result<Target, Stop> {
         let object = ObjectName::new(reference.kind, reference.name);
         let source = match self.source_of(&object) {
@@ -312,7 +310,7 @@ impl<'r> Resolver<'r> {
             Ok(None) => return self.by_source_name(object, reference, used),
             Ok(Some(source)) => source,
         };
-        // A snapshot that the user names stays, whatever is said of its source: it must be known to be bound.
+        // A snapshot that the user names stays, whatever the mode of its source. It must be listed in order to be bound.
         if !self.stored.contains(&object) {
             return self.changed_snapshot(source, &object, used);
         }
@@ -321,7 +319,8 @@ impl<'r> Resolver<'r> {
             self.expect_newest(source.clone(), Some(object.name.to_string()));
         }
         if stays? {
-            // What confrev rewrote goes back to what the user wrote; what the user wrote stays. `seen` tells them apart.
+            // A reference that confrev rewrote returns to the source's name; only the sources of such references are in `seen`. A
+            // snapshot that the user named stays.
             if self.roll || self.seen.get(&source).is_some() {
                 self.enter_live(&source, &object.name, used)?;
                 return Ok(self.written(source));
@@ -331,8 +330,8 @@ impl<'r> Resolver<'r> {
         self.unchanged_snapshot(source, &object, used)
     }
 
-    /// A reference by the source's own name. An object that is bound itself stands in `sources` as its own snapshot, so
-    /// that its revisions are found like all others.
+    /// A reference to the source itself. A source that is bound itself is listed in `sources` as its own snapshot, so that its
+    /// revisions are found like all others.
     fn written(&self, source: ObjectName) -> Target {
         let is_bound = self.facts.object(&source).flatten().is_some_and(Observed::is_bound_itself);
         let ours = !self.facts.is_rotated(&source) && !self.policy.exclude.contains(&source);
@@ -343,16 +342,16 @@ impl<'r> Resolver<'r> {
         Target::Source(source)
     }
 
-    /// The source of which `object` is a snapshot; `None` where it is a source itself.
+    /// The source of which `object` is a snapshot; `None` if it is a source itself.
     fn source_of(&mut self, object: &ObjectName) -> Result<Option<ObjectName>, Stop> {
         let entered = |map: &SourceMap<String>| {
             map.source_of(object.kind, &object.name).filter(|source| *source != object).cloned()
         };
-        // What stands in the stored template was entered by an earlier decision.
+        // An earlier decision wrote the `sources` of the stored template.
         if let Some(source) = entered(&self.prior) {
             return Ok(Some(source));
         }
-        // An object of the wanted name is believed before an annotation that a user may have written.
+        // A live object takes precedence over an annotation that a user may have written.
         if !self.is_out_of_reach(object)
             && let Some(observed) = self.live(object)?
         {
@@ -395,7 +394,7 @@ impl<'r> Resolver<'r> {
         Ok(Target::Snapshot { source, name })
     }
 
-    /// An undo, a pin or a copy: it stays.
+    /// Resolves a snapshot that this request put there (an undo, a pin or a copy): it stays.
     fn changed_snapshot(
         &mut self,
         source: ObjectName,
@@ -420,8 +419,8 @@ impl<'r> Resolver<'r> {
             }
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
-        // A template copied from another namespace or cluster brings names of snapshots that were never here.
-        // What the present content is called was entered by this very decision, in a dry-run that is asked once more.
+        // A template copied from another namespace or cluster names snapshots that never existed here. The name of the
+        // present content's snapshot comes from this same decision: a dry run creates no snapshot, and is reviewed again.
         let of_present = self.live(&source)?.is_some_and(|present| {
             let digest = present.digest();
             DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == *object.name)
@@ -433,7 +432,7 @@ impl<'r> Resolver<'r> {
         Ok(Target::Unresolved)
     }
 
-    /// A reference that this request did not touch: it moves where a person asks for it, or with a pending roll.
+    /// Resolves a snapshot that this request left in place: it moves if a person asks for it, or if a roll is pending.
     fn unchanged_snapshot(
         &mut self,
         source: ObjectName,
@@ -447,7 +446,7 @@ impl<'r> Resolver<'r> {
             return Ok(Target::Snapshot { source, name: object.name.to_string() });
         }
         let seen = if self.policy.track { self.is_seen(&source)? } else { Seen::Yes };
-        // The controller compares with more than this request shows, and pokes only where it found a difference.
+        // The controller knows more than this request shows, and writes `roll` only if it found a difference.
         let pending = seen == Seen::No || (seen == Seen::Unknown && self.is_poke);
         let is_applied = self.is_applied(&source, object, used);
         if self.roll || lacks_keys {
@@ -466,8 +465,8 @@ impl<'r> Resolver<'r> {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(Target::Snapshot { source, name });
         }
-        // What a workload that does not track misses is news when it tracks again; a pin of another reference to the source
-        // takes it into account, or would not outlast that.
+        // A change that a workload misses while it does not track is pending when it tracks again. A pin of another reference
+        // to the source marks the change as seen; otherwise the pin would end then.
         if self.now_seen.get(&source).is_none() {
             if seen == Seen::Alike {
                 self.mark_seen(&source)?;
@@ -478,7 +477,7 @@ impl<'r> Resolver<'r> {
         Ok(Target::Snapshot { source, name: object.name.to_string() })
     }
 
-    /// Whether the request brings the template of a live revision back: the undo turns away from what is pending.
+    /// Whether the request restores the template of a live revision: such an undo rejects the pending change.
     pub(super) fn is_undo(&mut self) -> Result<bool, Stop> {
         if self.has_new_roll {
             return Ok(false);
@@ -507,8 +506,8 @@ impl<'r> Resolver<'r> {
         Ok(!has_all(held) && has_all(present))
     }
 
-    /// Whether the request names the source beside this snapshot of it, which alone stood for it: an apply that sends
-    /// only the lists that changed. All follow the one, or a pod would read two contents of one source.
+    /// Whether the request names the source beside this snapshot, which was its only one: an apply that sends only the lists
+    /// that changed. All references then move together; otherwise a pod would read two contents of one source.
     fn is_applied(&self, source: &ObjectName, snapshot: &ObjectName, used: &UsedKeys<'_>) -> bool {
         self.prior.get(source).is_some_and(|held| **held == *snapshot.name)
             && used.contains_key(&(source.kind, &*source.name))

@@ -1,4 +1,4 @@
-//! From targets to operations on the raw object.
+//! Turns resolved references into patch operations on the raw object.
 
 use serde_json::Value;
 
@@ -14,20 +14,20 @@ use crate::{
     template::{Patch, Reference, SourceMap, Template, revision_of},
 };
 
-/// What each reference resolved to.
+/// The results of all references of a template.
 #[derive(Debug, Default)]
 pub(super) struct Resolution {
     /// Every snapshot that the template names, by its source.
     pub(super) sources: SourceMap<String>,
-    /// Every live source, with the digest of what the template reads of it.
+    /// Every source in mode `live`, with the digest of its content that the template reads.
     pub(super) live: SourceMap<Digest>,
-    /// Pointers within the template, and the names to put there.
+    /// Pointers within the template, with their new names.
     pub(super) renames: Vec<(String, String)>,
     /// ConfigMaps to mount in every container.
     pub(super) mount: Option<Mount>,
 }
 
-/// What a template says of its snapshots; nothing where it names none.
+/// The annotations and the label that confrev writes on a template; `None` for each that the template must not have.
 #[derive(Debug, Default)]
 struct Stated {
     /// The text of the `sources` annotation.
@@ -39,7 +39,7 @@ struct Stated {
 }
 
 impl Resolution {
-    /// What the template says of its snapshots.
+    /// The annotations and the label to write on the template.
     fn stated(&self) -> Stated {
         let sources = (!self.sources.is_empty()).then(|| self.sources.to_annotation());
         let revision = sources.as_deref().map(revision_of);
@@ -56,7 +56,7 @@ impl Resolution {
         mount.names.iter().enumerate().map(|(i, name)| resolved(i).unwrap_or_else(|| name.clone())).collect()
     }
 
-    /// Makes the reference name `name`, where it does not yet.
+    /// Changes the reference's name to `name`, unless it has that name already.
     pub(super) fn rename(&mut self, reference: &Reference<'_>, name: String) {
         if reference.name != name || !reference.pointer.starts_with('/') {
             self.renames.push((reference.pointer.clone(), name));
@@ -64,7 +64,7 @@ impl Resolution {
     }
 }
 
-/// The changes of an opted-in workload; without a template (a Rollout with `workloadRef`) only its metadata's.
+/// The changes to an opted-in workload. Without a template (a Rollout with `workloadRef`), only its metadata changes.
 pub(super) fn opt_in(
     request: &Request<'_>,
     giver: Giver,
@@ -97,8 +97,8 @@ pub(super) fn opt_in(
     decided(patch)
 }
 
-/// The last `roll` that confrev wrote, where the request puts back what stood there before it: `kubectl rollout undo` of
-/// a Deployment restores all annotations of the old ReplicaSet, a stale `seen` among them. `min-interval` counts from it.
+/// The last `roll` value that confrev wrote, if the request restores older annotations: `kubectl rollout undo` of a
+/// Deployment restores all annotations of the old ReplicaSet, including a stale `seen`. `min-interval` counts from this value.
 fn last_roll(request: &Request<'_>) -> Option<String> {
     let old = request.old.as_ref()?;
     let last = old.annotation(names::ROLL)?;
@@ -111,8 +111,8 @@ fn last_roll(request: &Request<'_>) -> Option<String> {
     (is_older && is_restored).then(|| last.to_owned())
 }
 
-/// The changes of a Job that is stored: the API server refuses any of its template, so the names that it was resolved to
-/// stand in for those that an applier states again.
+/// The changes to an update of a stored Job. The API server refuses any change of a Job's template, so the stored names of
+/// snapshots replace the names of sources that an applier sends again.
 pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> Decision {
     let mut resolution = Resolution { sources: old.sources(), live: old.live(), ..Resolution::default() };
     keep_mount(&mut resolution, old);
@@ -133,7 +133,7 @@ pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> D
     decided(patch)
 }
 
-/// The volume of the `mount` annotation stays as it is stored.
+/// Keeps the volume of the `mount` annotation as it is stored.
 fn keep_mount(resolution: &mut Resolution, old: &super::Workload<'_>) {
     let wanted = Policy::read(old).0.mount;
     let (Some(template), Some(wanted)) = (&old.template, wanted) else { return };
@@ -143,9 +143,9 @@ fn keep_mount(resolution: &mut Resolution, old: &super::Workload<'_>) {
     resolution.mount = Some(wanted);
 }
 
-/// The changes of a workload that is not, or no longer, opted in: whatever confrev wrote is taken back.
+/// The changes to a workload that is not, or no longer, opted in: everything that confrev wrote is removed.
 pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
-    // Only where confrev wrote: another's object is left alone.
+    // An object on which confrev wrote nothing is left alone.
     let written = |workload: &super::Workload<'_>| {
         [names::SEEN, names::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
             || !workload.sources().is_empty()
@@ -159,7 +159,7 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     let given = (giver == Giver::Namespace).then_some((names::ENABLED, None));
     set_labels(request, &mut patch, given.as_slice(), &Stated::default());
     let mut annotations = vec![(names::ENABLED_BY, None), (names::SEEN, None), (names::UNHEALTHY, None)];
-    // A `roll` that confrev wrote goes too; one that a person wrote is theirs.
+    // A `roll` value that confrev wrote is removed too; one that a person wrote stays.
     if request.new.annotation(names::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
         annotations.push((names::ROLL, None));
     }
@@ -184,10 +184,10 @@ fn decided(patch: Patch) -> Decision {
     Decision { patch: patch.finish(), ..Decision::default() }
 }
 
-/// The workload's labels, and the `revision` label of what stands for its revisions.
+/// Sets the workload's labels, and the `revision` label in every place from which its revisions get it.
 ///
-/// Kubernetes copies a template's labels to ReplicaSets and ControllerRevisions. A Job has them copied before admission
-/// sees it, and a CronJob's Jobs get `jobTemplate`'s labels where it has any: there the label must be written as well.
+/// Kubernetes copies a template's labels to ReplicaSets and ControllerRevisions. Those of a Job's template are copied to the
+/// Job before admission, and a CronJob's Jobs get the labels of `jobTemplate` if it has any. There, the label is written too.
 fn set_labels(request: &Request<'_>, patch: &mut Patch, own: &[(&str, Option<String>)], stated: &Stated) {
     let revision = &stated.revision;
     let mut labels = own.to_vec();
@@ -210,7 +210,7 @@ fn set_annotations(request: &Request<'_>, patch: &mut Patch, wanted: &[(&str, Op
     patch.set_keys("/metadata/annotations", request.new.annotations(), wanted);
 }
 
-/// The template's references, its `sources` annotation and its `revision` label.
+/// Writes the template's references, its `sources` and `live` annotations, its `revision` label and its mounted volume.
 fn set_template(
     request: &Request<'_>,
     template: &Template<'_>,

@@ -1,4 +1,4 @@
-//! What is known of the live objects when a decision is made.
+//! The facts about live objects on which a decision is based.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::{
     },
 };
 
-/// What was read so far.
+/// The facts that were read so far.
 #[derive(Debug, Default)]
 pub struct Facts {
     objects: BTreeMap<ObjectName, Option<Observed>>,
-    /// The bytes of their texts.
+    /// The total size of the objects' texts, in bytes.
     bytes: usize,
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
@@ -23,22 +23,22 @@ pub struct Facts {
     revisions: Option<Vec<Past>>,
 }
 
-/// What a namespace says for its workloads.
+/// A namespace's settings for its workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a label or an annotation of its own")]
 pub struct NamespaceFacts {
     /// Its label opts them in.
     pub enabled: bool,
-    /// Its annotation asks for snapshots of Secrets. It counts only beside the label.
+    /// Its annotation asks for snapshots of Secrets. It counts only together with the label.
     pub secrets: bool,
-    /// Its annotation makes Secrets live that do not say otherwise themselves.
+    /// Its annotation sets the mode `live` for Secrets that set no mode themselves.
     pub live_secrets: bool,
-    /// Its deletion has begun, or it is gone.
+    /// Its deletion has begun, or it does not exist.
     pub terminating: bool,
 }
 
 impl Facts {
-    /// Records what was read of an object; `None`: there is none of that name.
+    /// Records what was read of an object; `None`: it does not exist.
     pub fn set_object(&mut self, name: ObjectName, observed: Option<Observed>) {
         let size = |observed: &Option<Observed>| observed.as_ref().map_or(0, |observed| observed.json.len());
         self.bytes += size(&observed);
@@ -46,7 +46,7 @@ impl Facts {
         self.bytes -= before.as_ref().map_or(0, size);
     }
 
-    /// Takes back what was read of a name that was guessed. The answer is `Some` if the guess was right: the object is the
+    /// Removes the object that was read under a guessed name, and returns it as `Some` if the guess was right: the object is the
     /// snapshot of the source's content, or that snapshot does not exist.
     pub fn take_guess(&mut self, source: &ObjectName, guess: &ObjectName) -> Option<Option<Observed>> {
         let present = self.objects.get(source).and_then(Option::as_ref).map(Observed::digest);
@@ -60,17 +60,17 @@ impl Facts {
         is_right.then_some(guessed)
     }
 
-    /// Records what the namespace says.
+    /// Records the namespace's settings.
     pub fn set_namespace(&mut self, namespace: NamespaceFacts) {
         self.namespace = Some(namespace);
     }
 
-    /// Records whether the target of a `workloadRef` is there and opted in by its own label.
+    /// Records whether the target of a `workloadRef` exists and is opted in by its own label.
     pub fn set_target_enabled(&mut self, enabled: bool) {
         self.target = Some(enabled);
     }
 
-    /// Whether the target of a `workloadRef` is there and opted in by its own label; `None` where that was not read.
+    /// Whether the target of a `workloadRef` exists and is opted in by its own label; `None` if it was not read.
     pub fn target_enabled(&self) -> Option<bool> {
         self.target
     }
@@ -80,17 +80,17 @@ impl Facts {
         self.rotated = rotated;
     }
 
-    /// Whether references to this object stay as written, whatever it holds.
+    /// Whether references to this object stay as written, whatever its content.
     pub(super) fn is_rotated(&self, object: &ObjectName) -> bool {
         self.rotated.contains(object)
     }
 
-    /// Records the worst health of the Rollouts that take their template from the workload.
+    /// Records the worst health of the Rollouts that use the workload's template.
     pub fn set_referrers_health(&mut self, health: Health) {
         self.referrers = health;
     }
 
-    /// The worst health of the Rollouts that take their template from the workload.
+    /// The worst health of the Rollouts that use the workload's template.
     pub(super) fn referrers_health(&self) -> Health {
         self.referrers
     }
@@ -100,28 +100,28 @@ impl Facts {
         self.revisions = Some(revisions);
     }
 
-    /// The revisions that an undo may bring back; `None` where they were not read.
+    /// The revisions that an undo may bring back; `None` if they were not read.
     pub(super) fn revisions(&self) -> Option<&[Past]> {
         self.revisions.as_deref()
     }
 
-    /// What is known of an object: `None` not read yet, `Some(None)` there is none.
+    /// What was read of an object: `None` not read yet, `Some(None)` it does not exist.
     pub fn object(&self, name: &ObjectName) -> Option<Option<&Observed>> {
         self.objects.get(name).map(Option::as_ref)
     }
 
-    /// How many objects were read, and how many bytes they hold.
+    /// The number of objects that were read, and their total size in bytes.
     pub fn size(&self) -> (usize, usize) {
         (self.objects.len(), self.bytes)
     }
 
-    /// The sound snapshots among what was read.
+    /// The sound snapshots among the objects that were read.
     pub fn snapshots(&self) -> impl Iterator<Item = (&ObjectName, &Observed)> {
         let found = self.objects.iter().filter_map(|(name, observed)| Some((name, observed.as_ref()?)));
         found.filter(|(_, observed)| observed.sound)
     }
 
-    /// What the namespace says; `None` where that was not read.
+    /// The namespace's settings; `None` if they were not read.
     pub fn namespace(&self) -> Option<NamespaceFacts> {
         self.namespace
     }
@@ -158,13 +158,13 @@ impl std::fmt::Debug for Observed {
     }
 }
 
-/// An object's text could not be understood.
+/// An object's text that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Not a ConfigMap's or Secret's JSON.
     #[error("it is not of the form of a ConfigMap or Secret: {0}")]
     Form(#[from] serde_json::Error),
-    /// Content that cannot be.
+    /// Content that no API server would have stored.
     #[error(transparent)]
     Content(#[from] ContentError),
 }
@@ -218,12 +218,12 @@ impl Observed {
         self.digests.current()
     }
 
-    /// All digests by which the content is known. Those of a snapshot include the digest that it states.
+    /// All digests of the content. Those of a snapshot include the digest that it states.
     pub fn digests(&self) -> &Digests {
         &self.digests
     }
 
-    /// The digests of the entries that have these keys; without `keys`, of all.
+    /// The digests of the entries with these keys; without `keys`, of all entries.
     pub(super) fn digests_of(&self, keys: Option<&BTreeSet<&str>>) -> Digests {
         let some = self.object().and_then(|object| object.digests(self.kind, &self.keying, Some(keys?)).ok());
         some.unwrap_or_else(|| self.digests.clone())
@@ -234,7 +234,7 @@ impl Observed {
         self.kind == other.kind && self.digests.same_content(&other.digests)
     }
 
-    /// Learns the digest that a snapshot of the same content states: the key of that digest may be lost.
+    /// Adds the digest that a snapshot of the same content states: the key of that digest may be lost.
     pub fn learn(&mut self, snapshot: &Self) {
         if snapshot.sound && self.same_content(snapshot) {
             self.digests.extend(snapshot.identity.iter().map(|stated| stated.digest));
@@ -246,39 +246,40 @@ impl Observed {
         &self.json
     }
 
-    /// What it says of itself, where it bears confrev's labels.
+    /// The identity that the object states, if it has confrev's labels.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
 
-    /// Whether it is a sound snapshot of that content of that source.
+    /// Whether it is a sound snapshot of this content of the source.
     pub fn is_snapshot_of(&self, source: &str, digest: &Digest) -> bool {
         self.sound
             && self.digests.contains(digest)
             && self.identity.as_ref().is_some_and(|identity| identity.source == source)
     }
 
-    /// Whether it is a snapshot of that source, whatever its content.
+    /// Whether it is a sound snapshot of the source, whatever its content.
     pub fn is_snapshot_of_source(&self, source: &str) -> bool {
         self.sound && self.identity.as_ref().is_some_and(|identity| identity.source == source)
     }
 
-    /// Whether it is a snapshot that states this digest.
+    /// Whether it is a sound snapshot that states this digest.
     pub fn states(&self, digest: &Digest) -> bool {
         self.sound && self.identity.as_ref().is_some_and(|identity| identity.digest == *digest)
     }
 
-    /// Whether a digest that a review states is this content's, as far as that may be told.
+    /// Whether a digest that a review states is known to be of this content.
     pub(super) fn is_known_by(&self, stated: &Digest) -> bool {
         self.states(stated) || self.digests.judge(stated) == Some(true)
     }
 
-    /// Whether it is a snapshot, and holds what it says.
+    /// Whether it is a snapshot, and its content matches the digest that it states.
     pub fn is_sound(&self) -> bool {
         self.sound
     }
 
-    /// Whether the garbage collector may take it while the object of that uid lives: it has owners, and that is none.
+    /// Whether the garbage collector may delete it although the object with this uid exists: it has owners, and that object is
+    /// not among them.
     pub fn may_go_without(&self, uid: &str) -> bool {
         !self.owners.is_empty() && !self.owners.iter().any(|owner| owner == uid)
     }
@@ -288,14 +289,14 @@ impl Observed {
         &self.owners
     }
 
-    /// Whether confrev may have entered some of its owners: a look that costs no parsing.
+    /// Whether confrev may have added some of its owners: a quick check of the text without parsing.
     pub fn may_have_our_owners(&self) -> bool {
         let mark = format!("\"{}\"", names::MANAGER);
         !self.owners.is_empty() && self.json.windows(mark.len()).any(|bytes| bytes == mark.as_bytes())
     }
 
-    /// Whether references to it stay as written: by its label (`"false"`, `"bind"`, `"live"`), or because its type is the
-    /// platform's own.
+    /// Whether references to it stay as written: because of its label (`"false"`, `"bind"`, `"live"`), or because its type is
+    /// one that is never snapshotted.
     pub fn stays_as_written(&self) -> bool {
         self.untouched || matches!(self.enabled.as_deref(), Some("false" | "bind" | "live"))
     }
@@ -309,7 +310,7 @@ impl Observed {
         }
     }
 
-    /// Whether it is bound itself to the revisions that use it, in place of a snapshot.
+    /// Whether it is bound to the revisions that use it, in place of a snapshot (mode `bind`).
     pub fn is_bound_itself(&self) -> bool {
         self.enabled.as_deref() == Some("bind") && !self.untouched
     }
@@ -329,14 +330,14 @@ impl Observed {
         self.object()?.annotation(key).map(str::to_owned)
     }
 
-    /// When it was created, as the API server writes times: they sort as they follow each other.
+    /// Its creation time, in the API server's format; the texts sort chronologically.
     pub fn created(&self) -> String {
         self.object().map(|object| object.created().to_owned()).unwrap_or_default()
     }
 
     /// The parsed object.
     fn object(&self) -> Option<Object<'_>> {
-        // It was parsed before, or there would be no `Observed`.
+        // The text was parsed when this `Observed` was made, so parsing cannot fail.
         Object::parse(&self.json).ok()
     }
 
@@ -345,7 +346,7 @@ impl Observed {
         self.keys.contains(key)
     }
 
-    /// Whether all `keys` read the same in both.
+    /// Whether all `keys` have the same values in both.
     pub fn same_values<'k>(&self, other: &Observed, mut keys: impl Iterator<Item = &'k str>) -> bool {
         let (Some(mine), Some(theirs)) = (self.object(), other.object()) else { return false };
         keys.all(|key| mine.same_value(&theirs, key))

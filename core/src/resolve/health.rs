@@ -1,4 +1,4 @@
-//! Whether a workload has finished rolling its present template out, as its own controller reports.
+//! The health of a workload: whether its present template has rolled out, as its own controller reports.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,35 +6,35 @@ use serde_json::{Value, json};
 use super::TargetRef;
 use crate::kinds::WorkloadKind;
 
-/// Where a workload's rollout stands, from the best to the worst.
+/// The state of a workload's rollout, from the best to the worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
-    /// Nothing is under way.
+    /// No rollout is under way, and no problem is reported.
     #[default]
     Settled,
     /// No rollout is under way, and some of its pods are not available.
     Unavailable,
-    /// New pods are on their way.
+    /// A rollout is under way.
     Progressing,
-    /// Its controller has not seen its present template.
+    /// Its controller has not observed its present template.
     Unobserved,
     /// Its controller has given up: past its progress deadline, degraded or aborted.
     Failed,
 }
 
-/// Whether the controller of this kind gives a rollout up that takes too long. The rollout of another kind may stay
-/// unfinished for ever.
+/// Whether the controller of this kind gives up a rollout that takes too long. A rollout of another kind may stay
+/// unfinished forever.
 pub fn has_deadline(kind: &str) -> bool {
     matches!(kind, "Deployment" | "Rollout")
 }
 
-/// Whether a Rollout may take its template from a workload of this kind. Source: the kinds that Argo Rollouts' `workloadRef`
+/// Whether a Rollout may use the template of a workload of this kind. Source: the kinds that Argo Rollouts' `workloadRef`
 /// accepts.
 pub fn may_lend_template(kind: &str) -> bool {
     matches!(kind, "Deployment" | "ReplicaSet" | "PodTemplate")
 }
 
-/// A Rollout that takes its template from another workload (`workloadRef`): the pods of the template are the Rollout's.
+/// A Rollout that uses the template of another workload (`workloadRef`): the pods of the template are the Rollout's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referrer {
     target: TargetRef,
@@ -44,7 +44,7 @@ pub struct Referrer {
 }
 
 impl Referrer {
-    /// Reads a Rollout from its JSON text; `None` where it has a template of its own, or cannot be read.
+    /// Reads a Rollout from its JSON text; `None` if it has a template of its own, or cannot be read.
     pub fn read(text: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Object {
@@ -62,7 +62,7 @@ impl Referrer {
         }))
     }
 
-    /// Reads a Rollout; `None` where it has a template of its own.
+    /// Reads a Rollout; `None` if it has a template of its own.
     pub fn of(rollout: &Value) -> Option<Self> {
         let target = TargetRef::deserialize(rollout.pointer("/spec/workloadRef")?).ok()?;
         let observed = rollout["status"]["workloadObservedGeneration"].as_str();
@@ -80,7 +80,7 @@ impl Referrer {
         self.target.kind == kind.kind && self.target.name == name
     }
 
-    /// How the Rollout fares with the template of that generation.
+    /// The health of the Rollout with the template of that generation.
     pub fn health(&self, generation: Option<i64>) -> Health {
         match (self.observed, generation) {
             (Some(observed), Some(generation)) if observed != generation => Health::Unobserved,
@@ -96,19 +96,19 @@ impl Health {
         matches!(self, Self::Unavailable | Self::Failed)
     }
 
-    /// Reads the health of a workload from its JSON text. Only the fields that matter are read; where they cannot be read, the
-    /// workload counts as not having finished.
+    /// Reads the health of a workload from its JSON text. Only the necessary fields are read. If they cannot be read, the
+    /// workload counts as progressing.
     pub fn read(kind: &str, text: &str) -> Self {
         parsed(text).map_or(Self::Progressing, |workload| Self::of(kind, &workload))
     }
 
-    /// Reads what the workload's controller last reported, though it may not have seen the present template.
+    /// Reads the health that the workload's controller last reported, even if it has not observed the present template.
     pub fn read_last(kind: &str, text: &str) -> Self {
         parsed(text).map_or(Self::Progressing, |workload| Self::last_of(kind, &workload))
     }
 
-    /// Reads a workload's status. Kinds that report nothing of the sort are settled.
-    /// The kind is not read from the object: the API server leaves it out of those in a list.
+    /// Reads a workload's status. Kinds that report no health are settled.
+    /// The kind is a parameter because the API server omits it from the objects of a list.
     pub fn of(kind: &str, workload: &Value) -> Self {
         if is_unobserved(kind, workload) { Self::Unobserved } else { Self::last_of(kind, workload) }
     }

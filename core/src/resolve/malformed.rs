@@ -1,4 +1,4 @@
-//! What is wrong with a workload's label and annotations, without any facts.
+//! Validation of a workload's label and annotations, without any facts.
 
 use super::{
     Facts, Policy, Request,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::names;
 
-/// What is wrong with an opted-in workload's label and annotations; `None` where they are well-formed.
+/// The errors in an opted-in workload's label and annotations; `None` if they are well-formed.
 pub fn malformed(request: &Request<'_>) -> Option<String> {
     let errors = match request.new.label(names::ENABLED) {
         None | Some("false") => return None,

@@ -1,7 +1,7 @@
-//! The one decision: which snapshot each reference of a workload's template names. Pure: no I/O, no client.
+//! The one decision: the snapshot to which each reference of a workload's template resolves. Pure: no I/O, no client.
 //!
-//! [`resolve`] is asked with what is known. Where that does not suffice, it answers with what it needs to know
-//! ([`Outcome::Needs`]); the caller reads that, live, and asks again. Admission, `render` and the tests are such callers.
+//! The caller passes the known facts to [`resolve`]. If they do not suffice, the answer lists the missing ones
+//! ([`Outcome::Needs`]). The caller reads those live, and calls it again. Callers are admission, `render` and the tests.
 
 mod bare;
 mod content;
@@ -35,14 +35,14 @@ pub use workload::{TargetRef, Workload};
 
 use crate::snapshot::{Digest, Identity, ObjectName};
 
-/// What is to be decided: the object as it shall be, and as it was before an update.
+/// The input of a decision: the requested object, and in an update the stored one.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The object's namespace.
     pub namespace: &'a str,
     /// Whether this installation snapshots Secrets at all.
     pub secrets: bool,
-    /// The object as the request wants it.
+    /// The requested object.
     pub new: Workload<'a>,
     /// The object as it is stored; `None` for a creation.
     pub old: Option<Workload<'a>>,
@@ -53,18 +53,18 @@ pub struct Request<'a> {
 pub enum Need {
     /// The live object of that name in the workload's namespace.
     Object(ObjectName),
-    /// What the workload's namespace says for its workloads.
+    /// The settings of the workload's namespace.
     Namespace,
     /// Whether the workload to which a `workloadRef` refers is opted in.
     Target(TargetRef),
     /// The live revisions of the workload, to find out whether the request is an undo.
     Revisions(RevisionsOf),
-    /// The snapshot of this source's present content, most likely: it stands beside the source itself. Who can guess its
-    /// name saves a round of reads by reading it at once; who cannot is asked for it by name.
+    /// Most likely the snapshot of this source's present content; it is asked for together with the source. A caller that
+    /// can guess its name reads it at once, and saves a round of reads. Other callers are asked for it by name later.
     Newest {
         /// The source.
         source: ObjectName,
-        /// The snapshot that the template has; where it is that one, it will not be asked for.
+        /// The snapshot that the template names. If that is the newest one, it is not asked for.
         held: Option<String>,
     },
 }
@@ -74,11 +74,11 @@ pub enum Need {
 enum Seen {
     /// The content is the one that was seen.
     Yes,
-    /// What was seen cannot be told, but the workload's snapshot holds the present content.
+    /// The seen content cannot be determined, but the workload's snapshot holds the present content.
     Alike,
     /// Another content was seen, or none.
     No,
-    /// What was seen cannot be told.
+    /// The seen content cannot be determined.
     Unknown,
 }
 
@@ -91,23 +91,23 @@ pub enum Outcome {
     Decided(Decision),
 }
 
-/// What is to happen.
+/// The result of a decision.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// Operations on the raw object that was asked about; empty where it is as wanted.
+    /// Operations on the raw object of the request; empty if nothing is to change.
     pub patch: json_patch::Patch,
     /// Snapshots to create before the object may be stored.
     pub ensure: Vec<Ensure>,
-    /// Snapshots that exist and that this request turned to (an undo, a pin): to be bound to the workload at once,
-    /// since their last owner may go at any moment.
+    /// Existing snapshots that this request newly refers to (an undo, a pin). They must be bound to the workload at once,
+    /// since their last owner may be deleted at any moment.
     pub adopt: Vec<ObjectName>,
-    /// What the user should know, each in one line.
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
-    /// Why the request is refused.
+    /// The reason for which the request is refused.
     pub denial: Option<String>,
 }
 
-/// A snapshot to be created of the present content of a source.
+/// A snapshot to create from the present content of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ensure {
     /// The source.
@@ -124,7 +124,7 @@ impl Ensure {
         ObjectName::new(self.source.kind, self.name.as_str())
     }
 
-    /// What the snapshot says of itself.
+    /// The identity that the snapshot states.
     pub fn identity(&self) -> Identity {
         Identity { source: self.source.name.to_string(), digest: self.digest }
     }

@@ -15,19 +15,19 @@ use crate::{
 /// The name of the volume.
 const VOLUME: &str = "confrev-mount";
 
-/// The volume that confrev made: where it is, and the ConfigMaps in it. Another's of that name is left alone.
+/// The volume that confrev made: its index, and its ConfigMaps. `None` for a volume of that name that confrev did not make.
 fn own<'t>(template: &'t Template<'_>) -> Option<(usize, Vec<&'t str>)> {
     let (index, names) = template.volume(VOLUME)?;
     Some((index, names?))
 }
 
-/// Whether the annotation was followed, be it with ConfigMaps that do not exist.
+/// Whether the annotation has taken effect, even if its ConfigMaps do not exist.
 pub(super) fn is_made(workload: &Workload<'_>) -> bool {
     let has_volume = workload.template.as_ref().is_some_and(|template| own(template).is_some());
     has_volume && Policy::read(workload).0.mount.is_some()
 }
 
-/// Why the annotation cannot be followed: a volume of that name is there, and is none of confrev's.
+/// The error if the template has a volume of that name that confrev did not make.
 pub(super) fn in_the_way(workload: &Workload<'_>) -> Option<String> {
     let (_, of_ours) = workload.template.as_ref()?.volume(VOLUME)?;
     of_ours.is_none().then(|| {
@@ -38,22 +38,22 @@ pub(super) fn in_the_way(workload: &Workload<'_>) -> Option<String> {
     })
 }
 
-/// Where the references of confrev's own volume stand, relative to the template; empty where there is none.
+/// The prefix of the pointers of references in confrev's own volume, relative to the template; `None` without the volume.
 pub(super) fn pointer_prefix(template: &Template<'_>) -> Option<String> {
     own(template).map(|(index, _)| format!("/spec/volumes/{index}/"))
 }
 
-/// The pointer of the `i`th reference of the annotation, which stands in no template.
+/// The pointer of the annotation's `i`th reference. It points to no field, since the reference is not in the template.
 pub(super) fn reference_pointer(i: usize) -> String {
     format!("mount {i}")
 }
 
-/// The names that the volume refers to now, one for each ConfigMap wanted, where it is of that form.
+/// The names that the volume has now, one for each ConfigMap of the annotation; `None` if their numbers differ.
 pub(super) fn present<'t>(template: &'t Template<'_>, mount: &Mount) -> Option<Vec<&'t str>> {
     own(template).map(|(_, names)| names).filter(|names| names.len() == mount.names.len())
 }
 
-/// Takes the volume that confrev made, and its mounts, out of a template.
+/// Removes the volume that confrev made, and its mounts, from a template.
 pub(super) fn strip(template: &mut Value) {
     if !Template::deserialize(&*template).is_ok_and(|parsed| own(&parsed).is_some()) {
         return;
@@ -72,7 +72,7 @@ pub(super) fn strip(template: &mut Value) {
     }
 }
 
-/// Brings the volume and its mounts to what is wanted; `names` are the resolved names of the mount's ConfigMaps.
+/// Adds, updates or removes the volume and its mounts. `wanted` holds the resolved names of the mount's ConfigMaps.
 pub(super) fn apply(
     patch: &mut Patch,
     at: &str,

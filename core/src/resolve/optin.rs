@@ -3,16 +3,16 @@
 use super::{Facts, Request};
 use crate::names;
 
-/// Whose word the label is.
+/// Where the `enabled` label comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giver {
-    /// The workload's label is its own, whatever its value.
+    /// The label is the workload's own, whatever its value.
     Workload,
-    /// The label is there because the namespace gave it, or is to be given by it.
+    /// The namespace gave the label, or decides whether there is one.
     Namespace,
 }
 
-/// Where a workload stands.
+/// Whether a workload is opted in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OptIn {
     /// Opted in.
@@ -21,11 +21,11 @@ pub(super) enum OptIn {
     Out(Giver),
     /// It depends on the namespace, which was not read yet.
     Unknown,
-    /// The label has a value that means nothing.
+    /// The label has an invalid value.
     Malformed(String),
 }
 
-/// Decides from the object as it shall be.
+/// Determines whether the requested workload is opted in.
 pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
     let by_namespace = || match facts.namespace() {
         None => OptIn::Unknown,
@@ -33,8 +33,8 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
         Some(_) => OptIn::Out(Giver::Namespace),
     };
     let workload = &request.new;
-    // A label that was the namespace's becomes the workload's own as soon as an applier states it. An undo of a Deployment
-    // brings back annotations of a time at which the mark was not there, so the stored object counts as well.
+    // A label that the namespace gave becomes the workload's own as soon as an applier sets it. An undo of a Deployment
+    // may restore annotations without the mark, so a mark on the stored object counts as well.
     let is_given = |workload: &super::Workload<'_>| {
         workload.label(names::ENABLED) == Some("true") && workload.annotation(names::ENABLED_BY).is_some()
     };

@@ -1,4 +1,4 @@
-//! What the controller asks of the decision: does this workload have a source whose content it has not seen?
+//! The controller's question to the decision: does this workload use a source whose content it has not seen?
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     uid::Uid,
 };
 
-/// The little that is kept of an opted-in workload.
+/// The controller's record of an opted-in workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The object's uid.
@@ -27,15 +27,15 @@ pub struct Record {
     pub taken_unhealthy: FewSet<ObjectName>,
     /// The object's generation.
     pub generation: Option<i64>,
-    /// Whether it rolls by itself.
+    /// Whether it rolls automatically.
     pub track: bool,
-    /// The least time between two automatic rolls.
+    /// The minimum time between two automatic rolls.
     pub min_interval: Duration,
     /// When confrev last rolled it.
     pub last_roll: Option<Timestamp>,
-    /// Where the rollout of its present template stands, by its own status.
+    /// The state of the rollout of its present template, from its status.
     pub health: Health,
-    /// Its `enabled` label was given by the namespace.
+    /// Whether the namespace gave it its `enabled` label.
     pub by_namespace: bool,
 }
 
@@ -45,31 +45,31 @@ pub struct Record {
 pub struct Use {
     /// The source.
     pub source: ObjectName,
-    /// The snapshot that stands for it; `None` where the template names the source itself.
+    /// The snapshot that the template names; `None` if it names the source itself.
     pub snapshot: Option<Arc<str>>,
-    /// Whether the template names the source itself, and holds the digest of its content.
+    /// Whether the template names the source itself, and records the digest of its content.
     pub live: bool,
-    /// Whether the whole content is taken, not some keys.
+    /// Whether the template uses the whole content, not only some keys.
     pub whole: bool,
-    /// Whether the workload itself says that its references stay as written.
+    /// Whether references to it stay as written by a setting of the workload or of the installation.
     pub excluded: bool,
-    /// Whether nobody minds that it does not exist: the reference is optional, or the workload says so.
+    /// Whether it may be missing without a warning: the reference is optional, or the workload allows it.
     pub optional: bool,
 }
 
-/// What is known of a source that is there.
+/// The facts about a source that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
     /// The digests of its content.
     pub digests: Digests,
     /// References to it stay as written.
     pub stays_as_written: bool,
-    /// References to it stay as written, and a change of it rolls. `None`: as its namespace says, which an admission has
-    /// followed.
+    /// References to it stay as written, and a change of it rolls. `None`: its namespace decides, as an admission has already
+    /// taken into account.
     pub live: Option<bool>,
-    /// It is bound itself to the revisions that use it, which must then name it in `sources`.
+    /// It is bound itself to the revisions that use it, so their templates must list it in `sources`.
     pub bound_itself: bool,
-    /// It is itself a snapshot: a second one of its source, which speaks for nothing.
+    /// It is itself a snapshot: a second one of its source, which makes nothing pending.
     pub is_snapshot: bool,
 }
 
@@ -79,12 +79,12 @@ impl Record {
         self.seen.get(source).is_some_and(|seen| content.contains(seen))
     }
 
-    /// Derives the record of a workload. References that stay as written by the workload's own word are left out, as are
-    /// Secrets that only the namespace asks for, until an admission has resolved them.
+    /// Derives the record of a workload. It omits references that stay as written by a setting, and, until an admission has
+    /// resolved them, Secrets that only the namespace asks for.
     pub fn of(workload: &Workload<'_>, health: Health, rotated: &Rotated) -> Self {
         let (policy, _) = Policy::read(workload);
         let (sources, live) = (workload.sources(), workload.live());
-        // Whether Secrets are taken may be the namespace's word, which an admission has followed where it was.
+        // The namespace may decide whether Secrets are snapshotted. An admission has then applied its setting.
         let excluded = |source: &ObjectName| {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
             unwanted || rotated.contains(source) || policy.exclude.contains(source)
@@ -127,25 +127,25 @@ impl Record {
     }
 }
 
-/// Whether a poke would let the workload take something into account that it has not.
+/// Whether a poke would change a reference of the workload, or the content that it has seen.
 ///
-/// `present` tells of a source: `None` where it does not exist, or is not known.
+/// `present` returns the facts about a source; `None` if it does not exist or is not known.
 pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Option<Present>) -> bool {
     record.track
-        // A second snapshot of one source is entered under its own name; the first one speaks for the source.
+        // A second snapshot of one source is listed under its own name; the first one decides for the source.
         && record.uses.iter().any(|used| match present(&used.source) {
             Some(source) if source.is_snapshot => false,
             None => false,
             Some(source)
                 if !used.excluded && (source.live == Some(true) || (used.live && source.live.is_none())) =>
             {
-                // What confrev rewrote is to go back.
+                // A reference that confrev rewrote must return to the source's name.
                 match used.snapshot {
                     Some(_) => record.seen.contains_key(&used.source),
                     None => !record.has_seen(&used.source, &source.digests),
                 }
             }
-            // What confrev rewrote is to go back; a snapshot that the user named is not in `seen`, and stays.
+            // Likewise; a snapshot that the user named is not in `seen`, and stays.
             Some(source) if used.excluded || (source.stays_as_written && !source.bound_itself) => {
                 used.snapshot.is_some() && record.seen.contains_key(&used.source)
             }

@@ -1,4 +1,4 @@
-//! The annotations by which users say what they want of confrev for a workload or a source.
+//! The annotations by which users configure confrev for a workload or a source.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,18 +10,18 @@ use crate::{
     snapshot::{ObjectName, SourceKind, is_object_name},
 };
 
-/// The least time between two automatic rolls where the workload does not say.
+/// The default minimum time between two automatic rolls.
 pub const DEFAULT_MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// How many of a source's newest snapshots live on where the source does not say.
+/// How many of a source's newest snapshots are kept by default.
 const DEFAULT_KEEP: usize = 1;
-/// The largest `keep`. Each costs an object in etcd.
+/// The largest `keep`. Each snapshot costs an object in etcd.
 const MAX_KEEP: usize = 1000;
-/// Where ConfigMaps are mounted where `mount` gives no path.
+/// The path at which ConfigMaps are mounted if `mount` gives none.
 const DEFAULT_MOUNT: &str = "/etc/kubernetes/configmaps";
-/// What the values of `roll` that confrev itself writes begin with; a timestamp follows.
+/// The prefix of the `roll` values that confrev writes; a timestamp follows.
 const AUTO: &str = "auto-";
 
-/// What a missing object or key leads to.
+/// How admission reacts to a missing object or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
     /// Admit with a warning.
@@ -29,22 +29,22 @@ pub enum Missing {
     Warn,
     /// Refuse.
     Deny,
-    /// Admit in silence.
+    /// Admit without a warning.
     Allow,
 }
 
-/// What a workload's annotations ask for.
+/// The settings in a workload's annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Snapshot Secrets too; `None` leaves it to the namespace.
     pub secrets: Option<bool>,
     /// References that stay as written.
     pub exclude: BTreeSet<ObjectName>,
-    /// Roll by itself when a source changes.
+    /// Roll automatically when a source changes.
     pub track: bool,
-    /// What a missing object or key leads to.
+    /// How admission reacts to a missing object or key.
     pub missing: Missing,
-    /// The least time between two automatic rolls.
+    /// The minimum time between two automatic rolls.
     pub min_interval: Duration,
     /// ConfigMaps to mount in every container.
     pub mount: Option<Mount>,
@@ -53,7 +53,7 @@ pub struct Policy {
 /// ConfigMaps to mount, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The ConfigMaps; of a file that several have, the last one's wins.
+    /// The ConfigMaps. If several have the same file, the file of the last one is used.
     pub names: Vec<String>,
     /// The folder.
     pub path: String,
@@ -73,8 +73,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads a workload's annotations. Errors name the annotation, its value and what is allowed, one for each that is
-    /// malformed; the policy then holds the defaults in their place.
+    /// Reads a workload's annotations. Returns one error for each malformed annotation, with its value and the allowed values;
+    /// the policy then holds the default for it.
     pub fn read(workload: &Workload<'_>) -> (Self, Vec<String>) {
         let mut errors = Vec::new();
         let mut policy = Self::default();
@@ -137,15 +137,15 @@ fn parse_exclude(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
         .ok_or("names of ConfigMaps, and of Secrets as secret/NAME, with commas between")
 }
 
-/// Reads `name[,name]=PATH`; without a path the default one.
+/// Reads `name[,name]=PATH`; without a path, the default path applies.
 fn parse_mount(value: &str) -> Result<Mount, &'static str> {
     const ALLOWED: &str =
         "names of ConfigMaps with commas between, then = and an absolute path, as in \"a,b=/etc/app\"";
     let (names, path) = value.split_once('=').unwrap_or((value, DEFAULT_MOUNT));
     let names: Vec<_> = names.split(',').map(|name| name.trim().to_owned()).collect();
     let distinct = names.iter().collect::<BTreeSet<_>>().len() == names.len();
-    // The API server refuses a colon in a mount's path; the others are slips of those who wanted two mounts. Over the root,
-    // no image starts.
+    // The API server refuses a colon in a mount path. The other characters are typical mistakes of users who want two
+    // mounts. With a mount over the root directory, no image starts.
     let is_odd = |c: char| c.is_whitespace() || ":;,=".contains(c);
     let is_path = path.starts_with('/') && !path.trim_matches('/').is_empty() && !path.contains(is_odd);
     let is_path = is_path && path.split('/').all(|part| part != "..");
@@ -155,8 +155,8 @@ fn parse_mount(value: &str) -> Result<Mount, &'static str> {
     Ok(Mount { names, path: path.to_owned() })
 }
 
-/// Reads a duration in the form that Kubernetes' own tools use: numbers with a unit each, `1h30m`, `500ms`, `0`.
-/// `None` where it is not of that form, or is too large.
+/// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, such as `1h30m`, `500ms`, `0`.
+/// `None` if it is malformed or too large.
 pub fn parse_duration(value: &str) -> Option<Duration> {
     if value == "0" {
         return Some(Duration::ZERO);
@@ -182,11 +182,11 @@ pub fn parse_duration(value: &str) -> Option<Duration> {
         total = total.checked_add(part)?;
         rest = tail;
     }
-    // A hundred years: far beyond use, and far within what clocks can add.
+    // A hundred years: longer than anyone needs, and within the range of timestamps.
     (!value.is_empty() && total.as_secs() < 100 * 365 * 86_400).then_some(total)
 }
 
-/// Reads a source's `keep`; `None` where it is not a count in range.
+/// Reads a source's `keep`; `None` if it is not a count in range.
 pub fn parse_keep(annotation: Option<&str>) -> Option<usize> {
     match annotation {
         None => Some(DEFAULT_KEEP),
@@ -197,18 +197,18 @@ pub fn parse_keep(annotation: Option<&str>) -> Option<usize> {
     }
 }
 
-/// Reads a source's `max-in-flight`; `None` where it is not a count of at least one.
+/// Reads a source's `max-in-flight`; `None` if it is not a count of at least one.
 pub fn parse_max_in_flight(annotation: &str) -> Option<usize> {
     let digits = annotation.bytes().all(|byte| byte.is_ascii_digit());
     annotation.parse().ok().filter(|count| digits && *count > 0)
 }
 
-/// The value of `roll` with which confrev makes a workload take what changed, at that time.
+/// The `roll` value with which confrev rolls a workload at that time.
 pub fn auto_roll_value(now: Timestamp) -> String {
     format!("{AUTO}{now:.3}")
 }
 
-/// When confrev itself last rolled the workload; `None` where a person wrote the value.
+/// The time of confrev's last roll of the workload; `None` if a person wrote the value.
 pub fn auto_roll_time(roll: &str) -> Option<Timestamp> {
     roll.strip_prefix(AUTO)?.parse().ok()
 }

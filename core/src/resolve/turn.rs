@@ -1,4 +1,4 @@
-//! Limits at admission: a write that is no deployment leaves a source that rolls few workloads at a time to the controller.
+//! The limit `max-in-flight` at admission: unless a write is a deployment, the controller decides when the workload rolls.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::{
 };
 
 impl Resolver<'_> {
-    /// Whether the workload keeps the snapshot that it has of a source, since the controller decides when it rolls. The
-    /// decision depends on nothing but the request and live objects, so every replica makes the same one.
+    /// Whether the workload keeps its snapshot of a source, since the controller decides when it rolls. This depends only on
+    /// the request and live objects, so every replica decides alike.
     ///
-    /// `is_applied`: the request names the source itself. It is then a deployment where anything else of the template
-    /// changes, and a deployment resolves to the newest content. A request that leaves the snapshot's name alone says
-    /// nothing of the source, whatever else it changes.
+    /// `is_applied`: the request names the source itself. If it also changes anything else of the template, it is a deployment,
+    /// and resolves to the newest content. A request that keeps the snapshot's name does not deploy the source, whatever else
+    /// it changes.
     pub(super) fn awaits_its_turn(
         &mut self,
         source: &ObjectName,
@@ -31,8 +31,8 @@ impl Resolver<'_> {
         self.awaits_its_turn_with(source, held, keys.as_ref(), is_applied)
     }
 
-    /// The snapshot to go back to, where the reference is the result of an earlier pass of this same admission. A webhook that
-    /// ran in between may have completed a template that was replaced, so that the template equals the stored one after all.
+    /// The snapshot to return to, if an earlier pass of this same admission set the reference. Another webhook may since have
+    /// completed a template that was replaced, so that it equals the stored template after all.
     pub(super) fn returns_to(
         &mut self,
         source: &ObjectName,
@@ -45,7 +45,7 @@ impl Resolver<'_> {
         if self.has_other_roll {
             return Ok(None);
         }
-        // An earlier pass has marked the present content as seen, beside the reference.
+        // An earlier pass has also marked the present content as seen.
         let stated = self.request.new.seen().get(source).copied();
         let Some(stated) = stated.filter(|stated| self.seen.get(source) != Some(stated)) else {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Resolver<'_> {
             return Ok(None);
         }
         let keys = keys_of(source, &object.name, used);
-        // An undo of a Deployment brings back the `seen` of its revision too.
+        // An undo of a Deployment also restores the `seen` of its revision.
         let returns = self.awaits_its_turn_with(source, &held, keys.as_ref(), true)? && !self.is_undo()?;
         Ok(returns.then_some(held))
     }
@@ -69,7 +69,7 @@ impl Resolver<'_> {
         keys: Option<&BTreeSet<&str>>,
         is_applied: bool,
     ) -> Result<bool, Stop> {
-        // Nobody but an apply moves a workload that does not track.
+        // Only an apply moves a workload that does not track.
         if self.has_new_roll || !self.policy.track {
             return Ok(false);
         }
@@ -79,7 +79,7 @@ impl Resolver<'_> {
         if is_present || !present.is_limited() || (is_applied && !self.is_same_template()) {
             return Ok(false);
         }
-        // Where the snapshot is gone, the present content is all that there is.
+        // If the snapshot is missing, only the present content remains.
         let Some(content) = self.live(&ObjectName::new(source.kind, held))? else { return Ok(false) };
         let reads_the_same =
             |content: &Observed| keys.is_some_and(|keys| content.same_values(present, keys.iter().copied()));
@@ -87,13 +87,13 @@ impl Resolver<'_> {
         Ok(is_other && !reads_the_same(content))
     }
 
-    /// Whether the live digest of the stored template stays, for the same reason. A live source is named alike by every
-    /// request, so one that changes anything else is a deployment.
+    /// Whether the stored digest of a source in mode `live` stays, for the same reason. Every request names such a source alike,
+    /// so a request that changes anything else is a deployment.
     pub(super) fn live_awaits_its_turn(&mut self, present: &Observed) -> bool {
         !self.has_other_roll && self.policy.track && present.is_limited() && self.is_same_template()
     }
 
-    /// Leaves `seen` as it is, so that the content stays news to the controller, and says so.
+    /// Leaves `seen` as it is, so that the content stays pending for the controller, and adds a warning.
     pub(super) fn keep_until_its_turn(
         &mut self,
         source: &ObjectName,
@@ -117,7 +117,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Whether the requested template equals the stored one, but for the names by which both refer to the same sources.
+    /// Whether the requested and the stored template differ at most in the names by which they refer to the same sources.
     fn is_same_template(&mut self) -> bool {
         if let Some(known) = self.same_template {
             return known;

@@ -1,4 +1,4 @@
-//! Whether a request is an undo: whether it brings the template of a live revision back.
+//! Detects an undo: a request that restores the template of a live revision.
 //!
 //! References alone do not show every undo. The revision may name the same snapshots as the stored template; and
 //! `kubectl rollout undo` of a Deployment replaces the workload's annotations by those of the old ReplicaSet too.
@@ -15,17 +15,17 @@ use crate::{
     snapshot::Digest,
 };
 
-/// A live revision of a workload, as far as an undo brings it back.
+/// The parts of a live revision that an undo restores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Past {
     /// The digest of its template, see [`bare`].
     template: Digest,
-    /// confrev's annotations of the workload, where the revision holds a copy of them.
+    /// confrev's annotations of the workload, if the revision holds a copy of them.
     settings: BTreeMap<String, String>,
 }
 
 impl Past {
-    /// Reads a revision object; `None` where its template cannot be read.
+    /// Reads a revision object; `None` if its template cannot be read.
     pub fn read(kind: &RevisionKind, text: &str) -> Option<Self> {
         let annotations: Option<BTreeMap<Str<'_>, Str<'_>>> = At::new(&["metadata", "annotations"])
             .deserialize(&mut serde_json::Deserializer::from_str(text))
@@ -48,7 +48,7 @@ pub struct RevisionsOf {
 /// records what it applied, and `kubectl replace` drops the Deployment controller's number.
 const UNTOUCHED: [&str; 2] = [names::LAST_APPLIED, "deployment.kubernetes.io/revision"];
 
-/// The values that an undo cannot bring back by mistake: those that each admission writes anew.
+/// Annotations that each admission writes anew, so that an undo cannot restore a stale value.
 const WRITTEN: [&str; 3] = [names::SEEN, names::UNHEALTHY, names::ENABLED_BY];
 
 fn settings(annotations: Option<&BTreeMap<Str<'_>, Str<'_>>>) -> BTreeMap<String, String> {
@@ -64,8 +64,7 @@ pub(super) fn kept_settings(workload: &Workload<'_>) -> BTreeMap<String, String>
     kept
 }
 
-/// Whether the request replaces the workload's annotations by those of a live revision, beside the template. `Err`: what to
-/// read first.
+/// Whether the request restores a live revision's annotations as well as its template. `Err`: the fact to read first.
 pub(super) fn replaces_settings(request: &Request<'_>, facts: &Facts) -> Result<bool, Need> {
     let Some(old) = &request.old else { return Ok(false) };
     let is_untouched = |key: &&str| request.new.annotation(key) == old.annotation(key);
@@ -79,18 +78,18 @@ pub(super) fn replaces_settings(request: &Request<'_>, facts: &Facts) -> Result<
     Ok(past(request, facts)?.any(|past| past.settings == wanted))
 }
 
-/// Whether the request brings the template of a live revision back. `Err`: what to read first.
+/// Whether the request restores the template of a live revision. `Err`: the fact to read first.
 pub(super) fn is_undo(request: &Request<'_>, facts: &Facts) -> Result<bool, Need> {
     Ok(past(request, facts)?.next().is_some())
 }
 
-/// Whether `roll` has a newer value of confrev's own: no undo brings one.
+/// Whether `roll` has a newer value written by confrev, which no undo restores.
 fn is_own_poke(new: &Workload<'_>, old: &Workload<'_>) -> bool {
     let [new, old] = [new, old].map(|workload| workload.annotation(names::ROLL).and_then(auto_roll_time));
     new.is_some() && new > old
 }
 
-/// The live revisions that have the requested template; none where the stored workload has that template already.
+/// The live revisions that have the requested template; none if the stored workload has that template already.
 fn past<'f>(
     request: &Request<'_>,
     facts: &'f Facts,
@@ -105,8 +104,8 @@ fn past<'f>(
     Ok(revisions.iter().filter(move |past| Some(past.template) == template))
 }
 
-/// Which revisions may have the requested template, and the digest of the template. `None`: the request is no undo, since
-/// the template is the stored one, or names sources that are resolved by name.
+/// The revisions that may have the requested template, and the template's digest. `None`: the request is not an undo, since
+/// the template is the stored one, or names sources in place of their snapshots.
 fn candidate(request: &Request<'_>) -> Option<(RevisionsOf, Digest)> {
     let old = request.old.as_ref()?;
     let new = &request.new;
@@ -128,7 +127,7 @@ fn candidate(request: &Request<'_>) -> Option<(RevisionsOf, Digest)> {
     (bare(old.text()?, path, |_| None) != Some(digest)).then_some((RevisionsOf { kind, labels }, digest))
 }
 
-/// The kind of the workload's revisions; `None` where no revision can be brought back.
+/// The kind of the workload's revisions; `None` if an undo cannot restore them.
 fn revision_kind(kind: &WorkloadKind) -> Option<usize> {
     let of = match kind.kind.as_str() {
         "Deployment" | "Rollout" => "ReplicaSet",

@@ -1,4 +1,4 @@
-//! What a request says beyond its references' names: the keys it reads, and whether a person asks for the newest content.
+//! The keys that a request's references read, and whether a person asks for the newest content.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::{
     template::Reference,
 };
 
-/// The keys without which pods do not start, by the name that the template refers by.
+/// The keys without which pods do not start, by the name in the reference.
 pub(super) type RequiredKeys<'t> = BTreeMap<(SourceKind, &'t str), BTreeSet<&'t str>>;
 
 pub(super) fn required_keys<'t>(references: &[Reference<'t>]) -> RequiredKeys<'t> {
@@ -22,7 +22,7 @@ pub(super) fn required_keys<'t>(references: &[Reference<'t>]) -> RequiredKeys<'t
     required
 }
 
-/// The keys that a template reads, by the name it refers by; `None` where it takes the whole.
+/// The keys that a template reads, by the name in the reference; `None` if it reads the whole object.
 pub(super) type UsedKeys<'t> = BTreeMap<(SourceKind, &'t str), Option<BTreeSet<&'t str>>>;
 
 pub(super) fn used_keys<'t>(references: &[Reference<'t>]) -> UsedKeys<'t> {
@@ -37,7 +37,7 @@ pub(super) fn used_keys<'t>(references: &[Reference<'t>]) -> UsedKeys<'t> {
     used
 }
 
-/// The keys that the template reads of a source, by whichever name; `None` where some reference takes the whole.
+/// The keys that the template reads of a source, under the source's name or `held`; `None` if it reads the whole object.
 pub(super) fn keys_of<'k>(source: &ObjectName, held: &str, used: &UsedKeys<'k>) -> Option<BTreeSet<&'k str>> {
     let mut keys = BTreeSet::new();
     for name in [&*source.name, held] {
@@ -50,15 +50,15 @@ pub(super) fn keys_of<'k>(source: &ObjectName, held: &str, used: &UsedKeys<'k>) 
     Some(keys)
 }
 
-/// Whether `roll` has another value than the stored workload's.
+/// Whether `roll` differs from the stored workload's value.
 pub(super) fn has_other_roll(request: &Request<'_>) -> bool {
     let roll = request.new.annotation(names::ROLL);
     roll.is_some() && request.old.as_ref().is_some_and(|old| roll != old.annotation(names::ROLL))
 }
 
-/// Whether the request has a new value of `roll`, by whomever: the workload is to take the newest content.
+/// Whether a person or the controller has set a new value of `roll`: the workload must roll to the newest content.
 ///
-/// `kubectl rollout undo` of a Deployment puts back all annotations of the old ReplicaSet, a stale `roll` among them. The
+/// `kubectl rollout undo` of a Deployment restores all annotations of the old ReplicaSet, including a stale `roll`. The
 /// stale `seen` beside it shows that.
 pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
     let Some(old) = &request.old else { return false };

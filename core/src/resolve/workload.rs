@@ -1,4 +1,4 @@
-//! A workload as it stands in JSON: its metadata and, at its kind's path, its pod template.
+//! A workload read from JSON: its metadata, and the pod template at its kind's path.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -18,16 +18,16 @@ use crate::{
 /// A workload, borrowed from its JSON.
 #[derive(Debug)]
 pub struct Workload<'a> {
-    /// What kind it is.
+    /// The workload's kind.
     pub kind: &'a WorkloadKind,
-    /// The template; `None` where the object has none (a Rollout with `workloadRef`).
+    /// The template; `None` if the object has none (a Rollout with `workloadRef`).
     pub template: Option<Template<'a>>,
-    /// The workload whose template this one uses, where it has none of its own.
+    /// The workload whose template this one uses, if it has none of its own.
     pub target: Option<TargetRef>,
-    /// The labels that Jobs made from this object get in place of their template's; `None` where there are none.
+    /// The labels that Jobs made from this object get in place of their template's; `None` if there are none.
     pub job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
     metadata: Metadata<'a>,
-    /// The JSON text, where the workload was read from one.
+    /// The JSON text, if the workload was read from one.
     text: Option<&'a str>,
 }
 
@@ -68,7 +68,7 @@ struct Metadata<'a> {
     managed_fields: Managers,
 }
 
-/// An object's `managedFields`, of which only one thing matters.
+/// An object's `managedFields`, reduced to whether a manager owns the `enabled` label.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 struct Managers(Option<Vec<Option<ManagedFields>>>);
@@ -80,10 +80,10 @@ impl Managers {
     }
 }
 
-/// Where a `fieldsV1` holds the `enabled` label.
+/// The path of the `enabled` label in a `fieldsV1`.
 const LABEL: [&str; 3] = ["f:metadata", "f:labels", "f:confrev.dev/enabled"];
 
-/// One manager's fields, of which only one matters: the `enabled` label.
+/// One manager's fields, reduced to whether the `enabled` label is among them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManagedFields {
@@ -91,7 +91,7 @@ struct ManagedFields {
     fields_v1: bool,
 }
 
-/// A whole number; `None` where the value is anything else.
+/// A whole number; `None` if the value is anything else.
 fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     Ok(serde_json::Value::deserialize(deserializer)?.as_i64())
 }
@@ -123,17 +123,17 @@ impl<'a> Workload<'a> {
         })
     }
 
-    /// The JSON text; `None` where the workload was read from a parsed value.
+    /// The JSON text; `None` if the workload was read from a parsed value.
     pub(super) fn text(&self) -> Option<&'a str> {
         self.text
     }
 
-    /// The name, or where the API server is to choose one, what it shall begin with.
+    /// The name, or `generateName` if the API server is to choose the name.
     pub fn name(&self) -> &str {
         if self.metadata.name.is_empty() { &self.metadata.generate_name } else { &self.metadata.name }
     }
 
-    /// The namespace; empty where the request alone names it.
+    /// The namespace; empty if only the request states it.
     pub fn namespace(&self) -> &str {
         &self.metadata.namespace
     }
@@ -158,12 +158,12 @@ impl<'a> Workload<'a> {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The labels; `None` where there is no such field.
+    /// The labels; `None` if there is no such field.
     pub fn labels(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
         self.metadata.labels.as_ref()
     }
 
-    /// The annotations; `None` where there is no such field.
+    /// The annotations; `None` if there is no such field.
     pub fn annotations(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
         self.metadata.annotations.as_ref()
     }
@@ -178,14 +178,14 @@ impl<'a> Workload<'a> {
         self.annotations()?.get(key).map(|value| &**value)
     }
 
-    /// Whether some applier states the `enabled` label: a field manager owns it, or `kubectl apply` last applied it. What
-    /// a webhook writes belongs to no manager, and a client-side apply of what is there already does not change that.
+    /// Whether an applier sets the `enabled` label: a field manager owns it, or `kubectl apply` last applied it. A label that
+    /// a webhook writes belongs to no manager, even after a client-side apply of the same value.
     pub fn enabled_is_owned(&self) -> bool {
         self.enabled_is_owned_after(None)
     }
 
-    /// The same, where a mark of the object as it was counts as well: an undo of a Deployment brings back annotations of a
-    /// time at which it was not there.
+    /// Like [`Self::enabled_is_owned`], but a mark on the stored object `old` counts as well: an undo of a Deployment may
+    /// restore older annotations without the mark.
     pub(super) fn enabled_is_owned_after(&self, old: Option<&Workload<'_>>) -> bool {
         let is_applied = || {
             self.applied_with_label().map(mark_despite).is_some_and(|mark| {
@@ -196,7 +196,7 @@ impl<'a> Workload<'a> {
         self.metadata.managed_fields.own_label() || is_applied()
     }
 
-    /// What `kubectl apply` last applied, where it states the `enabled` label.
+    /// The configuration that `kubectl apply` last applied, if it has the `enabled` label.
     fn applied_with_label(&self) -> Option<&str> {
         const PATH: [&str; 3] = ["metadata", "labels", names::ENABLED];
         let text = self.annotation(names::LAST_APPLIED)?;
@@ -205,41 +205,40 @@ impl<'a> Workload<'a> {
         label.map(|_| text)
     }
 
-    /// What is marked where the namespace gives the label. A person may have taken the label off that `kubectl apply` had
-    /// stated: what was last applied states it still, and is named in the mark, so that it does not count until another
-    /// apply.
+    /// The mark for a label that the namespace gives. A person may have removed a label that `kubectl apply` had set; the last
+    /// applied configuration still has it. The mark names that configuration, so that it does not count until the next apply.
     pub(super) fn mark_of_namespace(&self) -> String {
         self.applied_with_label().map_or_else(|| BY_NAMESPACE.to_owned(), mark_despite)
     }
 
-    /// The kind and name, as in messages.
+    /// The kind and name, for messages.
     pub fn display(&self) -> String {
         format!("{} {:?}", self.kind, self.name())
     }
 
-    /// The annotation `sources` of the template; empty where there is none or it is not of confrev's form.
+    /// The annotation `sources` of the template; empty if it is absent or malformed.
     pub fn sources(&self) -> crate::template::SourceMap<String> {
         let text = self.template.as_ref().and_then(|template| template.annotation(names::SOURCES));
         text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
-    /// The annotation `live` of the template; empty where there is none or it is not of confrev's form.
+    /// The annotation `live` of the template; empty if it is absent or malformed.
     pub fn live(&self) -> crate::template::SourceMap<Digest> {
         let text = self.template.as_ref().and_then(|template| template.annotation(names::LIVE));
         text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
-    /// The annotation `seen`; empty where there is none or it is not of confrev's form.
+    /// The annotation `seen`; empty if it is absent or malformed.
     pub fn seen(&self) -> crate::template::SourceMap<Digest> {
         self.annotation(names::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
-    /// The sources whose last taken content the workload took while it was unhealthy, by the annotation `unhealthy`.
+    /// The annotation `unhealthy`: the sources whose last seen content the workload took while it was unhealthy.
     pub fn taken_unhealthy(&self) -> crate::template::SourceMap<Digest> {
         let marked = self.annotation(names::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);
         let (mut taken, seen) = (crate::template::SourceMap::default(), self.seen());
         for (source, digest) in marked.iter().flat_map(crate::template::SourceMap::iter) {
-            // A replica of an earlier version may have written `seen` alone.
+            // A replica of an earlier version may have updated `seen` only.
             if seen.get(source) == Some(digest) {
                 taken.insert(source.clone(), *digest);
             }
@@ -250,14 +249,14 @@ impl<'a> Workload<'a> {
 
 /// The mark beside a label that the namespace gave.
 const BY_NAMESPACE: &str = "namespace";
-/// The same, where this had been applied and states the label still.
+/// The same mark if the last applied configuration still has the label; a hash of that configuration follows.
 const DESPITE: &str = "namespace-despite-";
 
 fn mark_despite(applied: &str) -> String {
     format!("{DESPITE}{}", Digest::of_bytes(applied).hex(10))
 }
 
-/// What is read of an object.
+/// The parts of an object that are read.
 #[derive(Default)]
 struct Parts<'a> {
     metadata: Metadata<'a>,
@@ -266,7 +265,7 @@ struct Parts<'a> {
     job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
 }
 
-/// Reads an object's parts in one pass, skipping all else.
+/// Reads an object's parts in one pass, skipping all other fields.
 struct PartsVisitor<'k> {
     kind: &'k WorkloadKind,
 }
@@ -303,12 +302,12 @@ impl<'de> Visitor<'de> for PartsVisitor<'_> {
     }
 }
 
-/// Whether the field on the way to the template was passed in an object.
+/// Whether an object's field that leads to the template was read already.
 #[derive(Default)]
 struct Way(bool);
 
 impl Way {
-    /// A field that comes twice is refused, as everywhere else: a patch is for one of them, and nobody could say which.
+    /// Refuses a duplicate field, as everywhere else: it would be unclear which of the two a patch changes.
     fn passes<E: serde::de::Error>(&mut self, key: &str, way: Option<&str>) -> Result<(), E> {
         if way.is_some_and(|field| field == key) && std::mem::replace(&mut self.0, true) {
             return Err(E::custom(format!("duplicate field `{key}`")));
@@ -317,10 +316,10 @@ impl Way {
     }
 }
 
-/// The rest of the way where an object of a Job's form begins.
+/// The remaining path at the point at which an object of a Job's form begins.
 const JOB: [&str; 2] = ["spec", "template"];
 
-/// Reads what lies on the way to the template: the template itself, and what stands beside it.
+/// Reads the objects on the path to the template: the template itself, and fields beside it.
 struct Fields<'p, 'k, 'de> {
     path: &'k [String],
     parts: &'p mut Parts<'de>,
@@ -367,7 +366,7 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
     }
 }
 
-/// The `metadata` that stands on the way to a template: a CronJob's `jobTemplate` has one.
+/// The `metadata` of an object on the path to a template: a CronJob's `jobTemplate` has one.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct JobMetadata<'a> {

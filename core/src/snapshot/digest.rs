@@ -1,4 +1,4 @@
-//! The digest of a source's content: what makes two contents the same.
+//! The digest of a source's content: equal content has an equal digest.
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Key, KeyId, Keying, SourceKind};
 use crate::few::FewSet;
 
-/// The digest of a source's content under one scheme. Metadata does not count, nor does the order of keys.
+/// The digest of a source's content under one scheme. Neither the metadata nor the order of keys affects it.
 ///
 /// The scheme is part of the value, and of its text: `sha256:HEX`, or `hmac-sha256:KEYID:HEX` for a Secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +36,7 @@ impl Digest {
         self.key
     }
 
-    /// The SHA-256 of any bytes, for names that are made of more than content.
+    /// The SHA-256 of any bytes, for names that depend on more than content.
     pub fn of_bytes(bytes: impl AsRef<[u8]>) -> Self {
         Self { bytes: Sha256::digest(bytes.as_ref()).into(), key: None }
     }
@@ -46,7 +46,7 @@ impl Digest {
         self.key.map_or_else(|| SHA256.to_owned(), |key| format!("{HMAC_SHA256}{key}:"))
     }
 
-    /// The text with the first hex digits alone, for people.
+    /// The text with only the first hex digits, for people.
     pub fn short(&self, digits: usize) -> String {
         self.scheme() + &self.hex(digits)
     }
@@ -64,14 +64,14 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A text is not a digest.
+/// A text that is not a digest.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a digest is `sha256:` and 64 lower-case hex digits, or `hmac-sha256:`, 8 hex digits of a key, `:` and 64 hex digits"
 )]
 pub struct DigestFormatError;
 
-/// Whether all of the text is lower-case hex digits, as many as that.
+/// Whether the text is exactly `digits` lower-case hex digits.
 fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -129,8 +129,8 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// All digests by which one content is known: the one that is written for it, and those of other schemes and keys, which may
-/// stand in annotations that were written before.
+/// All digests of one content: the one that is written for it, and those of other schemes and keys, which older annotations
+/// may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digests {
     current: Digest,
@@ -148,15 +148,15 @@ impl Digests {
         std::iter::once(&self.current).chain(&self.others)
     }
 
-    /// Whether the content has this digest under any scheme. For digests that were read from the API server only: see
+    /// Whether the content has this digest under any scheme. Use it only for digests that were read from the API server: see
     /// [`Self::judge`].
     pub fn contains(&self, digest: &Digest) -> bool {
         self.current == *digest || self.others.contains(digest)
     }
 
-    /// Whether a digest that a review states is this content's; `None` where that cannot be told.
+    /// Whether a digest that a review states is of this content; `None` if that cannot be determined.
     ///
-    /// A plain SHA-256 of a Secret is never told: anyone may send a review, and would learn whether a guess of the content
+    /// A plain SHA-256 of a Secret is never judged: anyone may send a review, and would learn whether a guess of the content
     /// is right.
     pub fn judge(&self, stated: &Digest) -> Option<bool> {
         if stated.key.is_none() && self.current.key.is_some() {
@@ -165,13 +165,13 @@ impl Digests {
         self.iter().find(|known| known.key == stated.key).map(|known| known == stated)
     }
 
-    /// Whether both are of the same content, computed by one program.
+    /// Whether both are of the same content. Both must be computed by this program.
     pub fn same_content(&self, other: &Self) -> bool {
         let plain = |digests: &Self| digests.iter().find(|digest| digest.key.is_none()).copied();
         self.current == other.current || (plain(self).is_some() && plain(self) == plain(other))
     }
 
-    /// Adds a digest that is known to be of this content.
+    /// Adds another digest of this content.
     pub fn insert(&mut self, digest: Digest) {
         if self.current != digest {
             self.others.insert(digest);
@@ -219,7 +219,7 @@ impl Function {
 }
 
 impl Hasher {
-    /// Starts a plain digest. `secret_type` counts for a Secret only.
+    /// Starts a plain digest. `secret_type` is used for a Secret only.
     pub fn new(kind: SourceKind, secret_type: &str) -> Self {
         let mut hasher = Self(Function::Plain(Sha256::new()));
         match kind {
@@ -241,20 +241,20 @@ impl Hasher {
         hasher
     }
 
-    /// Starts a digest of each scheme for a content, the one that is written for it first.
+    /// Starts a digest under each scheme; the first is the one that is written for the content.
     pub(super) fn all(keying: &Keying, kind: SourceKind, secret_type: &str) -> Vec<Self> {
         let keys = if kind == SourceKind::Secret { keying.keys() } else { &[] };
         let keyed = keys.iter().map(|key| Self::keyed(key, keying.namespace(), secret_type));
         keyed.chain([Self::new(kind, secret_type)]).collect()
     }
 
-    /// Adds a text with its length before it.
+    /// Adds a text, preceded by its length.
     fn text(&mut self, text: &str) {
         self.0.update(&length32(text));
         self.0.update(text.as_bytes());
     }
 
-    /// Adds one entry, its value decoded.
+    /// Adds one entry with its decoded value.
     pub fn entry(&mut self, tag: Tag, key: &str, value: &[u8]) {
         self.0.update(match tag {
             Tag::Text => b"d",
@@ -265,7 +265,7 @@ impl Hasher {
         self.0.update(value);
     }
 
-    /// The digest of all that was added.
+    /// The digest of everything that was added.
     pub fn finish(self) -> Digest {
         match self.0 {
             Function::Plain(sha) => Digest { bytes: sha.finalize().into(), key: None },
@@ -278,7 +278,7 @@ impl Hasher {
     }
 }
 
-/// The length of a key or type. Both are bounded by the API server at far less than 4 GiB.
+/// The length of a key or type. The API server limits both to far less than 4 GiB.
 fn length32(text: &str) -> [u8; 4] {
     u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes()
 }

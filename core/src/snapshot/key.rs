@@ -1,4 +1,4 @@
-//! The keys of the digests of Secrets, and what a digest depends on beside the content.
+//! The keys and the namespace that the digest of a Secret depends on.
 
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
@@ -32,7 +32,7 @@ impl Key {
         self.id
     }
 
-    /// The beginning of an HMAC under this key.
+    /// Starts an HMAC under this key.
     pub(super) fn context(&self) -> hmac::Context {
         hmac::Context::with_key(&self.hmac)
     }
@@ -52,7 +52,7 @@ pub struct Keying {
 }
 
 impl Keying {
-    /// By these keys: digests are written under the first one, and recognised under all of them.
+    /// Uses these keys: digests are written under the first one, and recognised under all of them.
     pub fn new(namespace: impl Into<Arc<str>>, keys: Arc<[Key]>) -> Self {
         Self { namespace: namespace.into(), keys }
     }
@@ -62,7 +62,7 @@ impl Keying {
         &self.namespace
     }
 
-    /// The keys, the present one first.
+    /// The keys, the current one first.
     pub(super) fn keys(&self) -> &[Key] {
         &self.keys
     }

@@ -1,4 +1,4 @@
-//! The labels of a source that its snapshots carry as well.
+//! The labels that are copied from a source to its snapshots.
 
 use std::str::FromStr;
 
@@ -7,8 +7,8 @@ use crate::names;
 /// The longest name of a label, in bytes, without its prefix.
 const MAX_NAME: usize = 63;
 
-/// Labels by which tools find what they manage, or delete what is no longer in Git. A snapshot with such a label would be
-/// pruned. A text that ends in `/` stands for every label with that prefix.
+/// Labels by which tools find the objects that they manage, or prune those that are no longer in Git. A snapshot with such a
+/// label would be pruned. An entry that ends in `/` means every label with that prefix.
 const TRACKING: [&str; 11] = [
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
@@ -33,13 +33,13 @@ pub enum CopiedLabelError {
     /// The API server would refuse the key.
     #[error("{0:?} is not the key of a label")]
     Malformed(String),
-    /// A tool would take the snapshot for its own.
+    /// A tool would treat the snapshot as its own.
     #[error("{0:?} is a label by which a tool tracks objects: with it, the tool would delete snapshots")]
     Tracking(String),
 }
 
 impl CopiedLabel {
-    /// Those of `labels` that are copied.
+    /// The labels to copy, with their values.
     pub(super) fn choose<'l>(
         copied: &'l [Self],
         labels: impl Fn(&str) -> Option<String> + 'l,

@@ -14,7 +14,7 @@ pub use label::{CopiedLabel, CopiedLabelError};
 pub use name::{DIGITS, is_namespace_name, is_object_name, snapshot_name, source_label};
 pub use object::{ContentError, Identity, Object, snapshot_json};
 
-/// What a snapshot is taken of.
+/// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceKind {
     /// A core/v1 ConfigMap.
@@ -32,7 +32,7 @@ impl SourceKind {
         }
     }
 
-    /// The resource as it stands in API paths, and in confrev's own annotations.
+    /// The resource name, as in API paths and in confrev's own annotations.
     pub fn plural(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmaps",
@@ -57,7 +57,7 @@ pub struct ObjectName {
 }
 
 impl ObjectName {
-    /// A name of that kind.
+    /// The name of an object of that kind.
     pub fn new(kind: SourceKind, name: impl Into<Arc<str>>) -> Self {
         Self { kind, name: name.into() }
     }
@@ -73,22 +73,22 @@ impl fmt::Display for ObjectName {
 const UNTOUCHED_SECRET_TYPES: [&str; 3] =
     ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
 
-/// ConfigMaps that every platform of their kind rotates.
+/// ConfigMaps that Kubernetes, OpenShift and Istio rotate.
 pub const ROTATED_CONFIGMAPS: [&str; 3] =
     ["kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"];
 
-/// The ConfigMaps that are never snapshotted, since the platform rotates them: [`ROTATED_CONFIGMAPS`] and those of the
-/// configuration.
+/// The ConfigMaps that are never snapshotted, since the platform rotates them: [`ROTATED_CONFIGMAPS`] and the configured
+/// ones.
 #[derive(Clone, Debug, Default)]
 pub struct Rotated(Arc<[String]>);
 
 impl Rotated {
-    /// The built-in names and these.
+    /// The built-in names and the given ones.
     pub fn with(more: impl IntoIterator<Item = String>) -> Self {
         Self(more.into_iter().collect())
     }
 
-    /// Whether references to this object stay as written, whatever it holds.
+    /// Whether references to this object stay as written, whatever its content.
     pub fn contains(&self, object: &ObjectName) -> bool {
         let mut names = ROTATED_CONFIGMAPS.into_iter().chain(self.0.iter().map(String::as_str));
         object.kind == SourceKind::ConfigMap && names.any(|name| *name == *object.name)

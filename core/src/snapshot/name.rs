@@ -7,10 +7,10 @@ const MAX_NAME: usize = 253;
 /// The longest value of a label, in bytes.
 const MAX_LABEL: usize = 63;
 
-/// How many hex digits of the digest a name carries: the first that is free is taken.
+/// The possible numbers of hex digits in a name: the first one that gives a free name is used.
 pub const DIGITS: [usize; 4] = [10, 16, 32, 64];
 
-/// The snapshot's name: the source's name, cut so that all fits, `-`, and the first `digits` hex digits.
+/// The snapshot's name: the source's name, cut to fit, `-`, and the first `digits` hex digits.
 pub fn snapshot_name(source: &str, digest: &Digest, digits: usize) -> String {
     let hex = digest.hex(digits);
     // Names of objects are ASCII; a cut may leave a trailing dot, which the API server refuses before a dash.
@@ -18,7 +18,7 @@ pub fn snapshot_name(source: &str, digest: &Digest, digits: usize) -> String {
     format!("{stem}-{hex}")
 }
 
-/// The value of the `source` label: the source's name, or where longer than a label may be, its start and a hash.
+/// The value of the `source` label: the source's name, or its start and a hash if it is too long for a label.
 pub fn source_label(source: &str) -> String {
     if source.len() <= MAX_LABEL {
         return source.to_owned();
@@ -27,12 +27,12 @@ pub fn source_label(source: &str) -> String {
     format!("{}-{hash}", cut(source, MAX_LABEL - 1 - hash.len()))
 }
 
-/// Whether this is a valid name of an object: a DNS subdomain (RFC 1123).
+/// Whether this is a valid object name: a DNS subdomain (RFC 1123).
 pub fn is_object_name(name: &str) -> bool {
     name.len() <= MAX_NAME && name.split('.').all(is_label)
 }
 
-/// Whether this is a valid name of a namespace: a DNS label (RFC 1123).
+/// Whether this is a valid namespace name: a DNS label (RFC 1123).
 pub fn is_namespace_name(name: &str) -> bool {
     name.len() <= MAX_LABEL && is_label(name)
 }
@@ -46,7 +46,7 @@ fn is_label(label: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase() || *byte == b'-')
 }
 
-/// The longest start of `text` of at most `most` bytes that ends between characters.
+/// The longest prefix of `text` of at most `most` bytes that ends between characters.
 fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }

@@ -1,4 +1,4 @@
-//! A ConfigMap or Secret as it stands in JSON, and the snapshot made of it.
+//! A ConfigMap or Secret read from JSON, and the snapshot made from it.
 
 use std::{
     borrow::Cow,
@@ -62,10 +62,10 @@ struct OwnerReference<'a> {
     uid: Str<'a>,
 }
 
-/// What a snapshot says of itself. It is believed only together with its content.
+/// The source and digest that a snapshot states. They are trusted only if its content matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The name of the source it was taken of.
+    /// The name of the source.
     pub source: String,
     /// The digest that it states.
     pub digest: Digest,
@@ -80,7 +80,7 @@ pub enum ContentError {
         /// The key.
         key: String,
     },
-    /// One key stands in `data` and in `binaryData`.
+    /// The same key is in `data` and in `binaryData`.
     #[error("key {key:?} is in data and in binaryData: remove one")]
     Twice {
         /// The key.
@@ -94,7 +94,7 @@ impl<'a> Object<'a> {
         serde_json::from_slice(json)
     }
 
-    /// The object's own name; empty where it has none.
+    /// The object's own name; empty if it has none.
     pub fn name(&self) -> &str {
         &self.metadata.name
     }
@@ -134,12 +134,12 @@ impl<'a> Object<'a> {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The type of a Secret; the API server's default where none is given.
+    /// The type of a Secret; the API server's default if none is given.
     pub fn secret_type(&self) -> &str {
         self.secret_type.as_deref().filter(|text| !text.is_empty()).unwrap_or("Opaque")
     }
 
-    /// What the object says of itself, where it bears confrev's labels: it is a snapshot, or poses as one.
+    /// The identity that the object states, if it has confrev's labels: it is a snapshot, or claims to be one.
     pub fn identity(&self) -> Option<Identity> {
         if self.label(names::MANAGED_BY) != Some(names::MANAGER) || self.label(names::SOURCE).is_none() {
             return None;
@@ -154,7 +154,7 @@ impl<'a> Object<'a> {
         Ok(self.digests(kind, &Keying::default(), None)?.current())
     }
 
-    /// The digests of the content under every scheme; with `keys`, of these entries alone.
+    /// The digests of the content under every scheme; with `keys`, of these entries only.
     pub fn digests(
         &self,
         kind: SourceKind,
@@ -171,15 +171,15 @@ impl<'a> Object<'a> {
             }
         }
         let mut digests = hashers.into_iter().map(Hasher::finish);
-        // There is always one.
+        // There is always at least one hasher.
         let current = digests.next().unwrap_or_else(|| Digest::of_bytes(""));
         let mut all = Digests::from(current);
         all.extend(digests);
         Ok(all)
     }
 
-    /// The digest that the object states, where it is a snapshot: immutable, not being deleted, labelled by confrev, and of
-    /// that digest. A digest under a key that is not known cannot be verified: it counts where the object is named after it,
+    /// The digest that the object states, if it is a snapshot: immutable, not being deleted, labelled by confrev, and with
+    /// content of that digest. A digest under an unknown key cannot be verified. It counts if the object is named after it,
     /// since the snapshot must outlive the key.
     pub fn stated_digest(&self, digests: &Digests) -> Option<Digest> {
         let Identity { source, digest } = self.identity()?;
@@ -195,7 +195,7 @@ impl<'a> Object<'a> {
         maps.flat_map(|map| map.keys()).map(|key| (**key).to_owned()).collect()
     }
 
-    /// Whether `key` reads the same in both contents (absent in both counts as the same).
+    /// Whether `key` has the same value in both contents, or is absent from both.
     pub fn same_value(&self, other: &Object<'_>, key: &str) -> bool {
         fn value<'m>(map: Option<&'m BTreeMap<Str<'_>, Str<'_>>>, key: &str) -> Option<&'m str> {
             map?.get(key).map(|text| &**text)
@@ -207,14 +207,14 @@ impl<'a> Object<'a> {
     /// All entries in ascending order of their key's bytes, with their undecoded text.
     fn entries(&self, kind: SourceKind) -> Result<Vec<(&str, Tag, &str)>, ContentError> {
         let data_tag = if kind == SourceKind::ConfigMap { Tag::Text } else { Tag::Bytes };
-        // A Secret has no binaryData; whatever stands there was dropped by the API server.
+        // A Secret has no binaryData: the API server drops that field.
         let binary_data = self.binary_data.as_ref().filter(|_| kind == SourceKind::ConfigMap);
         let maps = [(self.data.as_ref(), data_tag), (binary_data, Tag::Bytes)];
         let mut entries = Vec::new();
         for (map, tag) in maps {
             entries.extend(map.into_iter().flatten().map(|(key, text)| (&**key, tag, &**text)));
         }
-        // Each map is in order by itself.
+        // Each map is sorted, but not the two together.
         entries.sort_by_key(|(key, ..)| *key);
         match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(pair) => Err(ContentError::Twice { key: pair[0].0.to_owned() }),
@@ -223,11 +223,11 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Bits that are left over do not count, as in Go's decoder: the API server takes `QR==` for `QQ==`.
+/// Accepts leftover bits, like Go's decoder: the API server decodes `QR==` as `QQ==`.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// The bytes that a value stands for. Line breaks inside base64 do not count, as in Go's decoder.
+/// Decodes a value to bytes. Line breaks inside base64 are ignored, as in Go's decoder.
 fn decode<'t>(tag: Tag, key: &str, text: &'t str) -> Result<Cow<'t, [u8]>, ContentError> {
     if tag == Tag::Text {
         return Ok(Cow::Borrowed(text.as_bytes()));
@@ -242,7 +242,7 @@ fn decode<'t>(tag: Tag, key: &str, text: &'t str) -> Result<Cow<'t, [u8]>, Conte
     Ok(Cow::Owned(bytes))
 }
 
-/// An object with its payload as that stands in its text.
+/// An object with its payload as JSON text.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Payload<'a> {
@@ -285,7 +285,7 @@ struct WrittenMetadata<'a> {
     owner_references: Option<&'a [serde_json::Value]>,
 }
 
-/// What an object that is bound itself says of itself, beside its content.
+/// The metadata that a snapshot records of a source that is bound itself (mode `bind`).
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct OwnMetadata {
     labels: BTreeMap<String, String>,
@@ -293,12 +293,12 @@ struct OwnMetadata {
     immutable: Option<bool>,
 }
 
-/// How long a note may be: the API server takes 256 KiB of annotations, and the note is one of several.
+/// The longest text of recorded metadata, in bytes: the API server accepts 256 KiB of annotations, and this is one of several.
 const MOST_NOTED: usize = 200 << 10;
 
-/// Whether a tool deletes what bears this and stands no longer in Git: it would delete again and again what it has just
-/// deleted. Argo CD's marks (source: "Resource Tracking" in its documentation), and what `kubectl apply --prune` looks at,
-/// which holds the content once more besides.
+/// Whether a tool prunes objects that have this label or annotation and are no longer in Git. It would delete a restored
+/// object again and again. The marks are those of Argo CD (source: "Resource Tracking" in its documentation), and the one
+/// that `kubectl apply --prune` reads, which also repeats the content.
 fn is_mark_to_prune_by(key: &str) -> bool {
     key == names::LAST_APPLIED
         || key == "app.kubernetes.io/instance"
@@ -306,7 +306,7 @@ fn is_mark_to_prune_by(key: &str) -> bool {
 }
 
 impl OwnMetadata {
-    /// Of an object that is bound itself, or of the copy of one; `None` for any other.
+    /// Reads the metadata of a source that is bound itself, or of a snapshot of one; `None` for any other object.
     fn of(object: &Object<'_>) -> Option<Self> {
         if let Some(noted) = object.annotation(names::METADATA).filter(|_| object.identity().is_some()) {
             return serde_json::from_str(noted).ok();
@@ -322,7 +322,7 @@ impl OwnMetadata {
         })
     }
 
-    /// As the copy notes it; without the annotations, where these are so many that the copy could not have the note.
+    /// The text that the snapshot records, without the annotations if it would be too long with them.
     fn note(self) -> Result<String, serde_json::Error> {
         let note = serde_json::to_string(&self)?;
         if note.len() <= MOST_NOTED {
@@ -332,12 +332,12 @@ impl OwnMetadata {
     }
 }
 
-/// The snapshot to create: the payload of `json` copied as it stands, the `copied` labels, and no other label or annotation
-/// of the source.
+/// The JSON of the snapshot to create: the unchanged payload of `json`, the `copied` labels, and no other label or
+/// annotation of the source.
 ///
-/// `json` is the source, or another snapshot of the same content. Of an object that is bound itself the snapshot is a
-/// copy, which notes the labels and annotations; under the source's own name that object is made again, as it was. Its
-/// tool then finds its own marks on it, without which Helm would refuse to take it back.
+/// `json` is the source, or another snapshot of the same content. A snapshot of a source that is bound itself records the
+/// source's labels and annotations. If `name` is the source's own name, the source is restored with them. Its tool then
+/// finds its own marks; without them, Helm would refuse to adopt the object.
 pub fn snapshot_json(
     kind: SourceKind,
     namespace: &str,

@@ -9,12 +9,12 @@ use crate::{json::Str, names::pointer_token};
 
 type Map<'a> = BTreeMap<Str<'a>, Str<'a>>;
 
-/// Operations in the order in which they apply. What is already as wanted makes no operation.
+/// Operations in the order in which they apply. A value that is already as wanted needs no operation.
 #[derive(Debug, Default)]
 pub struct Patch(Vec<PatchOperation>);
 
 impl Patch {
-    /// Replaces the string at `pointer`, which is known to be there.
+    /// Replaces the string at `pointer`, which is known to exist.
     pub fn replace(&mut self, pointer: &str, value: impl Into<String>) {
         let op = ReplaceOperation { path: path(pointer), value: Value::String(value.into()) };
         self.0.push(PatchOperation::Replace(op));
@@ -25,13 +25,13 @@ impl Patch {
         self.0.push(PatchOperation::Add(AddOperation { path: path(pointer), value }));
     }
 
-    /// Removes what is at `pointer`.
+    /// Removes the value at `pointer`.
     pub fn remove(&mut self, pointer: &str) {
         self.0.push(PatchOperation::Remove(RemoveOperation { path: path(pointer) }));
     }
 
-    /// Brings the string map at `pointer` (labels or annotations, `present` being what is there) to hold each key with
-    /// the wanted value, `None` meaning absent. Other keys stay as they are. To be called once for each map.
+    /// Sets keys of the string map at `pointer` (labels or annotations) to their wanted values; `None` removes a key. `present`
+    /// is the current map. Other keys stay as they are. Call it once for each map.
     pub fn set_keys(&mut self, pointer: &str, present: Option<&Map<'_>>, wanted: &[(&str, Option<String>)]) {
         let missing: Vec<_> =
             wanted.iter().filter_map(|(key, value)| Some((*key, value.as_ref()?))).collect();

@@ -1,4 +1,4 @@
-//! The parts of a pod template that matter here, borrowed from its JSON, and the references found in it.
+//! The fields of a pod template that confrev reads, borrowed from its JSON, and the references found in them.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use crate::{json::Str, snapshot::SourceKind};
 
-/// A list as the API knows it: absent, null, or values any of which may be null.
+/// A list as the API represents it: absent, null, or values any of which may be null.
 type List<T> = Option<Vec<Option<T>>>;
 type Map<'a> = Option<BTreeMap<Str<'a>, Str<'a>>>;
 
-/// A pod template. Unknown fields are skipped, never lost: changes are patches on the JSON that it was read from.
+/// A pod template. Unknown fields are skipped but not lost: changes are patches on the JSON that it was read from.
 #[derive(Debug, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub struct Template<'a> {
@@ -69,7 +69,7 @@ struct Projection<'a> {
     secret: Option<Named<'a>>,
 }
 
-/// Every form that calls the object `name`: volumes and projections of ConfigMaps, `envFrom`, `valueFrom`.
+/// Every form with the field `name` for the object's name: volumes and projections of ConfigMaps, `envFrom`, `valueFrom`.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Named<'a> {
@@ -151,11 +151,11 @@ struct EnvFrom<'a> {
 pub struct Reference<'t> {
     /// JSON pointer of the name, relative to the template.
     pub pointer: String,
-    /// What it refers to.
+    /// The kind of the object.
     pub kind: SourceKind,
-    /// The name as it stands; never empty.
+    /// The name as written; never empty.
     pub name: &'t str,
-    /// The keys that it reads; `None` where it takes the whole.
+    /// The keys that it reads; `None` if it reads all of them.
     pub keys: Option<Vec<&'t str>>,
     /// Whether pods start without it.
     pub optional: bool,
@@ -173,12 +173,12 @@ pub struct ContainerMounts<'t> {
 }
 
 impl<'a> Template<'a> {
-    /// The template's labels; `None` where there is no such field.
+    /// The template's labels; `None` if there is no such field.
     pub fn labels(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
         self.metadata.as_ref()?.labels.as_ref()
     }
 
-    /// The template's annotations; `None` where there is no such field.
+    /// The template's annotations; `None` if there is no such field.
     pub fn annotations(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
@@ -198,8 +198,8 @@ impl<'a> Template<'a> {
         self.labels()?.get(key).map(|value| &**value)
     }
 
-    /// The volume of that name: its index, and the ConfigMaps that it projects, where it projects them whole and nothing
-    /// else.
+    /// The volume of that name: its index, and the ConfigMaps that it projects; `None` unless it projects whole ConfigMaps
+    /// and nothing else.
     pub fn volume(&self, name: &str) -> Option<(usize, Option<Vec<&str>>)> {
         let (index, volume) =
             each(self.spec.as_ref()?.volumes.as_ref()).find(|(_, volume)| &*volume.name == name)?;
@@ -212,7 +212,7 @@ impl<'a> Template<'a> {
         Some((index, names))
     }
 
-    /// Whether the pod has a list of volumes; `None` where there is no pod spec at all.
+    /// Whether the pod has a list of volumes; `None` if there is no pod spec at all.
     pub fn has_volumes(&self) -> Option<bool> {
         Some(self.spec.as_ref()?.volumes.is_some())
     }
@@ -236,8 +236,8 @@ impl<'a> Template<'a> {
             .collect()
     }
 
-    /// Every reference, in the order in which a reader of the manifest meets them: volumes, containers,
-    /// initContainers. Names that are empty refer to nothing and are left out.
+    /// Every reference, in the order of a manifest: volumes, containers, initContainers. Empty names refer to nothing and are
+    /// left out.
     pub fn references(&self) -> Vec<Reference<'_>> {
         let mut found = Found(Vec::new());
         let Some(spec) = &self.spec else { return found.0 };
@@ -326,7 +326,7 @@ impl<'t> Found<'t> {
     }
 }
 
-/// The keys that `items` names; `None` where there are none, which takes the whole.
+/// The keys that `items` names; `None` if there are none, since the reference then reads all keys.
 fn item_keys<'t>(items: Option<&'t Vec<Option<Item<'_>>>>) -> Option<Vec<&'t str>> {
     let keys: Vec<_> = each(items).map(|(_, item)| &*item.key).collect();
     (!keys.is_empty()).then_some(keys)

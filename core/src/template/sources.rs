@@ -1,4 +1,4 @@
-//! The `sources` annotation: which snapshot stands for which source in a template.
+//! The `sources` annotation: the snapshot of each source that a template uses.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ struct Wire<V> {
     secrets: BTreeMap<String, V>,
 }
 
-/// What [`Wire`] reads, as it is written.
+/// The serialized form of [`Wire`].
 #[derive(Serialize)]
 #[serde(bound(serialize = "V: Serialize"))]
 struct Written<'a, V> {
@@ -83,7 +83,7 @@ impl<V> SourceMap<V> {
 }
 
 impl<V: Serialize + DeserializeOwned> SourceMap<V> {
-    /// Reads an annotation. `None` where it is not of this form: it is then written anew.
+    /// Reads an annotation. `None` if it is malformed: it is then overwritten.
     pub fn parse(text: &str) -> Option<Self> {
         let wire: Wire<V> = serde_json::from_str(text).ok()?;
         let configmaps =
@@ -106,7 +106,7 @@ impl<V: Serialize + DeserializeOwned> SourceMap<V> {
 }
 
 impl SourceMap<String> {
-    /// The source that a snapshot stands for.
+    /// The source of a snapshot.
     pub fn source_of(&self, kind: SourceKind, snapshot: &str) -> Option<&ObjectName> {
         self.0
             .iter()

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::world::{NAMESPACE, World};
 
-/// A pod spec with every form by which a ConfigMap is referred to, and as many by which other things are.
+/// A pod spec with every form of reference to a ConfigMap, and as many references to other objects.
 fn pod_spec() -> Value {
     let env = json!([
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "color"}}},
@@ -34,8 +34,8 @@ fn pod_spec() -> Value {
     })
 }
 
-/// Every path below `value` at which a ConfigMap is named, found by shape alone: a walk of the whole tree that shares
-/// nothing with the product's.
+/// Collects every path below `value` at which a ConfigMap is named. It walks the whole tree and recognises names by shape
+/// alone, so it shares no code with confrev.
 fn configmap_paths(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! A workload that begins to read another key of a source whose reference stays as it is.
+//! A workload that begins to read another key of a source while its reference keeps the snapshot.
 
 use confrev::names;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn reads(keys: &[&str]) -> Value {
     object
 }
 
-/// `kubectl edit`: the snapshot's name stays, and the keys are others.
+/// `kubectl edit`: the snapshot's name stays, and the keys change.
 fn edited(stored: &Value, keys: &[&str]) -> Value {
     let mut new = stored.clone();
     let items = &reads(keys)["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"];
@@ -24,7 +24,7 @@ fn edited(stored: &Value, keys: &[&str]) -> Value {
     new
 }
 
-/// A workload that reads `a` of a source which got the key `b` since, without a roll.
+/// A workload that reads `a` of a source which has since got the key `b`, without a roll.
 fn grown() -> (World, Value) {
     let mut world = World::default();
     world.set("demo", json!({"a": "1"}));
@@ -59,7 +59,7 @@ fn new_key_of_no_content_is_reported() {
     annotate(&mut strict, names::MISSING, "deny");
     let refused = world.review(&kind("Deployment"), &strict, Some(&stored)).decision;
     assert!(refused.denial.is_some_and(|denial| denial.contains("\"c\"")));
-    // The same while the source is gone: the snapshot alone has no such key.
+    // The result is the same if the source is missing: the snapshot has no such key either.
     world.remove("demo");
     let refused = world.review(&kind("Deployment"), &strict, Some(&stored)).decision;
     assert!(refused.denial.is_some_and(|denial| denial.contains("\"c\"")));

@@ -1,4 +1,4 @@
-//! What differs by kind: Secrets beside ConfigMaps, Jobs and CronJobs, Rollouts without a template.
+//! The differences between kinds: Secrets beside ConfigMaps, Jobs and CronJobs, Rollouts without a template.
 
 use confrev::{
     names,
@@ -124,11 +124,11 @@ fn an_object_that_is_bound_itself_stays_as_written_and_stands_in_sources_so_that
     assert_eq!(world.objects.len(), 1, "no snapshot is taken");
     assert_eq!(world.update(&stored, &stored), stored);
     assert_eq!(world.update(&deployment(&["demo-v1"]), &stored), stored);
-    // The tool deletes it: the template keeps its name.
+    // A tool deletes the source: the template keeps its name.
     let mut gone = world.clone();
     gone.remove("demo-v1");
     assert_eq!(gone.update(&stored, &stored)["spec"], stored["spec"]);
-    // The label goes: from then on it is a source like others.
+    // The source returns without the label: it is now a source like others.
     world.set("demo-v1", json!({"color": "blue"}));
     assert_eq!(
         super::world::volume(&world.update(&deployment(&["demo-v1"]), &stored), 0),
@@ -161,7 +161,7 @@ fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_anno
             object["immutable"] = json!(immutable);
         }
         let wanted = object.clone();
-        // By these, tools would delete it again and again.
+        // Because of these marks, tools would delete the source again and again.
         object["metadata"]["annotations"][names::LAST_APPLIED] = json!(wanted.to_string());
         object["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"] =
             json!("shop:/ConfigMap:ns/demo-v1");
@@ -193,7 +193,7 @@ fn where_secrets_are_off_none_is_read_whatever_a_template_says_of_them() {
     let stored = world.create(&object).to_string();
     assert!(stored.contains(SNAPSHOT), "{stored}");
     let kind = kind("Deployment");
-    // Written by hand, resolved while they were on, applied again, undone, copied.
+    // Written by hand; resolved while Secrets were on and then applied again; undone; copied.
     for (new, old) in [
         (plain.as_str(), None),
         (&plain, Some(stored.as_str())),

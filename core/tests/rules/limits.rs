@@ -1,4 +1,4 @@
-//! `max-in-flight` at admission: which writes leave the content of a limited source to the controller.
+//! `max-in-flight` at admission: the writes for which the controller decides when a limited source rolls.
 
 use confrev::names;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn set_limited(world: &mut World, name: &str, data: Value) {
     object["metadata"]["annotations"] = json!({names::MAX_IN_FLIGHT: "1"});
 }
 
-/// A workload at blue, whose limited source is green by now.
+/// A workload at blue, whose limited source has changed to green.
 fn pending() -> (World, Value) {
     let mut world = World::default();
     set_limited(&mut world, "demo", json!({"color": "blue"}));
@@ -52,7 +52,7 @@ fn apply_of_limited_source_keeps_snapshot_and_seen() {
         let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
         assert!(warning.contains(BLUE) && warning.contains(names::MAX_IN_FLIGHT), "{what}: {warning}");
         assert_eq!(admitted.decision.ensure, [], "{what}: nothing uses the new content yet");
-        // Another webhook may have written since: the result is asked about once more.
+        // Another webhook may have changed the object: the result passes admission again.
         let again = world.update(&admitted.object, &stored);
         assert_eq!(again, admitted.object, "{what}");
     }
@@ -98,7 +98,7 @@ fn fields_that_controllers_add_make_no_deployment() {
 
 #[test]
 fn limits_leave_other_references_alone() {
-    // Without the annotation, or where the workload resolves at apply only, an apply takes the newest content.
+    // Without the annotation, or if the workload resolves at apply only, an apply rolls to the newest content.
     let (mut world, stored) = pending();
     let mut paused = stored.clone();
     annotate(&mut paused, names::TRACK, "false");
@@ -108,13 +108,13 @@ fn limits_leave_other_references_alone() {
             json!(limit);
         assert_eq!(volume(&world.update(&applied(&stored), &stored), 0), GREEN, "{limit}");
     }
-    // What is not resolved yet has no snapshot to keep.
+    // A workload that is not resolved yet has no snapshot to keep.
     let (mut world, _) = pending();
     let mut unknown = deployment(&["demo"]);
     unknown["metadata"]["labels"] = json!({});
     assert_eq!(volume(&world.update(&deployment(&["demo"]), &unknown), 0), GREEN);
     assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), GREEN);
-    // A reference to another source is a change of the template.
+    // A renamed volume is a change of the template.
     set_limited(&mut world, "other", json!({"a": "1"}));
     let (mut world, stored) = pending();
     let mut new = applied(&stored);
@@ -122,7 +122,8 @@ fn limits_leave_other_references_alone() {
     assert_eq!(volume(&world.update(&new, &stored), 0), GREEN);
 }
 
-/// `kubectl replace` drops what another webhook added to the stored template. That webhook adds it again after confrev.
+/// `kubectl replace` drops the fields that another webhook added to the stored template. That webhook adds them again after
+/// confrev.
 #[test]
 fn completed_template_is_no_deployment() {
     let (mut world, stored) = pending();
@@ -138,7 +139,7 @@ fn completed_template_is_no_deployment() {
     assert_eq!(volume(&first, 0), GREEN, "another template, as far as this pass can see");
     let second = world.update(&complete(&first), &stored);
     assert_eq!((&second["spec"], seen(&second)), (&stored["spec"], seen(&stored)));
-    // What the controller or a person asked for stays, also when the result is asked about once more.
+    // The content that the controller or a person asked for stays, even if the result passes admission again.
     for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
         let mut asked = stored.clone();
         annotate(&mut asked, names::ROLL, roll);
@@ -146,7 +147,7 @@ fn completed_template_is_no_deployment() {
         assert_eq!(volume(&first, 0), GREEN, "{roll}");
         assert_eq!(world.update(&first, &stored), first, "{roll}");
     }
-    // A person may pin the new content all the same.
+    // A person may still pin the new content.
     let mut pinned = stored.clone();
     pinned["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(GREEN);
     assert_eq!(volume(&world.update(&pinned, &stored), 0), GREEN);
@@ -161,7 +162,7 @@ fn mounted_limited_source_keeps_its_snapshot() {
     let stored = world.create(&manifest);
     set_limited(&mut world, "demo", json!({"color": "green"}));
     assert_eq!(world.update(&manifest, &stored)["spec"], stored["spec"]);
-    // Another folder is another template.
+    // Another path is another template.
     annotate(&mut manifest, names::MOUNT, "demo=/etc/app");
     let moved = world.update(&manifest, &stored);
     assert!(moved["spec"].to_string().contains(GREEN), "{}", moved["spec"]);

@@ -7,7 +7,7 @@
     reason = "a test ends where something is not as it must be"
 )]
 
-// The tests of the program share some of these files, under this name.
+// Tests of the main crate share some of these files, and use this crate name.
 extern crate confrev_core as confrev;
 
 mod forms;

@@ -61,7 +61,7 @@ fn set_all(world: &mut World, contents: &[Option<(u8, u8)>]) {
     }
 }
 
-/// Undoes by hand what admission did, knowing only the contract: snapshot names become source names.
+/// Reverts the changes of admission independently of confrev's code: snapshot names become source names.
 fn taken_back(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = &mut object["spec"]["template"]["metadata"];

@@ -1,4 +1,4 @@
-//! An undo that references alone do not show: it is known by the live revision whose template comes back.
+//! An undo that references alone do not show. It is detected by the live revision whose template it restores.
 
 use confrev::names;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn replica_set(stored: &Value) -> (usize, Value) {
     (REPLICA_SET, object)
 }
 
-/// `kubectl rollout undo` of a Deployment: the annotations of the old ReplicaSet come back with its template.
+/// `kubectl rollout undo` of a Deployment restores the annotations of the old ReplicaSet with its template.
 fn undo_of_deployment(stored: &Value, to: &Value) -> Value {
     let mut new = undo(stored, to);
     new["metadata"]["annotations"] = to["metadata"]["annotations"].clone();
@@ -47,7 +47,7 @@ fn seen(object: &Value) -> Value {
     annotation(&object["metadata"], names::SEEN)
 }
 
-/// Every annotation by which a user says something of a workload.
+/// Every annotation by which a user configures a workload.
 const SETTINGS: [(&str, &str, &str); 7] = [
     (names::TRACK, "false", "true"),
     (names::MIN_INTERVAL, "1h", "5s"),
@@ -75,9 +75,9 @@ fn undo_of_deployment_keeps_every_setting() {
             let undone = world.update(&undo_of_deployment(&second, &first), &second);
             assert_eq!(setting(&undone, key), Some(value), "{key}, in the revision {in_revision:?}");
             assert_eq!(template(&undone), template(&first), "{key}");
-            // Another webhook may have written since: the result is asked about once more.
+            // Another webhook may have changed the object: the result passes admission again.
             assert_eq!(world.update(&undone, &second), undone, "{key}");
-            // A setting that the revision has and the workload has not any more does not come back.
+            // A setting that only the revision still has is not restored.
             let mut without = second.clone();
             without["metadata"]["annotations"].as_object_mut().unwrap().remove(key);
             let without = world.update(&without, &second);
@@ -102,7 +102,7 @@ fn undo_of_paused_deployment_moves_no_other_source() {
     let undone = world.update(&undo_of_deployment(&paused, &first), &paused);
     assert_eq!(template(&undone), template(&first));
     assert_eq!(setting(&undone, names::TRACK), Some("false"));
-    // What it missed while paused is news when it follows changes again; what it turned away from is not.
+    // The change that the workload missed while paused is pending when it resumes; the one that was undone is not.
     let mut resumed = undone.clone();
     resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
     let resumed = world.update(&resumed, &undone);
@@ -123,7 +123,7 @@ fn person_removes_setting_beside_image_change() {
         object["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
         object
     };
-    // `kubectl edit`, with an image of no revision.
+    // `kubectl edit` with an image that no revision has.
     let edited = world.update(&without(with_image(&second, "i:3")), &second);
     assert_eq!(setting(&edited, names::TRACK), None);
     // `kubectl apply` of the older manifest without the setting.
@@ -131,13 +131,13 @@ fn person_removes_setting_beside_image_change() {
     annotate(&mut applied, names::LAST_APPLIED, "{}");
     let applied = world.update(&applied, &second);
     assert_eq!(setting(&applied, names::TRACK), None);
-    // `kubectl edit` back to the image of a revision whose annotations were others.
+    // `kubectl edit` back to the image of a revision that has other annotations.
     let mut back = without(with_image(&second, "i:1"));
     annotate(&mut back, names::MIN_INTERVAL, "1m");
     assert_eq!(setting(&world.update(&back, &second), names::TRACK), None);
 }
 
-/// A workload with two revisions that name the same snapshot, and a change that waits.
+/// A workload with two revisions that name the same snapshot, and a pending change.
 fn two_images(kind_name: &str) -> (World, Value, Value) {
     let (mut world, kind) = (world("blue"), kind(kind_name));
     let first = world.review(&kind, &deployment(&["demo"]), None).object;
@@ -171,7 +171,7 @@ fn undo_between_images_carries_no_pending_change_along() {
         let mut poked = undone.clone();
         annotate(&mut poked, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
         assert_eq!(volume(&world.review(&kind(of), &poked, Some(&undone)).object, 0), BLUE, "{of}");
-        // An image of no revision is no undo.
+        // A change to an image that no revision has is not an undo.
         let other = world.review(&kind(of), &with_image(&second, "i:3"), Some(&second)).object;
         assert_eq!(volume(&other, 0), GREEN, "{of}");
     }
@@ -193,7 +193,7 @@ fn undo_of_deployment_with_older_roll_stays() {
     assert_eq!(setting(&undone, names::ROLL), Some("by-hand-2"));
 }
 
-/// The revisions of a workload are read only where the answer may change the decision.
+/// The revisions of a workload are read only if they may change the decision.
 #[test]
 fn revisions_are_read_only_when_they_matter() {
     let (world, first, second) = two_images("Deployment");

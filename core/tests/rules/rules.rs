@@ -1,4 +1,4 @@
-//! The rules, in the order of events that users live through.
+//! The rules, in the order of the events that users see.
 
 use confrev::{names, snapshot::DIGITS};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn an_apply_of_names_in_git_takes_the_present_content() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
-    // A server-side apply puts the source's name back; `replace` drops all that confrev wrote, too.
+    // A server-side apply restores the source's name; `replace` also drops everything that confrev wrote.
     for keep_metadata in [true, false] {
         let mut new = if keep_metadata { first.clone() } else { deployment(&["demo"]) };
         new["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!("demo");
@@ -106,7 +106,7 @@ fn keys_that_nobody_reads_make_no_new_template() {
     assert_eq!(template(&world.update(&object, &poked)), template(&first), "a later apply makes none either");
     world.set("demo", json!({"read": "2", "unread": "2"}));
     assert_ne!(template(&poke(&mut world, &poked, 2)), template(&first));
-    // Once some reference takes the whole, every key counts.
+    // If one reference reads the whole source, every key counts.
     let mut whole = object.clone();
     whole["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
         json!([{"configMapRef": {"name": "demo"}}]);
@@ -143,9 +143,9 @@ fn a_source_that_is_gone_leaves_its_users_on_the_snapshot_they_have() {
         admitted.decision.warnings,
         ["ConfigMap \"demo\" is gone: its references keep the snapshot \"demo-3a18d34e26\""]
     );
-    // The same by the name in Git.
+    // An apply of the source's name gives the same result.
     assert_eq!(volume(&world.update(&deployment(&["demo"]), &admitted.object), 0), BLUE);
-    // Back with the same content, nothing rolls; with another, it does.
+    // If the source returns with the same content, nothing rolls; with other content, the workload rolls.
     world.set("demo", json!({"color": "blue"}));
     assert_eq!(template(&poke(&mut world, &first, 1)), template(&first));
     world.set("demo", json!({"color": "green"}));
@@ -202,12 +202,12 @@ fn a_namespace_gives_the_label_and_takes_it_back_but_a_workloads_own_wins() {
     assert_eq!(left["metadata"]["labels"].get(names::ENABLED), None);
     assert_eq!(volume(&left, 0), "demo");
     assert_eq!(volume(&poke(&mut world, &own, 1), 0), BLUE, "its own label stays");
-    // An applier that states the label makes it the workload's own.
+    // An applier that sets the label makes it the workload's own.
     let mut stated = stored.clone();
     stated["metadata"]["managedFields"] =
         json!([{"fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}}]);
     assert_eq!(volume(&world.update(&stated, &stored), 0), BLUE);
-    // A client-side apply of what is there already makes its applier no owner, and is known by what it leaves.
+    // A client-side apply of the same labels makes its applier no owner. The last applied configuration shows it.
     for (labels, wanted) in [(json!({names::ENABLED: "true"}), BLUE), (json!({"a": "b"}), "demo")] {
         let mut applied = stored.clone();
         annotate(&mut applied, names::LAST_APPLIED, &json!({"metadata": {"labels": labels}}).to_string());
@@ -236,16 +236,16 @@ fn a_label_that_a_person_took_off_is_not_the_workloads_own_by_what_was_applied_b
     annotate(&mut own, names::LAST_APPLIED, &applied("one", states.clone()));
     let own = world.create(&own);
     world.namespace.enabled = true;
-    // `kubectl label deployment web confrev.dev/enabled-`: the namespace gives it at once.
+    // `kubectl label deployment web confrev.dev/enabled-`: the namespace gives the label again at once.
     let given = world.update(&off(&own), &own);
     assert_eq!(given["metadata"]["labels"][names::ENABLED], "true");
     assert_eq!(world.update(&given, &given), given);
-    // `kubectl rollout undo` to a ReplicaSet of before: all annotations but what was last applied are of then.
+    // `kubectl rollout undo` restores all annotations of an older ReplicaSet except the last applied configuration.
     let mut undone = given.clone();
     undone["metadata"]["annotations"] = own["metadata"]["annotations"].clone();
     undone["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:0");
     let undone = world.update(&undone, &given);
-    // An apply states it anew; so does one that goes back to the first manifest.
+    // An apply sets the label again; so does an apply of the first manifest.
     let again = apply(&mut world, &given, &applied("two", states.clone()));
     let mut without = off(&given);
     annotate(&mut without, names::LAST_APPLIED, &applied("two", silent));
@@ -302,7 +302,7 @@ fn a_stored_job_is_left_alone() {
     assert_eq!(volume(&stored, 0), BLUE);
     world.set("demo", json!({"color": "green"}));
     assert_eq!(world.review(&job, &stored, Some(&stored)).object, stored);
-    // Applied again, it keeps the template that it has: any other would be refused.
+    // A repeated apply keeps the stored template: the API server refuses any change.
     let applied = world.review(&job, &deployment(&["demo"]), Some(&stored)).object;
     assert_eq!(applied["spec"], stored["spec"]);
 }
@@ -339,7 +339,7 @@ fn a_mount_puts_configmaps_into_every_container_moves_with_them_and_goes_with_th
             template(&stored).to_string().replace(BLUE, GREEN).replace(&revision(&stored), &revision(&moved)),
             "only the name moves"
         );
-        // Another path, another list, and none.
+        // Another path and another list, then no annotation.
         let mut new = moved.clone();
         annotate(&mut new, names::MOUNT, "demo");
         let default = world.update(&new, &moved);

@@ -1,4 +1,4 @@
-//! What a workload's annotations ask for, and what is answered where they are malformed.
+//! The settings in a workload's annotations, and the answers to malformed ones.
 
 use confrev::names;
 use confrev::resolve::{Request, Workload, malformed, parse_keep, parse_max_in_flight};
@@ -45,7 +45,7 @@ fn labels_and_annotations_that_exclude_leave_references_as_written() {
         world.labelled("demo", enabled);
         let written = world.create(&deployment(&["demo"]));
         assert_eq!(volume(&written, 0), "demo");
-        // What was rewritten before goes back to the name that the user wrote.
+        // A reference that confrev rewrote returns to the name that the user wrote.
         assert_eq!(volume(&poke(&mut world, &stored, 1), 0), "demo");
     }
 }
@@ -129,7 +129,7 @@ fn a_mount_of_what_does_not_exist_goes_when_the_workload_opts_out() {
     assert!(!left.contains("confrev-mount"), "{left}");
 }
 
-/// What the chart does not send to validation.
+/// Values that the chart does not send to the validating webhook.
 #[test]
 fn what_is_plainly_well_formed_is_well_formed() {
     let chart = include_str!("../../../charts/confrev/templates/webhooks.yaml");

@@ -1,4 +1,4 @@
-//! The story that most tests begin with: `demo` is blue, then green.
+//! The scenario of most tests: `demo` is blue, then green.
 
 use confrev::{names, resolve::auto_roll_value};
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ pub(crate) fn world(color: &str) -> World {
     world
 }
 
-/// What the controller does: a new value of `roll`, and nothing else.
+/// The controller's write: a new value of `roll`, and nothing else.
 pub(crate) fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
     let mut new = stored.clone();
     annotate(&mut new, names::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
     world.update(&new, stored)
 }
 
-/// `kubectl argo rollouts undo`: the template alone goes back.
+/// `kubectl argo rollouts undo` restores the template only.
 pub(crate) fn undo(stored: &Value, to: &Value) -> Value {
     let mut new = stored.clone();
     new["spec"]["template"] = template(to).clone();

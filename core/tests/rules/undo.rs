@@ -1,4 +1,4 @@
-//! Undo and pin: what they hold, and what ends them.
+//! Undo and pin: their effects, and the events that end them.
 
 use confrev::names;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::{
     world::{World, annotate, annotation, configmap, deployment, template, volume},
 };
 
-/// A workload at blue, and as it is after its source became green.
+/// A workload at blue, and the same workload after its source changed to green.
 fn rolled() -> (World, Value, Value) {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
@@ -22,7 +22,7 @@ fn an_undo_stays_until_the_source_changes_again() {
     let (mut world, first, second) = rolled();
     let undone = world.update(&undo(&second, &first), &second);
     assert_eq!(volume(&undone, 0), BLUE);
-    // An image change, a poke for another reason: it stays.
+    // An image change, or a poke for another reason: the undo stays.
     let mut new = undone.clone();
     new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     let changed = world.update(&new, &undone);
@@ -144,7 +144,7 @@ fn an_undo_that_brings_an_older_roll_back_does_not_cut_the_interval_short() {
         let undone = world.update(&undo_to(to), &third);
         assert_eq!(roll(&undone), roll(&third), "the interval counts from the last roll");
     }
-    // What a person writes is theirs.
+    // A value that a person writes stays.
     let mut by_hand = undo_to(&first);
     by_hand["metadata"]["annotations"][names::ROLL] = json!("please");
     assert_eq!(roll(&world.update(&by_hand, &third)), "please");
@@ -156,7 +156,7 @@ fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
     world.set("other", json!({"n": "1"}));
     let first = world.create(&deployment(&["demo", "other"]));
     let other = volume(&first, 1).to_owned();
-    // A person takes the newest of `demo`; `other` changes, and is undone: a pin.
+    // A person rolls to the newest content of `demo`. Then `other` changes, and an undo pins its old content.
     world.set("demo", json!({"color": "green"}));
     let mut new = first.clone();
     annotate(&mut new, names::ROLL, "by-hand");
@@ -168,7 +168,7 @@ fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
     back["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
     let pinned = world.update(&back, &third);
     assert_eq!((volume(&pinned, 0), volume(&pinned, 1)), (GREEN, other.as_str()));
-    // Further back, by an undo that restores all annotations, `roll` of another value among them.
+    // A second undo restores all annotations of the first revision, including another value of `roll`.
     let mut back = undo(&pinned, &first);
     back["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
     annotate(&mut back, names::ROLL, "an-older-value");
@@ -220,8 +220,8 @@ fn opting_out_restores_the_names_and_takes_back_all_that_was_written() {
     }
 }
 
-/// `kubectl confrev pause` and `resume` write these annotations and nothing else. docs/commands.md: resume "lets it follow
-/// changes again, beginning with the one that it missed".
+/// `kubectl confrev pause` and `resume` write these annotations and nothing else. After `resume`, the workload rolls to the
+/// change that it missed (docs/commands.md).
 #[test]
 fn a_workload_that_follows_changes_again_begins_with_the_one_that_it_missed() {
     let resumed = |object: &Value| {
@@ -234,29 +234,29 @@ fn a_workload_that_follows_changes_again_begins_with_the_one_that_it_missed() {
         annotate(&mut new, names::TRACK, "false");
         new
     };
-    // What it missed came while it was paused, and nothing else did.
+    // The only change came while the workload was paused.
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     let held = world.update(&paused(&first), &first);
     world.set("demo", json!({"color": "green"}));
     assert_eq!(volume(&world.update(&resumed(&held), &held), 0), GREEN);
 
-    // The same, and its image changed meanwhile.
+    // The same change, and an image change while the workload was paused.
     let mut new = held.clone();
     new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     let edited = world.update(&new, &held);
     assert_eq!(volume(&edited, 0), BLUE);
     let image = volume(&world.update(&resumed(&edited), &edited), 0).to_owned();
 
-    // The change was waiting (`min-interval`, `max-in-flight`, `--settle`) when it was paused.
+    // The change was already pending (`min-interval`, `max-in-flight`, `--settle`) when the workload was paused.
     let held = world.update(&paused(&first), &first);
     assert_eq!(volume(&held, 0), BLUE);
     let pending = volume(&world.update(&resumed(&held), &held), 0).to_owned();
     assert_eq!((image.as_str(), pending.as_str()), (GREEN, GREEN), "(after an image, while pending)");
 }
 
-/// What the stored template says of its snapshots may be a user's words: it was written before the workload opted in, and no
-/// webhook saw it. The owner that admission enters would have the collector delete that object with the workload.
+/// A user may have written the `sources` of the stored template: no webhook saw it before the workload opted in. If admission
+/// made the workload an owner of that object, the garbage collector would delete the object with the workload.
 #[test]
 fn an_object_that_is_no_snapshot_is_never_adopted_whatever_the_stored_template_says_of_it() {
     let mut world = World::default();
@@ -310,12 +310,12 @@ fn a_pin_of_one_of_two_references_made_while_paused_stays_when_changes_are_follo
         let blue = world.update(&applied, &first);
         assert_eq!(volume(&blue, 0), BLUE);
         world.set("demo", json!({"color": "green"}));
-        // The source is green by now; one reference is pinned to red.
+        // The source is green now; one reference is pinned to red.
         let mut new = blue.clone();
         new["spec"]["template"]["spec"]["volumes"][pinned]["configMap"]["name"] = json!(red);
         let held = world.update(&new, &blue);
         assert_eq!(volume(&held, pinned), red);
-        // The source does not change any more.
+        // The source does not change again.
         let mut resumed = held.clone();
         resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
         let after = world.update(&resumed, &held);

@@ -1,14 +1,14 @@
-//! Digests and names against vectors that were made without this code.
+//! Digests and names against vectors that another implementation produced.
 
 use std::sync::Arc;
 
 use confrev::snapshot::{Digest, Key, Keying, Object, SourceKind, snapshot_name};
 use serde_json::Value;
 
-/// The vectors stand in the tests' own folder, so that they are there wherever the repository is.
+/// The vectors are in the tests' own folder, so that every copy of the repository has them.
 const VECTORS: &str = include_str!("digest-vectors.json");
 
-/// Made with another implementation of HMAC.
+/// Produced with another implementation of HMAC.
 const KEYED: &str = include_str!("keyed-digest-vectors.json");
 
 #[test]
@@ -66,7 +66,7 @@ fn a_digest_of_another_form_is_refused() {
     assert!(format!("hmac-sha256:01234567:{hex}").parse::<Digest>().is_ok());
 }
 
-/// As the API server reads it, and stores it in its own way.
+/// The API server accepts such a text, and stores it in its canonical form.
 #[test]
 fn bits_that_base64_leaves_over_do_not_count() {
     let digest = |text: &str| {

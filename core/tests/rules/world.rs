@@ -13,7 +13,7 @@ use confrev::{
 };
 use serde_json::{Value, json};
 
-/// The namespace of everything here.
+/// The namespace of all objects.
 pub(crate) const NAMESPACE: &str = "ns";
 
 /// ConfigMaps and Secrets by name.
@@ -24,13 +24,13 @@ pub(crate) struct World {
     pub target_enabled: Option<bool>,
     /// Revision objects of any kind, each with its index into `REVISION_KINDS`.
     pub revisions: Vec<(usize, Value)>,
-    /// How the contents of Secrets are digested.
+    /// The keys and the namespace for the digests of Secrets.
     pub keying: Keying,
     /// The ConfigMaps that are never snapshotted.
     pub rotated: Rotated,
 }
 
-/// What admission made of an object.
+/// The result of an admission.
 pub(crate) struct Admitted {
     pub object: Value,
     pub decision: Decision,
@@ -70,24 +70,24 @@ impl World {
         &self.objects[&configmap(name)]["data"]
     }
 
-    /// Admits a creation or an update of a Deployment; panics where it is refused.
+    /// Admits a creation or an update of a Deployment; panics if it is refused.
     pub(crate) fn admit(&mut self, new: &Value, old: Option<&Value>) -> Admitted {
         let admitted = self.review(&kind("Deployment"), new, old);
         assert_eq!(admitted.decision.denial, None);
         admitted
     }
 
-    /// Admits a creation, and answers with the object as it is stored.
+    /// Admits a creation, and returns the object as it is stored.
     pub(crate) fn create(&mut self, new: &Value) -> Value {
         self.admit(new, None).object
     }
 
-    /// Admits an update, and answers with the object as it is stored.
+    /// Admits an update, and returns the object as it is stored.
     pub(crate) fn update(&mut self, new: &Value, old: &Value) -> Value {
         self.admit(new, Some(old)).object
     }
 
-    /// Admission of any kind, refusals included.
+    /// Admits an object of any kind; the decision may be a refusal.
     pub(crate) fn review(&mut self, kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Admitted {
         let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
         let request = Request {
@@ -187,7 +187,7 @@ impl World {
     }
 }
 
-/// An opted-in Deployment with one volume of each ConfigMap named.
+/// An opted-in Deployment with one volume for each of the ConfigMaps.
 pub(crate) fn deployment(configmaps: &[&str]) -> Value {
     let volumes: Vec<_> = configmaps
         .iter()
@@ -218,7 +218,7 @@ pub(crate) fn template(object: &Value) -> &Value {
     &object["spec"]["template"]
 }
 
-/// The map in one of the template's own annotations or one of the workload's.
+/// The map in an annotation of the template or of the workload.
 pub(crate) fn annotation(object: &Value, key: &str) -> Value {
     object["annotations"][key].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
 }
