@@ -1,4 +1,4 @@
-//! `kubectl confrev check`: whether confrev works here, with a hint for each thing that does not.
+//! `kubectl confrev check`: whether confrev works in this cluster, with a hint for each problem.
 
 use std::path::PathBuf;
 
@@ -17,9 +17,9 @@ use super::{
 use crate::{names, tls};
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
-/// A certificate that ends sooner is told.
+/// A CA that expires sooner than this gives a warning.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// Some of confrev's rights, of which each is needed all the time: verb, group, resource.
+/// Some of the rights that confrev always needs: verb, group, resource.
 const RIGHTS: [(&str, &str, &str); 6] = [
     ("get", "", "configmaps"),
     ("create", "", "configmaps"),
@@ -45,7 +45,7 @@ pub(super) struct Options {
     flags: Flags,
 }
 
-/// How a check went.
+/// The grade of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Grade {
@@ -54,7 +54,7 @@ enum Grade {
     Failed,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: &'static str,
@@ -82,7 +82,7 @@ fn bad(message: impl Into<String>, hint: &'static str) -> Found {
 /// Runs the command.
 pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
-    // Without an API server there is nothing to look at.
+    // Without an API server there is nothing to check.
     let version = target.get("/version").await?.unwrap_or_default();
     let home = &options.confrev_namespace;
     let webhooks = target.get(&format!("{ADMISSION}/mutatingwebhookconfigurations/confrev")).await;
@@ -113,7 +113,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     let graded = |grade: Grade| findings.iter().filter(|finding| finding.grade == grade).count();
     let failed = graded(Grade::Failed);
     if graded(Grade::Warning) + 1 == findings.len() && failed == 0 {
-        // All but the API server's answer. A pipeline must not take that for a good sign.
+        // Only the API server's answer is certain. A pipeline must not take that for success.
         Err(Failure::Refused(format!(
             "{} of {} checks could not be made",
             findings.len() - 1,
@@ -126,14 +126,14 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Whether kubectl applies every workload after the sources that it uses.
+/// Whether kubectl applies every workload after its sources.
 fn order(warnings: &[String]) -> impl Iterator<Item = Found> {
     const HINT: &str = "give the file of the ConfigMap a name that sorts first, or put both into one file";
     let good = warnings.is_empty().then(|| good("every workload comes after the sources that it uses"));
     good.into_iter().chain(warnings.iter().map(|text| warning(text.clone(), HINT)))
 }
 
-/// The same failure once more, for a second check that rests on the same call.
+/// A copy of the failure, for a second check that uses the same call.
 fn said(failure: &Failure) -> Failure {
     Failure::Refused(failure.to_string())
 }
@@ -176,7 +176,7 @@ fn webhook_configuration(configuration: Option<&Value>) -> Found {
     good(format!("{} webhooks, {strict} with failurePolicy Fail", webhooks.len()))
 }
 
-/// Whom the API server trusts to be confrev, and until when.
+/// The CAs that the API server trusts for confrev's webhooks, and when they expire.
 fn authority(configuration: Option<&Value>) -> Found {
     let webhooks = configuration.and_then(|configuration| configuration["webhooks"].as_array());
     let mut ends = Vec::new();
@@ -252,7 +252,7 @@ async fn guard(target: &Target) -> Result<Found, Failure> {
     Ok(good("snapshots are guarded by the API server"))
 }
 
-/// Asks as which rights confrev's own account has.
+/// Asks the API server which rights confrev's own account has.
 async fn rights(target: &Target, home: &str) -> Result<Found, Failure> {
     let user = format!("system:serviceaccount:{home}:confrev");
     for (verb, group, resource) in RIGHTS {
@@ -271,7 +271,7 @@ async fn rights(target: &Target, home: &str) -> Result<Found, Failure> {
     Ok(good(format!("{user} may do what it must")))
 }
 
-/// Lets the API server ask confrev, by a creation that it must refuse, and that is a dry run besides.
+/// Makes the API server call confrev, by a dry run of a creation that confrev must deny.
 async fn admission(target: &Target) -> Result<Found, Failure> {
     let labels = json!({"app": "confrev-check"});
     let deployment = json!({

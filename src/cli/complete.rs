@@ -1,4 +1,4 @@
-//! Completion: the shells' scripts, and live names for kubectl's plugin completion.
+//! Completion: scripts for shells, and live names for kubectl's plugin completion.
 
 use std::collections::BTreeSet;
 
@@ -27,19 +27,19 @@ pub(super) struct Words {
     words: Vec<String>,
 }
 
-/// Prints a shell's script for the program by itself.
+/// Prints a shell's script for the program under its own name, `confrev`.
 pub(super) fn script(options: &Options) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut Cli::command(), "confrev", &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }
 
-/// What cobra does with an answer: nothing but these words, or files where there are none.
+/// cobra's directives: offer these words only, or offer files.
 const WORDS: &str = ":4";
 const FILES: &str = ":0";
 
-/// Prints what could come next, a line each, and kubectl's directive.
-/// Source: the completion protocol of the Go library cobra, which kubectl speaks.
+/// Prints the possible next words, one per line, and a directive for kubectl. Source: the completion protocol of the Go
+/// library cobra, which kubectl uses.
 pub(super) async fn run(words: &Words) -> Result<(), Failure> {
     let (last, before) =
         words.words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
@@ -62,7 +62,7 @@ pub(super) async fn run(words: &Words) -> Result<(), Failure> {
     };
     let mut fitting: Vec<_> = found.iter().filter(|word| word.starts_with(last)).cloned().collect();
     if fitting.is_empty() && !last.contains('/') {
-        // A name alone is enough where only one object has it.
+        // The name alone is accepted if only one object has it.
         let names = found.iter().filter_map(|word| word.split_once('/'));
         fitting = names.map(|(_, name)| name.to_owned()).filter(|name| name.starts_with(last)).collect();
     }
@@ -70,7 +70,7 @@ pub(super) async fn run(words: &Words) -> Result<(), Failure> {
     output::print(&(fitting.join("\n") + "\n"))
 }
 
-/// The flag of the command that a word is, without a value in the same word.
+/// The command's flag with the name `word`, which contains no value.
 fn flag(before: &[String], word: &str) -> Option<Arg> {
     let cli = Cli::command();
     let command = cli.find_subcommand(before.first()?)?;
@@ -121,7 +121,7 @@ fn flags(command: &str) -> Vec<String> {
         .collect()
 }
 
-/// Live names: workloads, sources, or snapshots, by the command and how many names it has already.
+/// Live names of workloads, sources or snapshots, depending on the command and the number of names given so far.
 async fn objects(command: &str, before: &[String], line: &[String]) -> Result<Vec<String>, Failure> {
     let names = names(before);
     let target = Target::find(&flags_of(line)).await?;
@@ -160,14 +160,14 @@ fn names(before: &[String]) -> Vec<&str> {
     names
 }
 
-/// The flags on the command line so far that say which cluster and namespace.
+/// The given flags that select the cluster and the namespace.
 fn flags_of(before: &[String]) -> Flags {
     let mut line = vec!["confrev".to_owned(), "status".to_owned()];
     let mut words = before[1..].iter();
     while let Some(word) = words.next() {
         let (name, value) =
             word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
-        // `status` has all of them, as every command that asks a cluster.
+        // `status` has all of them, like every command that connects to a cluster.
         let found = flag(&line[1..], name);
         let Some(found) = found.filter(|flag| flag.get_help_heading() == Some(HEADING)) else { continue };
         line.push(name.to_owned());

@@ -1,4 +1,4 @@
-//! `kubectl confrev diff`: what differs between two contents, key by key.
+//! `kubectl confrev diff`: the differences between two contents, key by key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,9 +58,9 @@ impl Content {
 
 /// One side of a comparison.
 pub(super) struct Side {
-    /// What it is called.
+    /// Its name in the output.
     pub(super) name: String,
-    /// What it holds.
+    /// Its content.
     pub(super) content: Content,
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     output::print(&compare(history.source.kind, &old, &new, options.show_values))
 }
 
-/// The two contents that are meant.
+/// The two contents to compare.
 pub(super) fn sides(history: &History, revisions: &[String]) -> Result<(Side, Side), Failure> {
     let of_snapshot = |text: &String| {
         history.find(text).map(|(name, snapshot)| Side {
@@ -100,7 +100,7 @@ pub(super) fn sides(history: &History, revisions: &[String]) -> Result<(Side, Si
     }
 }
 
-/// The source as it is now.
+/// The current source.
 fn present(history: &History) -> Result<Side, Failure> {
     let observed = history
         .present
@@ -114,7 +114,7 @@ async fn of_workload(target: &Target, options: &Options) -> Result<(), Failure> 
     let inventory = Inventory::read(target, &Scope::Namespace(target.namespace.clone())).await?;
     let workload = inventory.find(target, &options.object)?;
     let mut out = String::new();
-    // One source may be referred to as a whole, and by keys.
+    // A template may refer to one source both as a whole and by keys.
     let uses = workload.record.uses.iter();
     let held: BTreeSet<_> = uses.filter_map(|used| Some((&used.source, used.snapshot.as_ref()?))).collect();
     for (source, snapshot) in held {
@@ -128,7 +128,7 @@ async fn of_workload(target: &Target, options: &Options) -> Result<(), Failure> 
     output::print(&out)
 }
 
-/// The difference in unified form, key by key; empty where there is none.
+/// The differences in unified format, key by key; empty if there are none.
 pub(super) fn compare(kind: SourceKind, old: &Side, new: &Side, show_values: bool) -> String {
     let keys: BTreeSet<_> = old.content.0.keys().chain(new.content.0.keys()).collect();
     let mut out = String::new();
@@ -163,7 +163,7 @@ fn coloured(line: &str) -> String {
     }
 }
 
-/// What is said of a value that is not shown.
+/// The text in place of a value that is not shown.
 fn summary(value: Option<&Vec<u8>>) -> String {
     value.map_or_else(
         || "none".to_owned(),

@@ -1,4 +1,4 @@
-//! `confrev digest`: what snapshots of the objects in manifests would be called.
+//! `confrev digest`: the digests and snapshot names of the sources in manifests.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -27,14 +27,14 @@ pub(super) struct Options {
     rotated: RotatedFlag,
 }
 
-/// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret, or `-` and the reason in place of a name that is not
-/// known or never given; other objects are passed over.
+/// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret. If the snapshot's name is unknown, or there is
+/// never a snapshot, `-` and the reason take its place. Other objects are skipped.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let (mut lines, rotated) = (String::new(), options.rotated.in_force());
     for file in &options.filename {
         lines.push_str(&digest_lines(&file.display().to_string(), &manifests::read(file)?, &rotated)?);
     }
-    // All or nothing: no line is printed where a later object is wrong.
+    // All or nothing: no line is printed if a later object is invalid.
     output::print(&lines)
 }
 
@@ -60,7 +60,7 @@ fn digest_lines(file: &str, objects: &[Value], rotated: &Rotated) -> Result<Stri
     Ok(lines)
 }
 
-/// Why there is no snapshot of an object, whatever it holds; `None` where there may be one.
+/// Why this object never gets a snapshot, whatever its content; `None` if it may get one.
 fn never(name: &ObjectName, observed: &Observed, rotated: &Rotated) -> Option<String> {
     let enabled = observed.enabled().unwrap_or_default();
     if observed.identity().is_some() {

@@ -1,4 +1,4 @@
-//! `kubectl confrev history`: the snapshots of a source, and finding one of them by what people type.
+//! `kubectl confrev history`: the snapshots of a source, and the lookup of one by user input.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -36,19 +36,19 @@ pub(super) struct Options {
 struct Line {
     kind: &'static str,
     snapshot: String,
-    /// It holds what the source holds now.
+    /// Whether it holds the source's current content.
     present: bool,
     created: Timestamp,
     digest: String,
-    /// The same for people: the scheme and the first digits.
+    /// A short form for people: the scheme and the first digits.
     #[serde(skip)]
     short: String,
     /// Bytes of keys and values.
     size: usize,
-    /// The field manager that last wrote the source, where it holds this content.
+    /// The field manager that last wrote the source, if the source holds this content.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed_by: Option<String>,
-    /// The workloads and revisions that name it.
+    /// The workloads and revisions that refer to it.
     used_by: Vec<String>,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct History {
     pub(super) namespace: String,
     /// The source's name.
     pub(super) source: ObjectName,
-    /// As it is now; `None` where there is none.
+    /// The current source; `None` if it does not exist.
     pub(super) present: Option<Observed>,
-    /// Its snapshots with their contents: the present one, then the newest first.
+    /// Its snapshots with their contents: the current one first, then the newest.
     pub(super) snapshots: Vec<(String, Snapshot)>,
 }
 
@@ -101,18 +101,18 @@ impl History {
         let mut snapshots: Vec<_> = found
             .into_iter()
             .filter_map(|value| Snapshot::read(source.kind, value))
-            // A long name's label is cut and hashed: the annotation has the last word.
+            // The label of a long name is truncated and hashed, so the annotation decides.
             .filter(|(_, snapshot)| snapshot.source == source)
             .map(|((_, name), snapshot)| (name.name.to_string(), snapshot))
             .collect();
-        // Digests of Secrets are under a key of the installation: contents are compared instead.
+        // Digests of Secrets use a key of the installation, so contents are compared instead.
         for (_, snapshot) in snapshots.iter().filter(|_| source.kind == SourceKind::Secret) {
             let read = Observed::read(source.kind, snapshot.value.to_string().into_bytes());
             if let (Some(present), Ok(snapshot)) = (&mut present, read) {
                 present.learn(&snapshot);
             }
         }
-        // Times are of whole seconds, and an old content may be the present one again.
+        // Creation times have whole seconds, and an old content may be current again.
         let holds = |present: &Observed, snapshot: &Snapshot| {
             snapshot.digest.is_some_and(|digest| present.digests().contains(&digest))
         };
@@ -128,13 +128,13 @@ impl History {
         Ok(Self { namespace: target.namespace.clone(), source, present, snapshots })
     }
 
-    /// Whether a snapshot holds what the source holds now.
+    /// Whether a snapshot holds the source's current content.
     pub(super) fn is_present(&self, snapshot: &Snapshot) -> bool {
         let present = self.present.as_ref().map(Observed::digests);
         present.is_some_and(|present| snapshot.digest.is_some_and(|digest| present.contains(&digest)))
     }
 
-    /// The snapshot that is meant: by its name, the digits at its end, a digest, or `~N`, the Nth in its history, from 0.
+    /// Finds a snapshot by its name, the digits at its end, a digest, or `~N`: the Nth in its history, from 0.
     pub(super) fn find(&self, text: &str) -> Result<&(String, Snapshot), Failure> {
         if let Some(back) = text.strip_prefix('~') {
             let count = back.parse::<usize>().ok();
@@ -190,7 +190,7 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
     }
 }
 
-/// Who names this object in its namespace: workloads by their present template, revisions by theirs.
+/// The users of this object in its namespace: workloads by their current template, revisions by theirs.
 pub(super) fn used_by(inventory: &Inventory, (namespace, object): &Key) -> Vec<String> {
     let names_it = |user: &Value, template: Option<&Value>| {
         text(user, "/metadata/namespace") == namespace
@@ -207,13 +207,13 @@ pub(super) fn used_by(inventory: &Inventory, (namespace, object): &Key) -> Vec<S
     workloads.map(super::inventory::OptedIn::reference).chain(revisions).collect()
 }
 
-/// Bytes of keys and values, as they stand in the object.
+/// The number of bytes of keys and values, as encoded in the object.
 fn size(object: &Value) -> usize {
     let entries = ["data", "binaryData"].into_iter().filter_map(|field| object[field].as_object());
     entries.flatten().map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len()).sum()
 }
 
-/// The field manager that wrote the object last.
+/// The field manager that last wrote the object.
 fn last_manager(observed: &Observed) -> Option<String> {
     let value: Value = serde_json::from_slice(observed.json()).ok()?;
     let managers = value["metadata"]["managedFields"].as_array()?;

@@ -1,4 +1,4 @@
-//! `kubectl confrev impact`: who would roll, if this were applied. Nothing is written.
+//! `kubectl confrev impact`: which workloads would roll if a change were applied. Nothing is written.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -35,7 +35,7 @@ pub(super) struct Options {
     flags: Flags,
 }
 
-/// What would happen to one workload.
+/// The effect on one workload.
 #[derive(Debug, Serialize)]
 struct Effect {
     #[serde(skip)]
@@ -44,7 +44,7 @@ struct Effect {
     source: String,
     workload: String,
     rolls: bool,
-    /// It would be rolled, and admission would not let it.
+    /// The workload would roll, but admission would refuse it.
     refused: bool,
     why: String,
 }
@@ -88,7 +88,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     }
     let mut effects = Vec::new();
     let show_namespace = changes.windows(2).any(|pair| pair[0].1 != pair[1].1);
-    // What each namespace would hold then.
+    // The sources that each namespace would then have.
     let mut given: BTreeMap<&str, BTreeMap<&ObjectName, &Observed>> = BTreeMap::new();
     for (source, namespace, content) in &changes {
         given.entry(namespace).or_default().extend(content.as_ref().map(|content| (source, content)));
@@ -168,8 +168,8 @@ async fn effect(
     Ok((true, from))
 }
 
-/// Why admission would refuse the roll, as with `missing: deny`; `None` where it would not, or where that cannot be known.
-/// It is the decision itself that is asked, with what would be `given` in place of what there is.
+/// Why admission would refuse the roll, as with `missing: deny`; `None` if it would not, or if that cannot be known.
+/// This runs admission's own decision, with the content of `given` in place of the current sources.
 async fn refusal(
     target: &Target,
     workload: &OptedIn,
@@ -180,13 +180,13 @@ async fn refusal(
     let (old, new) = (workload.value.to_string(), poked.to_string());
     let read = |text| Workload::parse(&workload.kind, text).ok();
     let (Some(old), Some(new)) = (read(&old), read(&new)) else { return Ok(None) };
-    // Where Secrets are off, no template names a snapshot of one.
+    // If snapshots of Secrets are off, no template names one.
     let of_secret = |used: &Use| used.source.kind == SourceKind::Secret && used.snapshot.is_some();
     let secrets = workload.record.uses.iter().any(of_secret);
     let request = Request { namespace: workload.namespace(), secrets, new, old: Some(old) };
     let mut facts = Facts::default();
     facts.set_rotated(target.rotated.clone());
-    // Each round answers what the one before it asked for; what is asked for once is not asked for again.
+    // Each round answers the needs of the previous one. No need is asked for twice.
     loop {
         let needs = match resolve(&request, &facts) {
             Outcome::Decided(decision) => return Ok(decision.denial),
@@ -212,11 +212,11 @@ async fn refusal(
                     let read = target.api.revisions(request.namespace, &of).await;
                     read.map(|revisions| facts.set_revisions(revisions))
                 }
-                // It is asked for by name.
+                // The decision also asks for the snapshot by its name.
                 Need::Newest { .. } => Ok(()),
             };
             match told.map_err(|error| target.failure(error)) {
-                // Who asks may not look at it.
+                // The user may not read it.
                 Err(Failure::Refused(_)) => return Ok(None),
                 other => other?,
             }

@@ -1,4 +1,4 @@
-//! What is in a namespace, or in all: opted-in workloads, their revisions and pods, snapshots and sources.
+//! The objects of one namespace, or of all: opted-in workloads, their revisions and pods, snapshots and sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ use crate::{
     template::SourceMap,
 };
 
-/// Reads under way at once.
+/// The most reads at the same time.
 const CONCURRENCY: usize = 16;
-/// Selects snapshots.
+/// The label selector of snapshots.
 const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 
 /// An object by namespace, kind and name.
@@ -30,7 +30,7 @@ pub(super) struct OptedIn {
     pub(super) kind: WorkloadKind,
     /// The object.
     pub(super) value: Value,
-    /// What decisions know of it.
+    /// The facts that decisions use.
     pub(super) record: Record,
 }
 
@@ -39,48 +39,48 @@ pub(super) struct OptedIn {
 pub(super) struct Snapshot {
     /// Its source.
     pub(super) source: ObjectName,
-    /// The digest that it states.
+    /// The digest in its annotation.
     pub(super) digest: Option<Digest>,
     /// When it was created.
     pub(super) created: Timestamp,
-    /// The object: of a list with contents, or of metadata alone.
+    /// The object: from a list with contents, or metadata alone.
     pub(super) value: Value,
 }
 
-/// Everything that the commands look at.
+/// All objects that the commands read.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     /// Opted-in workloads, by namespace, kind and name.
     pub(super) workloads: Vec<OptedIn>,
     /// Rollouts, opted in or not: one may take its template from an opted-in workload.
     pub(super) rollouts: Vec<Value>,
-    /// ReplicaSets, ControllerRevisions and Jobs that bear a revision.
+    /// ReplicaSets, ControllerRevisions and Jobs with the `revision` label.
     pub(super) revisions: Vec<Value>,
-    /// Pods that bear a revision.
+    /// Pods with the `revision` label.
     pub(super) pods: Vec<Value>,
     /// Snapshots.
     pub(super) snapshots: BTreeMap<Key, Snapshot>,
-    /// Sources as they are now.
+    /// The current sources.
     pub(super) sources: BTreeMap<Key, Live>,
 }
 
-/// What is known of an object.
+/// The result of reading an object.
 #[derive(Clone, Debug)]
 pub(super) enum Live {
-    /// It is there.
+    /// It exists.
     There(Box<Observed>),
-    /// There is none of that name.
+    /// It does not exist.
     Gone,
-    /// It may not be read.
+    /// The user may not read it.
     Forbidden,
 }
 
-/// Where to look.
+/// The namespaces to read.
 #[derive(Clone, Debug)]
 pub(super) enum Scope {
-    /// In one namespace.
+    /// One namespace.
     Namespace(String),
-    /// Everywhere.
+    /// All namespaces.
     All,
 }
 
@@ -96,14 +96,14 @@ impl Scope {
 }
 
 impl OptedIn {
-    /// Reads a workload; `None` where it is not of the form of its kind.
+    /// Reads a workload; `None` if it does not have the form of its kind.
     pub(super) fn read(kind: &WorkloadKind, value: Value, rotated: &Rotated) -> Option<Self> {
         let workload = Workload::read(kind, &value).ok()?;
         let record = Record::of(&workload, Health::of(&kind.kind, &value), rotated);
         Some(Self { kind: kind.clone(), value, record })
     }
 
-    /// A Job is its own only revision; others have revisions of their own kind.
+    /// A Job is its only revision; other workloads have revision objects.
     pub(super) fn own_revision(&self) -> Option<&Value> {
         (!self.kind.rolls).then_some(&self.value)
     }
@@ -169,7 +169,7 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// A workload's health is the worst of its own and of the Rollouts that take its template.
+    /// Sets each workload's health to the worst of its own and of the Rollouts that take its template.
     pub(super) fn let_rollouts_say_how_their_templates_fare(&mut self) {
         for workload in &mut self.workloads {
             let rollouts = self.rollouts.iter().filter(|rollout| takes_template_from(rollout, workload));
@@ -179,7 +179,7 @@ impl Inventory {
         }
     }
 
-    /// Reads the snapshots of ConfigMaps, and those of Secrets where a workload has any.
+    /// Reads the snapshots of ConfigMaps, and those of Secrets if a workload has any.
     pub(super) async fn read_snapshots(
         &mut self,
         target: &Target,
@@ -197,7 +197,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// The kinds of sources in use. Secrets are looked at only where a workload's template names a snapshot of one.
+    /// The kinds of sources in use. Secrets are read only if a workload uses one.
     fn source_kinds(&self) -> Vec<SourceKind> {
         let uses = self.workloads.iter().flat_map(|workload| &workload.record.uses);
         let mut kinds: BTreeSet<_> = uses.map(|used| used.source.kind).collect();
@@ -205,7 +205,7 @@ impl Inventory {
         kinds.into_iter().collect()
     }
 
-    /// Reads the sources of all workloads, side by side.
+    /// Reads the sources of all workloads, concurrently.
     async fn read_sources(&mut self, target: &Target) -> Result<(), Failure> {
         let wanted: BTreeSet<Key> = self
             .workloads
@@ -224,7 +224,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// The workload that is meant: by `name`, `kind/name` or `resource/name`.
+    /// Finds the workload with this name: `name`, `kind/name` or `resource/name`.
     pub(super) fn find(&self, target: &Target, text: &str) -> Result<&OptedIn, Failure> {
         let (kind, name) = text.split_once('/').map_or((None, text), |(kind, name)| (Some(kind), name));
         let is_kind = |known: &WorkloadKind| kind.is_none_or(|kind| is_called(known, kind));
@@ -255,7 +255,7 @@ impl Inventory {
         }
     }
 
-    /// Of a Rollout that takes its template from another object: which one, in words.
+    /// If the Rollout takes its template from another object: an error message that names this object.
     pub(super) fn template_elsewhere(&self, kind: Option<&str>, name: &str) -> Option<String> {
         let called =
             kind.is_none_or(|kind| matches!(&*kind.to_ascii_lowercase(), "rollout" | "rollouts" | "ro"));
@@ -265,7 +265,8 @@ impl Inventory {
         Some(format!("Rollout/{name} takes its template from {of}/{at}: name that"))
     }
 
-    /// The revision objects of a workload, newest first; of one that a Rollout takes its template from, the Rollout's.
+    /// The revision objects of a workload, newest first. If a Rollout takes its template from the workload, also the
+    /// Rollout's.
     pub(super) fn revisions_of(&self, workload: &OptedIn) -> Vec<&Value> {
         let mut uids = BTreeSet::from([workload.record.uid.clone()]);
         let refers = |rollout: &&Value| takes_template_from(rollout, workload);
@@ -300,7 +301,7 @@ pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<Opte
     for kind in target.kinds.iter() {
         let collection = scope.collection(&kind.api_version(), &kind.plural);
         let items = target.list(&collection, &kind.kind, &selector).await?;
-        // A CronJob's Jobs are its own matter.
+        // Jobs of a CronJob are left out.
         let own = items.into_iter().filter(|item| !is_owned(item, |_| true));
         found.extend(own.filter_map(|item| OptedIn::read(kind, item, &target.rotated)));
     }
@@ -315,7 +316,7 @@ pub(super) async fn source(target: &Target, key: &Key) -> Result<Option<Observed
 }
 
 impl Snapshot {
-    /// Reads a snapshot; `None` where the object lacks what makes it one.
+    /// Reads a snapshot; `None` if the object lacks the metadata of a snapshot.
     pub(super) fn read(kind: SourceKind, value: Value) -> Option<(Key, Self)> {
         let name = ObjectName::new(kind, text(&value, "/metadata/name"));
         let source = ObjectName::new(kind, annotation(&value, names::SOURCE_NAME)?);
@@ -326,7 +327,7 @@ impl Snapshot {
     }
 }
 
-/// The text at a JSON pointer; empty where there is none.
+/// The text at a JSON pointer; empty if it does not exist.
 pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -347,19 +348,19 @@ pub(super) fn revision_template(revision: &Value) -> Option<&Value> {
     kind.template.iter().try_fold(revision, |value, field| value.get(field))
 }
 
-/// What the `sources` annotation of a template says.
+/// The content of the `sources` annotation of a template.
 pub(super) fn sources_of(template: Option<&Value>) -> SourceMap<String> {
     let entered = template.and_then(|template| annotation(template, names::SOURCES));
     entered.and_then(SourceMap::parse).unwrap_or_default()
 }
 
-/// Whether the object has a controller whose uid is so.
+/// Whether the object has a controller whose uid fulfils `is`.
 fn is_owned(value: &Value, mut is: impl FnMut(&str) -> bool) -> bool {
     let owners = value["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().any(|owner| owner["controller"] == true && is(text(owner, "/uid")))
 }
 
-/// Whether a kind is called so: its kind, its resource, a usual short name, with or without the group.
+/// Whether `text` names this kind: the kind, its resource or a common short name, with or without the group.
 fn is_called(kind: &WorkloadKind, text: &str) -> bool {
     const SHORT: [(&str, &str); 5] = [
         ("deploy", "deployments"),
@@ -375,7 +376,7 @@ fn is_called(kind: &WorkloadKind, text: &str) -> bool {
         && (name == kind.kind.to_ascii_lowercase() || name == kind.plural || is_short)
 }
 
-/// The source that is meant: `name`, `configmap/name` or `secret/name`.
+/// Parses the name of a source: `name`, `configmap/name` or `secret/name`.
 pub(super) fn source_name(text: &str) -> Result<ObjectName, Failure> {
     let (kind, name) = text.split_once('/').unwrap_or(("configmap", text));
     let kind = match kind.to_ascii_lowercase().as_str() {

@@ -1,5 +1,5 @@
-//! The options of `serve` that limit what clients may take. Each limit of all requests together is divided fairly by source
-//! address and namespace.
+//! The options of `serve` that limit what clients may use. Each limit for all requests together is shared fairly
+//! between source addresses and namespaces.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Limits {
-    /// Those of reviews.
+    /// The limits of reviews.
     pub(super) fn of_reviews(&self) -> admission::Limits {
         admission::Limits {
             body: self.max_body * MIB,
@@ -100,7 +100,7 @@ impl Limits {
         }
     }
 
-    /// Those of connections.
+    /// The limits of connections.
     pub(super) fn of_connections(&self) -> server::Limits {
         server::Limits {
             connections: self.max_connections,
@@ -113,7 +113,7 @@ impl Limits {
         }
     }
 
-    /// Those of connections to the admin port, which few clients use: an eighth of those of admission.
+    /// The limits of connections to the admin port, which few clients use: an eighth of those of admission.
     pub(super) fn of_admin(&self) -> server::Limits {
         let eighth = |count: usize| count.div_ceil(8).max(8);
         let limits = self.of_connections();

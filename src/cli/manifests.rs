@@ -35,7 +35,7 @@ pub(super) enum ManifestError {
         /// Why.
         reason: String,
     },
-    /// An object that no API server would store.
+    /// An object that the API server would refuse.
     #[error("{file}: {object}: {reason}")]
     Object {
         /// The file.
@@ -52,20 +52,21 @@ pub(super) enum ManifestError {
 pub(super) struct ManifestSource {
     /// Its kind and name.
     pub(super) name: ObjectName,
-    /// Its namespace, where the manifest says.
+    /// Its namespace, if the manifest has one.
     pub(super) namespace: Option<String>,
-    /// Its JSON text, `stringData` merged.
+    /// Its JSON text, with `stringData` merged.
     pub(super) json: String,
 }
 
-/// The objects in a file, in their order; `-` is standard input.
+/// The objects in a file, in order; `-` is standard input.
 pub(super) fn read(file: &Path) -> Result<Vec<Value>, ManifestError> {
     let name = file.display().to_string();
     let text = read_text(file).map_err(|source| ManifestError::Read { file: name.clone(), source })?;
     objects(&name, &text)
 }
 
-/// The files that `kubectl apply -f PATH` reads, in its order: of a folder, those with an extension that it knows, by name.
+/// The files that `kubectl apply -f PATH` reads, in its order: of a folder, those with an extension that kubectl knows,
+/// by name.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -85,7 +86,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     Ok(files)
 }
 
-/// All objects of files and folders in the order in which kubectl applies them, each with the name of its file.
+/// All objects of files and folders in the order in which kubectl applies them, each with its file name.
 pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Value)>, ManifestError> {
     let mut all = Vec::new();
     for path in paths {
@@ -97,13 +98,13 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Value)>, Manife
     Ok(all)
 }
 
-/// A warning for each workload that comes before a ConfigMap or Secret that it refers to: it is resolved to the old content,
-/// and rolls again as soon as the new content is applied.
+/// A warning for each workload that comes before a ConfigMap or Secret that it refers to. Such a workload resolves to
+/// the old content, and rolls again when the new content is applied.
 pub(super) fn wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<String> {
     let namespace = |object: &Value| object["metadata"]["namespace"].as_str().map(str::to_owned);
     let mut sources = Vec::new();
     for (index, (file, object)) in all.iter().enumerate() {
-        // What is malformed is reported where it is read.
+        // Invalid sources are reported where they are read.
         if let Ok(Some(source)) = source(file, object) {
             sources.push((index, file, source));
         }
@@ -149,9 +150,9 @@ fn read_text(file: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(file)
 }
 
-/// The objects in a text; `file` is what errors call it.
+/// The objects in a text. Errors show `file` as its name.
 pub(super) fn objects(file: &str, text: &str) -> Result<Vec<Value>, ManifestError> {
-    // As kubectl reads it: `0644` is octal, and `010` is eight.
+    // As kubectl reads YAML: `0644` is octal, and `010` is eight.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
@@ -172,7 +173,7 @@ fn flatten(document: Value) -> Vec<Value> {
             items
                 .into_iter()
                 .map(|mut item| {
-                    // In a typed list, as in `ConfigMapList`, the items need not say their kind.
+                    // In a typed list such as `ConfigMapList`, items may omit their kind.
                     if let (Some(object), Some(kind)) = (item.as_object_mut(), &item_kind)
                         && !kind.is_empty()
                     {
@@ -188,7 +189,7 @@ fn flatten(document: Value) -> Vec<Value> {
     }
 }
 
-/// A ConfigMap or Secret; `None` where the object is neither. `file` is what errors call the file.
+/// A ConfigMap or Secret; `None` if the object is neither. Errors show `file` as the file's name.
 pub(super) fn source(file: &str, object: &Value) -> Result<Option<ManifestSource>, ManifestError> {
     let kind = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
         (Some("v1"), Some("ConfigMap")) => SourceKind::ConfigMap,
@@ -210,13 +211,13 @@ pub(super) fn source(file: &str, object: &Value) -> Result<Option<ManifestSource
     Ok(Some(ManifestSource { name, namespace, json: object.to_string() }))
 }
 
-/// What is wrong with an object of a file.
+/// The error for an invalid object of a file.
 pub(super) fn error(file: &str, kind: &str, name: &str, reason: &dyn ToString) -> ManifestError {
     let object = format!("{kind} {name:?}");
     ManifestError::Object { file: file.to_owned(), object, reason: reason.to_string() }
 }
 
-/// Every value must be a string: the API server refuses others, and a digest of them would mean nothing.
+/// Every value must be a string: the API server refuses others, and their digest would mean nothing.
 fn check_values(object: &Value, kind: SourceKind) -> Result<(), String> {
     let fields = if kind == SourceKind::ConfigMap { ["data", "binaryData"] } else { ["data", "stringData"] };
     for field in fields {
@@ -234,7 +235,7 @@ fn check_values(object: &Value, kind: SourceKind) -> Result<(), String> {
     Ok(())
 }
 
-/// What the API server does on a write: `stringData` goes over `data`, encoded.
+/// Merges `stringData` into `data`, encoded, as the API server does on a write.
 fn merge_string_data(object: &mut Value) {
     use base64::{Engine as _, prelude::BASE64_STANDARD};
     let Some(Value::Object(strings)) = object.as_object_mut().and_then(|fields| fields.remove("stringData"))

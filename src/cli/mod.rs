@@ -79,19 +79,19 @@ enum Command {
     Complete(complete::Words),
 }
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     /// Serving did not start, or ended.
     #[error(transparent)]
     Serve(#[from] serve::Error),
-    /// Manifests that cannot be read.
+    /// Manifests could not be read.
     #[error(transparent)]
     Manifest(#[from] manifests::ManifestError),
-    /// No configuration of a cluster.
+    /// No configuration of a cluster was found.
     #[error("no cluster to talk to: {0}: set KUBECONFIG, or give --kubeconfig and --context")]
     Kubeconfig(String),
-    /// No answer.
+    /// The API server does not answer.
     #[error("the API server at {url} does not answer: {reason}")]
     Unreachable {
         /// The API server.
@@ -99,28 +99,28 @@ enum Failure {
         /// Why.
         reason: String,
     },
-    /// Not known there.
+    /// The API server does not know the user.
     #[error("the API server at {url} does not know who this is: log in again")]
     Unauthorized {
         /// The API server.
         url: String,
     },
-    /// The API server, or something that it asked, refused.
+    /// The API server, or a webhook that it called, refused the call.
     #[error("{0}")]
     Refused(String),
-    /// A call that failed otherwise.
+    /// A call failed for another reason.
     #[error(transparent)]
     Api(ApiError),
-    /// What was named is not there.
+    /// The named object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// Arguments that do not fit what is there.
+    /// The arguments do not fit the objects in the cluster.
     #[error("{0}")]
     Usage(String),
-    /// What was asked is not so.
+    /// The result of the command is no, as in a check that failed.
     #[error("{0}")]
     No(String),
-    /// Nobody reads the output, or no input comes.
+    /// Standard output or input failed.
     #[error("standard input or output: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -136,11 +136,11 @@ impl Failure {
 }
 
 impl Cli {
-    /// Runs a command line, the program's name first. Errors are told on standard error, in one line.
+    /// Runs a command line that starts with the program's name. Errors are printed to standard error, in one line.
     pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
         let mut line: Vec<_> = line.into_iter().collect();
         let called = line.first().and_then(|name| Path::new(name).file_stem()?.to_str()).unwrap_or_default();
-        // kubectl runs plugins by these names; the second to complete a command line of the first.
+        // kubectl runs plugins under these names; the second one completes a command line of the first.
         let name = if called.starts_with("kubectl") { "kubectl confrev" } else { "confrev" };
         if called == "kubectl_complete-confrev" {
             line.insert(1, "__complete".into());
@@ -153,7 +153,7 @@ impl Cli {
         match command.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                // Others' words may come in lines.
+                // Messages of other programs may have several lines.
                 let words: Vec<_> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
                 eprintln!("error: {}", words.join(" "));
                 ExitCode::from(error.exit_code())
@@ -162,14 +162,14 @@ impl Cli {
     }
 }
 
-/// Help, where that is asked for; else what is wrong with the arguments, and where help is.
+/// Prints the help if it was asked for; otherwise what is wrong with the arguments, and where to find help.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // Nobody may be reading.
+            // The reader may be gone, which is no error.
             let _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()) * 2);
         }
@@ -199,7 +199,7 @@ impl Command {
         }
     }
 
-    /// The commands that ask a cluster.
+    /// Runs a command that connects to a cluster.
     async fn ask(self) -> Result<(), Failure> {
         match self {
             Self::Status(options) => status::run(&options).await,

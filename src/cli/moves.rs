@@ -1,7 +1,7 @@
 //! `kubectl confrev undo`, `pin`, `unpin`, `pause` and `resume`: moving a workload between revisions of its config.
 //!
-//! Every write is the user's own, on condition of what was looked at, and passes admission like any
-//! other: an undo or a pin sticks because admission says so, not because of anything that is remembered here.
+//! Every write is the user's own, is conditional on the state that was read, and passes admission like any other.
+//! Admission makes an undo or a pin last; nothing is remembered here.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub(super) struct Track {
     common: Common,
 }
 
-/// A workload and where it is.
+/// A workload, with the cluster and the inventory that it was found in.
 struct Found {
     target: Target,
     inventory: Inventory,
@@ -86,7 +86,7 @@ impl Common {
         let target = Target::find(&self.flags).await?;
         let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
         let workload = inventory.find(&target, &self.workload)?.clone();
-        // A Rollout that is labelled too: what moves is the template.
+        // A labelled Rollout that takes its template from another workload has no template to move.
         if let Some(elsewhere) = inventory.template_elsewhere(Some(&workload.kind.kind), workload.name()) {
             return Err(Failure::NotFound(elsewhere));
         }
@@ -100,13 +100,13 @@ impl Common {
 }
 
 impl Found {
-    /// Lets the references to each source name what is given for it.
+    /// Points the references to each source to the given name.
     async fn point(&self, wanted: &BTreeMap<ObjectName, String>, dry_run: bool) -> Result<(), Failure> {
         let workload = Workload::read(&self.workload.kind, &self.workload.value)
             .map_err(|error| Failure::Refused(format!("{}: {error}", self.workload.reference())))?;
         let entered = workload.sources();
         let root = self.workload.kind.template_pointer();
-        // On condition of what the references were, not of the resourceVersion: status is written all the time.
+        // Conditional on the references, not on the resourceVersion: status updates change that all the time.
         let uid = &self.workload.value["metadata"]["uid"];
         let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
         for reference in workload.template.iter().flat_map(Template::references) {
@@ -119,7 +119,7 @@ impl Found {
             }
         }
         match self.write("application/json-patch+json", &Value::Array(operations), dry_run).await {
-            // That is all that the API server says of a test that failed.
+            // The API server's message for a failed test has no more details.
             Err(Failure::Refused(message)) if message.contains("rejected our request") => {
                 let workload = self.workload.reference();
                 Err(Failure::Refused(format!("{workload} was changed at this moment: look again")))
@@ -138,7 +138,7 @@ impl Found {
         self.target.patch(&self.workload.path(), content_type, body, dry_run).await.map(drop)
     }
 
-    /// What stands for each source in the present template.
+    /// The snapshot of each source in the current template.
     fn held(&self) -> BTreeMap<ObjectName, String> {
         let uses = self.workload.record.uses.iter();
         uses.filter_map(|used| Some((used.source.clone(), used.snapshot.as_deref()?.to_owned()))).collect()
@@ -149,7 +149,7 @@ impl Found {
         format!("{}: {} goes{from} to {to}", self.workload.reference(), source.name)
     }
 
-    /// Whether it is about to take a change of the source.
+    /// Whether the workload is about to roll to a change of the source.
     fn is_pending(&self, source: &ObjectName, history: &History) -> bool {
         let record = &self.workload.record;
         let is_news = |present: &Observed| !record.has_seen(source, present.digests());
@@ -167,7 +167,7 @@ impl Found {
 }
 
 impl Undo {
-    /// Puts the config of the revision before back, and leaves all else of the template as it is.
+    /// Rolls the config back to the previous revision; the rest of the template stays as it is.
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
         let found = self.common.find().await?;
@@ -188,14 +188,15 @@ impl Undo {
     }
 }
 
-/// The snapshots of the newest revision with other config, as far as they differ.
+/// The snapshots of the newest revision with other config, as far as they differ from `held`.
 fn before(
     found: &Found,
     held: &BTreeMap<ObjectName, String>,
     only: Option<&ObjectName>,
 ) -> Option<BTreeMap<ObjectName, String>> {
     let revisions = found.inventory.revisions_of(&found.workload);
-    // A revision comes back when it is gone back to, so its number counts, not its age, where it has one.
+    // An undo reuses an old revision object under a new number, so revisions are ordered by number. Those without a
+    // number keep their order by age.
     let number = |revision: &&&Value| {
         let keys = ["deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"];
         let stated = keys.iter().find_map(|key| annotation(revision, key)?.parse::<i64>().ok());
@@ -218,7 +219,7 @@ fn before(
 }
 
 impl Pin {
-    /// Lets one source be a given snapshot of it, until the source changes again.
+    /// Pins one source to a snapshot of it, until the source changes again.
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let source = source_name(&self.source)?;
         let found = self.common.find().await?;
@@ -240,7 +241,7 @@ impl Pin {
 }
 
 impl Unpin {
-    /// Takes the present content of one source, or of all.
+    /// Rolls to the current content of one source, or of all.
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
         let found = self.common.find().await?;
@@ -261,7 +262,7 @@ impl Unpin {
 }
 
 impl Track {
-    /// Lets the workload follow changes by itself, or not.
+    /// Lets the workload follow changes by itself, or stops that.
     pub(super) async fn run(&self, follow: bool) -> Result<(), Failure> {
         let found = self.common.find().await?;
         let value = if follow { Value::Null } else { json!("false") };
@@ -326,7 +327,7 @@ impl Restore {
     }
 }
 
-/// Asks on the terminal. Without one, the answer is an error that says how to go on.
+/// Asks on the terminal. Without a terminal, the error says how to continue.
 fn confirm(question: &str) -> Result<bool, Failure> {
     use std::io::IsTerminal as _;
     if !std::io::stdin().is_terminal() {

@@ -1,4 +1,4 @@
-//! What the commands print: tables for people, JSON and YAML for programs.
+//! The output of the commands: tables for people, JSON and YAML for programs.
 
 use std::{
     fmt::Write as _,
@@ -34,9 +34,9 @@ pub(super) struct OutputFlag {
     pub(super) output: Format,
 }
 
-/// Something that is listed.
+/// An entry of a list.
 pub(super) trait Row: Serialize {
-    /// The columns' heads; those from the second number on only in the wide form.
+    /// The column headers; those from the second number on appear only in the wide format.
     const COLUMNS: (&'static [&'static str], usize);
 
     /// The cells, one for each column.
@@ -46,7 +46,7 @@ pub(super) trait Row: Serialize {
     fn name(&self) -> String;
 }
 
-/// Prints a list. `nothing` is said, on standard error, where a table would be empty.
+/// Prints a list. If a table would be empty, prints `nothing` to standard error.
 pub(super) fn list<R: Row>(format: Format, rows: &[R], nothing: &str) -> Result<(), Failure> {
     match format {
         Format::Json => print(&(to_json(rows)? + "\n")),
@@ -66,7 +66,7 @@ pub(super) fn list<R: Row>(format: Format, rows: &[R], nothing: &str) -> Result<
     }
 }
 
-/// Lines with columns of equal width; a column that is empty throughout, its head apart, is left out.
+/// Lines with columns of equal width. A column without any cell text is left out.
 fn table(rows: Vec<Vec<String>>) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let kept = (0..columns).filter(|&i| rows.iter().skip(1).any(|row| !row[i].is_empty()));
@@ -95,7 +95,7 @@ pub(super) fn to_yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_saphyr::to_string(value).map_err(|error| Failure::Output(std::io::Error::other(error.to_string())))
 }
 
-/// Writes to standard output. Whoever stops reading, as `head` does, ends the program without an error.
+/// Writes to standard output. It is no error if the reader stops reading, as `head` does.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -107,15 +107,15 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 /// A colour of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Colour {
-    /// What is gone, or wrong.
+    /// For deleted or wrong things.
     Red,
-    /// What is new, or right.
+    /// For new or right things.
     Green,
-    /// What is neither.
+    /// For neutral text.
     Dim,
 }
 
-/// The text in colour where standard output is a terminal and `NO_COLOR` is not set.
+/// The text in colour if standard output is a terminal and `NO_COLOR` is not set.
 pub(super) fn paint(colour: Colour, text: &str) -> String {
     let wanted = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let code = match colour {
@@ -131,7 +131,7 @@ pub(super) fn count(count: usize, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }
 
-/// An age as kubectl shows it: one unit where it is long ago, two where it is not.
+/// An age as kubectl shows it: two units if it is short, one if it is long.
 pub(super) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -1,4 +1,4 @@
-//! `kubectl confrev prune`: which snapshots could go, and why, or why not.
+//! `kubectl confrev prune`: which snapshots can be deleted, and why or why not.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) struct Options {
     flags: Flags,
 }
 
-/// A snapshot, and whether it could go.
+/// A snapshot, and whether it can be deleted.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Verdict {
@@ -113,7 +113,7 @@ fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option
     }
 }
 
-/// Its place among the newest that the source keeps, and how many those are; `None` where it is none of them.
+/// The rank of the snapshot among the newest that its source keeps, and their number; `None` if it is not one of them.
 fn newest_rank(
     inventory: &Inventory,
     key: &Key,
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::snapshot::SourceKind;
 
-    /// Equal content of sources of one name has snapshots of one name, in whatever namespaces.
+    /// Sources of one name with equal content have snapshots of one name, in any namespace.
     #[test]
     fn what_uses_a_snapshot_of_that_name_in_another_namespace_does_not_use_this_one() {
         let entered = json!({"configmaps": {"demo": "demo-1"}}).to_string();

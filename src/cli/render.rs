@@ -1,4 +1,4 @@
-//! `kubectl confrev render`: what admission would make of manifests, without a cluster.
+//! `kubectl confrev render`: the result of admission for manifests, without a cluster.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -42,7 +42,7 @@ pub(super) struct Options {
     output: OutputFlag,
 }
 
-/// The objects of the manifests, as far as decisions ask for them.
+/// The objects of the manifests that decisions need.
 #[derive(Default)]
 struct Given {
     objects: BTreeMap<(String, ObjectName), Observed>,
@@ -79,7 +79,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// All objects as they would be stored, in their order, and what admission would warn of.
+/// All objects as they would be stored, in order, and the warnings of admission.
 fn render(
     kinds: &Kinds,
     all: &[(String, Value)],
@@ -97,7 +97,7 @@ fn render(
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
         let text = object.to_string();
         let new = Workload::parse(kind, &text).map_err(|error| wrong(error.to_string()))?;
-        // The names of snapshots of Secrets depend on a key that nobody but the installation has.
+        // The names of snapshots of Secrets depend on a key that only the installation has.
         let request = Request { namespace, secrets: false, new, old: None };
         let mut decision = given.decide(&request);
         if options.secrets {
@@ -157,7 +157,7 @@ impl Given {
         Ok(given)
     }
 
-    /// The decision, with the manifests as all that there is.
+    /// The decision, as if only the manifests existed.
     fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
@@ -182,9 +182,9 @@ impl Given {
                 let observed = self.objects.get(&(namespace.to_owned(), name.clone())).cloned();
                 facts.set_object(name, observed);
             }
-            // Manifests hold no revisions.
+            // Manifests contain no revisions.
             Need::Revisions(_) => facts.set_revisions(Vec::new()),
-            // It is asked for by name.
+            // The decision also asks for the snapshot by its name.
             Need::Newest { .. } => {}
             Need::Target(target) => {
                 let enabled = self.workloads.iter().any(|(of, object)| {
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(objects[1]["immutable"], true);
         let template = &objects[2]["spec"]["template"];
         assert_eq!(template["spec"]["volumes"][0]["configMap"]["name"], "demo-3a18d34e26");
-        // A workload comes out alike wherever its sources stand in the files.
+        // The result does not depend on the order of a workload and its sources in the files.
         let (first, second) = MANIFESTS.split_once("---\n").unwrap();
         let (turned, _) = rendered(&format!("{second}---\n{first}"), false).unwrap();
         assert_eq!(turned[0], objects[2]);

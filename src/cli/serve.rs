@@ -1,4 +1,4 @@
-//! `confrev serve`: options, and the wiring of everything that runs.
+//! `confrev serve`: its options, and the start of all servers and tasks.
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,11 +21,11 @@ use crate::{
     tls::{self, WebhookUrl, webhooks},
 };
 
-/// How long requests are still taken after readiness fell: endpoints follow it with a delay.
+/// How long requests are still served after the replica becomes unready: endpoints follow with a delay.
 const LAME_DUCK: Duration = Duration::from_secs(3);
-/// Polls of tasks between two looks at timers and sockets. The default is 61.
+/// Task polls between two checks of timers and sockets. tokio's default is 61.
 const EVENT_INTERVAL: u32 = 16;
-/// The namespaces that the webhook configurations always leave out, besides confrev's own.
+/// The namespaces that the webhook configurations always exclude, besides confrev's own.
 const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `serve`.
@@ -100,8 +100,8 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// What is wrong with the options together. A variable that says `false` counts as an option that is not given, which
-    /// the parser's own groups would take for one that is.
+    /// Why the options are invalid together. An environment variable with the value `false` counts as an option that is
+    /// not given. The parser's own groups would count it as given.
     pub(super) fn wrong(&self) -> Option<&'static str> {
         match (&self.tls_dir, self.self_signed) {
             (None, false) => Some("no certificate to serve with: give --tls-dir DIR or --self-signed"),
@@ -117,7 +117,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
         .ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
-/// A label to copy; `None` of an empty text, which turns the default off.
+/// A label to copy; `None` for an empty text, which turns the default off.
 type CopiedLabelFlag = Option<CopiedLabel>;
 
 fn copied_label(text: &str) -> Result<CopiedLabelFlag, CopiedLabelError> {
@@ -133,10 +133,10 @@ pub(super) enum Error {
     /// Traces could not be set up.
     #[error("--otlp-endpoint: {0}")]
     Traces(#[from] telemetry::traces::Error),
-    /// No threads.
+    /// The runtime could not start its threads.
     #[error("the runtime does not start: {0}")]
     Runtime(#[source] io::Error),
-    /// An address that cannot be had.
+    /// An address could not be bound.
     #[error("{option} {address}: {source}")]
     Listen {
         /// The option.
@@ -147,29 +147,29 @@ pub(super) enum Error {
         #[source]
         source: io::Error,
     },
-    /// No client of the cluster.
+    /// No client for the cluster.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// No certificate.
+    /// No certificate to serve with.
     #[error("{}", log::causes(.0))]
     Tls(#[source] Box<tls::Error>),
     /// No key for the digests of Secrets.
     #[error(transparent)]
     Key(#[from] cluster::KeyError),
-    /// A task that must never end did.
+    /// A task that must never end has ended.
     #[error("{task} ended, which is a defect of confrev: {reason}")]
     Ended {
-        /// What it does.
+        /// The task.
         task: &'static str,
         /// How it ended.
         reason: String,
     },
 }
 
-/// Serves until SIGTERM or SIGINT; a second one ends it at once.
+/// Serves until SIGTERM or SIGINT; a second signal ends the process at once.
 pub(super) fn run(options: Options) -> Result<(), Error> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Timers and sockets are looked at after so many polls: a client that makes each poll long must not delay others.
+    // Timers and sockets are checked after this many polls: a client that makes each poll long must not delay others.
     let runtime = runtime.event_interval(EVENT_INTERVAL).enable_all().build().map_err(Error::Runtime)?;
     let endpoint = Traces::endpoint(options.otlp_endpoint.as_deref(), |name| std::env::var(name).ok());
     let traces = endpoint.map(|endpoint| Traces::start(&endpoint, runtime.handle())).transpose()?;
@@ -190,7 +190,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let admission_listener = listen("--listen", options.listen).await?;
     let admin_listener = listen("--admin-listen", options.admin_listen).await?;
     let (stop, stopping) = watch::channel(false);
-    // It ends with the program, so that /readyz can report the shutdown.
+    // The admin server runs until the program ends, so that /readyz can report the shutdown.
     tokio::spawn(admission::server::serve(
         admin_listener,
         telemetry::admin::router(readiness.clone(), metrics.clone()),
@@ -233,7 +233,7 @@ async fn serve(options: Options) -> Result<(), Error> {
         .keyed_by(keys.clone())
         .leaving(rotated)
         .copying(options.copied_labels.iter().flatten().cloned());
-    // Before anything is decided: digests of Secrets without the key would be other ones.
+    // Before any decision: without the key, digests of Secrets would be different.
     let key_keeper = if options.secrets {
         Some(KeyKeeper::start(api.clone(), &options.namespace, keys).await?)
     } else {
@@ -276,7 +276,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     };
     tokio::spawn(abort_on_second_signal());
     readiness.shut_down();
-    // The Lease is given up first: another replica takes over while this one still answers.
+    // The Lease is released first: another replica takes over while this one still answers.
     let _ = stop.send(true);
     for task in [controller, leader].into_iter().filter(|task| !task.is_finished()) {
         let _ = task.await;
@@ -289,7 +289,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     result
 }
 
-/// The error of a task that must run as long as the program does: the process ends rather than go on without it.
+/// The error for a task that ended early: the process ends, since it must not continue without the task.
 fn ended_early(task: &'static str, ended: &Result<(), tokio::task::JoinError>) -> Error {
     let reason = ended.as_ref().err().map_or_else(|| "it returned".to_owned(), ToString::to_string);
     Error::Ended { task, reason }
@@ -306,7 +306,7 @@ fn served(options: &Options) -> Served {
         .only(options.namespaces.iter().cloned())
 }
 
-/// How the webhook port speaks TLS, and with whom.
+/// The TLS settings of the webhook port, and the clients that it accepts.
 fn tls_config(options: &Options, source: &tls::Source) -> Result<Arc<ServerConfig>, Error> {
     let Some(file) = options.client_ca.clone() else {
         tracing::warn!(
@@ -341,7 +341,7 @@ async fn certificate_source(
     source.map_err(|error| Error::Tls(Box::new(error)))
 }
 
-/// A name for this replica that no other has, not even this one's next life.
+/// A unique name for this replica; another run of the same replica has another name.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "confrev".to_owned());
     format!("{host}_{}_{}", std::process::id(), jiff::Timestamp::now().as_nanosecond())
@@ -369,7 +369,7 @@ async fn terminated() {
     tracing::info!("stopping");
 }
 
-/// Whoever asks twice does not want to wait.
+/// A second signal means that the process should not wait.
 async fn abort_on_second_signal() {
     terminated().await;
     std::process::exit(1);

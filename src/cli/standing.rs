@@ -1,4 +1,4 @@
-//! How a workload stands to each of its sources: the words of `status`, `wait` and `impact`.
+//! The state of a workload towards each of its sources, with the words of `status`, `wait` and `impact`.
 
 use serde::Serialize;
 
@@ -13,38 +13,39 @@ use crate::{
     template::{Reference, Template},
 };
 
-/// How a workload stands to one source.
+/// The state of a workload towards one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Standing {
-    /// It has the present content, or one that reads the same by the keys that it uses.
+    /// It has the current content, or one that is equal in the keys that it uses.
     Current,
     /// Its references stay as written.
     AsWritten,
-    /// There is no such source, and every reference to it is optional. It stays as written, in revisions for good.
+    /// The source does not exist, and every reference to it is optional. References stay as written, in revisions for
+    /// good.
     Absent,
     /// The source itself is bound to the workload's revisions.
     Bound,
     /// Its references stay as written, and a change of the source rolls it.
     Live,
-    /// It is a Job, which keeps what it was created with, and there was a change since.
+    /// It is a Job, which keeps the content from its creation, and the source has changed since.
     AsCreated,
-    /// It does not follow changes by itself (`track: "false"`), and there was one.
+    /// It does not follow changes by itself (`track: "false"`), and the source has changed.
     Paused,
     /// An undo or a pin holds it, until the source changes again.
     Pinned,
-    /// The source is gone; it keeps the snapshot it has.
+    /// The source is deleted; the workload keeps its snapshot.
     SourceGone,
-    /// The source may not be read by who asks.
+    /// The user may not read the source.
     Unknown,
-    /// It will take the present content.
+    /// It will roll to the current content.
     Pending,
-    /// There is no such source, and no snapshot of one.
+    /// The source does not exist, and the workload has no snapshot of it.
     Missing,
 }
 
 impl Standing {
-    /// The word for it.
+    /// The word for this state.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Current => "current",
@@ -62,7 +63,7 @@ impl Standing {
         }
     }
 
-    /// Whether nothing is to be said of it.
+    /// Whether this state needs no mention.
     pub(super) const fn is_plain(self) -> bool {
         matches!(self, Self::Current | Self::AsWritten | Self::Bound | Self::Live)
     }
@@ -74,17 +75,17 @@ impl Standing {
 pub(super) struct UsedSource {
     /// `ConfigMap/name` or `Secret/name`.
     pub(super) source: String,
-    /// The snapshot that stands for it.
+    /// The snapshot that the workload uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) snapshot: Option<String>,
-    /// How the workload stands to it.
+    /// The workload's state towards it.
     pub(super) standing: Standing,
-    /// The object.
+    /// The source's kind and name.
     #[serde(skip)]
     pub(super) object: ObjectName,
 }
 
-/// How a workload stands to all its sources, each once.
+/// The state of a workload towards all its sources, each once.
 pub(super) async fn of_workload(
     target: &Target,
     inventory: &Inventory,
@@ -92,7 +93,7 @@ pub(super) async fn of_workload(
 ) -> Result<Vec<UsedSource>, Failure> {
     let mut found: Vec<UsedSource> = Vec::new();
     for used in &workload.record.uses {
-        // A second snapshot of one source stands under its own name; the first one speaks for the source.
+        // A second snapshot of one source is recorded under its own name; the first one decides for the source.
         if used.snapshot.as_ref() == Some(&used.source.name) && !is_bound(inventory, workload, &used.source) {
             continue;
         }
@@ -103,7 +104,7 @@ pub(super) async fn of_workload(
         let learned = learned(target, inventory, workload, used, present).await?;
         let present = learned.as_ref().unwrap_or(present);
         let mut standing = without_contents(workload, inventory, used, present);
-        // A change of keys that it does not read leaves it with the snapshot that it has.
+        // If only keys changed that the workload does not use, it keeps its snapshot.
         let may_read_the_same = matches!(standing, Standing::Pinned | Standing::AsCreated);
         if let (Live::There(present), Some(held), true) = (present, &used.snapshot, may_read_the_same) {
             let held = ObjectName::new(used.source.kind, held.clone());
@@ -123,8 +124,8 @@ pub(super) async fn of_workload(
     Ok(found)
 }
 
-/// A Secret as it is, known by the digests that the workload and its snapshot state of it: these are under a key of the
-/// installation, so contents are compared instead. `None` where nothing is to be learned.
+/// The current Secret, with the digests of the snapshots that the workload uses or has seen, if their content is equal.
+/// Such digests use a key of the installation, so contents are compared instead. `None` if there is nothing to compare.
 async fn learned(
     target: &Target,
     inventory: &Inventory,
@@ -164,7 +165,7 @@ fn is_bound(inventory: &Inventory, workload: &OptedIn, object: &ObjectName) -> b
     matches!(live, Some(Live::There(live)) if live.is_bound_itself())
 }
 
-/// What can be said by names and digests alone.
+/// The state as far as names and digests show it.
 fn without_contents(workload: &OptedIn, inventory: &Inventory, used: &Use, present: &Live) -> Standing {
     let (source, snapshot) = (&used.source, used.snapshot.as_deref());
     let record = &workload.record;
@@ -179,7 +180,7 @@ fn without_contents(workload: &OptedIn, inventory: &Inventory, used: &Use, prese
             if !excluded
                 && (present.is_live() == Some(true) || (used.live && present.is_live().is_none())) =>
         {
-            // What was seen of a Secret is under a key of the installation.
+            // The digest in `seen` of a Secret uses a key of the installation, so it may be unknown here.
             let is_known = |seen: &Digest| present.digests().judge(seen).is_some();
             match record.seen.get(source) {
                 Some(seen) if !is_known(seen) || present.digests().contains(seen) => Standing::Live,
@@ -210,7 +211,7 @@ fn without_contents(workload: &OptedIn, inventory: &Inventory, used: &Use, prese
     }
 }
 
-/// Whether pods start without it: every reference to it says so.
+/// Whether pods start without the source: every reference to it is optional.
 fn is_optional(workload: &OptedIn, source: &ObjectName) -> bool {
     let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };
     let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
@@ -220,7 +221,8 @@ fn is_optional(workload: &OptedIn, source: &ObjectName) -> bool {
     to_it.all(|reference| reference.optional)
 }
 
-/// Whether the workload reads the same from both: by the keys that it uses, or by everything where it takes the whole.
+/// Whether both contents are equal for the workload: in the keys that it uses, or in all keys if it uses the whole
+/// source.
 pub(super) fn reads_the_same(
     workload: &OptedIn,
     source: &ObjectName,
@@ -243,7 +245,7 @@ pub(super) fn reads_the_same(
     })
 }
 
-/// The word for the rollout; of a Job, which has none, what `kubectl get jobs` says of it.
+/// The word for the rollout's state. A Job has no rollout; its word is the status that `kubectl get jobs` shows.
 pub(super) fn rollout(workload: &OptedIn) -> &'static str {
     if !workload.kind.rolls {
         let conditions = workload.value["status"]["conditions"].as_array();

@@ -1,4 +1,4 @@
-//! `kubectl confrev status`: which config each workload runs.
+//! `kubectl confrev status`: the config that each workload runs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::names;
 
-/// How often `--watch` looks.
+/// How often `--watch` reads the state.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Options of `status`.
@@ -37,7 +37,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The cluster that is meant.
+    /// The flags that select the cluster.
     pub(super) fn flags(self) -> Flags {
         self.flags
     }
@@ -55,7 +55,7 @@ pub(super) struct Status {
     revision: String,
     /// Pods by revision.
     pods: BTreeMap<String, usize>,
-    /// Where the rollout of the template stands.
+    /// The state of the template's rollout.
     rollout: &'static str,
     sources: Vec<UsedSource>,
 }
@@ -93,7 +93,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         if !options.watch {
             return output::list(options.output.output, &rows, &nothing(&scope));
         }
-        // What did not change is not printed again.
+        // An unchanged status is not printed again.
         let now = output::to_json(&rows)?;
         if now != shown {
             let format = match options.output.output {
@@ -132,7 +132,7 @@ async fn rows(target: &Target, scope: &Scope, one: Option<&str>) -> Result<Vec<S
     stream::iter(rows).buffered(8).try_collect().await
 }
 
-/// Puts together what is known of one workload.
+/// The status of one workload.
 pub(super) fn status(
     inventory: &Inventory,
     workload: &OptedIn,
@@ -174,7 +174,7 @@ fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
     parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ")
 }
 
-/// `current`, or what is to be said of each source.
+/// `current`, or the state towards each source where that needs mention.
 pub(super) fn config(sources: &[UsedSource]) -> String {
     let mut said: Vec<_> = sources
         .iter()

@@ -1,4 +1,4 @@
-//! The cluster that the commands talk to, found by kubectl's own flags.
+//! The cluster of a command, found by kubectl's own flags.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// The part of the help in which they stand.
+/// The heading of these flags in the help.
 pub(super) const HEADING: &str = "Cluster";
 
 /// kubectl's flags.
@@ -76,7 +76,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// Sets what the flags say in place of the kubeconfig's.
+    /// Replaces settings of the kubeconfig by those of the flags.
     fn override_in(&self, config: &mut kube::Config) -> Result<(), Failure> {
         if let Some(server) = &self.server {
             config.cluster_url = server
@@ -105,7 +105,7 @@ impl Flags {
             (login.client_certificate_data, login.client_key_data) = (None, None);
         }
         if let Some(token) = &self.token {
-            // It is meant in place of whatever the kubeconfig logs in with.
+            // A token replaces all credentials of the kubeconfig.
             *login = kube::config::AuthInfo { token: Some(token.clone().into()), ..Default::default() };
         }
         Ok(())
@@ -126,7 +126,7 @@ pub(super) struct KindFlag {
 }
 
 impl KindFlag {
-    /// The kinds in force.
+    /// The built-in kinds and these.
     pub(super) fn in_force(&self) -> Arc<Kinds> {
         Arc::new(Kinds::with(&self.kinds))
     }
@@ -159,16 +159,16 @@ fn configmap_name(text: &str) -> Result<String, String> {
     is_name.then(|| text.to_owned()).ok_or_else(|| "invalid name of a ConfigMap".to_owned())
 }
 
-/// A connection, with the namespace in force.
+/// A connection, with the selected namespace.
 #[derive(Clone)]
 pub(super) struct Target {
     /// The calls.
     pub(super) api: KubeApi,
-    /// The kinds in force.
+    /// The configured kinds.
     pub(super) kinds: Arc<Kinds>,
     /// The ConfigMaps that are never snapshotted.
     pub(super) rotated: Rotated,
-    /// The namespace in force.
+    /// The selected namespace.
     pub(super) namespace: String,
     /// The API server's address.
     pub(super) url: String,
@@ -218,7 +218,7 @@ impl Target {
         Ok(Self { api, kinds, rotated, namespace, url })
     }
 
-    /// Reads an object; `None` where there is none.
+    /// Reads an object; `None` if it does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>, Failure> {
         match self.api.call("get", Method::GET, path.to_owned(), "", Vec::new()).await {
             Err(error) if error.is_not_found() => Ok(None),
@@ -227,8 +227,9 @@ impl Target {
         }
     }
 
-    /// Lists objects by a label selector, in pages. A resource that is not installed has none. The objects bear their
-    /// `kind`, which the API server leaves out of lists. One that cannot be read is left out, and named on standard error.
+    /// Lists objects by a label selector, in pages. A resource that is not installed has none. Adds the objects'
+    /// `kind`, which the API server leaves out of lists. An object that cannot be read is left out, and named on
+    /// standard error.
     pub(super) async fn list(
         &self,
         collection: &str,
@@ -256,7 +257,7 @@ impl Target {
         }
     }
 
-    /// Writes a patch, and answers with the object as it then is.
+    /// Writes a patch, and returns the updated object.
     pub(super) async fn patch(
         &self,
         path: &str,
@@ -271,7 +272,7 @@ impl Target {
         parse(&bytes.map_err(|error| self.failure(error))?, path)
     }
 
-    /// Creates an object, and answers with it as it then is.
+    /// Creates an object, and returns it as the API server stored it.
     pub(super) async fn create(
         &self,
         collection: &str,
@@ -285,7 +286,7 @@ impl Target {
         parse(&bytes.map_err(|error| self.failure(error))?, collection)
     }
 
-    /// The error in the words of this program's users.
+    /// Converts an error into one for the users of the command line.
     pub(super) fn failure(&self, error: ApiError) -> Failure {
         match error {
             ApiError::Unreachable { source, .. } => Failure::Unreachable {
@@ -299,7 +300,7 @@ impl Target {
     }
 }
 
-/// The name of an object, with its namespace, whatever else it holds.
+/// The name and namespace of an object, whatever its other fields.
 fn name_in(item: &str) -> String {
     #[derive(Default, Deserialize)]
     struct Object {

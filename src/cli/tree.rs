@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{names, snapshot::Digest, template::SourceMap};
 
-/// What a ReplicaSet may be to its workload.
+/// The roles that a ReplicaSet may have in its workload.
 const ROLES: [&str; 5] = ["active", "preview", "stable", "canary", "present"];
-/// What is said of a snapshot that is referenced and gone.
+/// The note on a snapshot that is referenced but missing.
 const LOST: &str = "not found";
 
 /// Options of `tree`.
@@ -34,12 +34,12 @@ pub(super) struct Options {
     flags: Flags,
 }
 
-/// A node, and what hangs on it.
+/// A node with its children.
 #[derive(Debug, Serialize)]
 struct Node {
     /// `Kind/name`.
     object: String,
-    /// What is to be said of it.
+    /// Notes to print beside it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -127,14 +127,14 @@ impl Node {
         std::iter::once(self.object.clone()).chain(notes).collect::<Vec<_>>().join("   ")
     }
 
-    /// `kind/name` of it and of all below, a line each.
+    /// `kind/name` of this node and of all below, one per line.
     fn names(&self) -> String {
         let below = self.below.iter().map(Self::names);
         std::iter::once(self.object.to_lowercase() + "\n").chain(below).collect()
     }
 }
 
-/// What a ReplicaSet is to its Rollout or Deployment, where that says so.
+/// The role of a ReplicaSet in its Rollout or Deployment, if these show it.
 fn role(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Option<&'static str> {
     if let Some(hash) = label(revision, "rollouts-pod-template-hash") {
         let owner = text(revision, "/metadata/ownerReferences/0/uid");

@@ -1,4 +1,4 @@
-//! `kubectl confrev wait`: until the present content runs everywhere it should. For pipelines.
+//! `kubectl confrev wait`: waits until all workloads that should run the current content do so. For pipelines.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{
     snapshot::ObjectName,
 };
 
-/// How often it looks.
+/// How often the state is read.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Options of `wait`.
@@ -36,13 +36,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
-/// Where the waiting stands.
+/// The state of what is waited for.
 enum Progress {
-    /// Everything runs the present content; how many workloads that are.
+    /// All run the current content; the number of workloads.
     Done(usize),
-    /// Not yet, and why.
+    /// Not yet done, and why.
     Waits(String),
-    /// It does not get there by itself, and why.
+    /// It cannot be done without help, and why.
     Stuck(String),
 }
 
@@ -115,7 +115,7 @@ async fn of_workload(
         match used.standing {
             Standing::Current | Standing::AsWritten | Standing::Absent | Standing::Bound | Standing::Live => {
             }
-            // It gets nowhere else.
+            // A Job never changes, so it is not counted.
             Standing::AsCreated => count = 0,
             Standing::Pending => return Ok(Progress::Waits(of)),
             Standing::Paused => {

@@ -1,4 +1,4 @@
-//! The calls, made with a client of the real API server.
+//! [`Api`] on a client of the real API server.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use crate::{
     telemetry::{Metrics, metrics::Told, traces},
 };
 
-/// How writes are recorded in `managedFields`.
+/// The name of confrev in `managedFields`.
 const FIELD_MANAGER: &str = "fieldManager=confrev";
 
-/// The form in which an answer is asked for.
+/// The requested form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accept {
-    /// The object or list as it is.
+    /// The whole object or list.
     Json,
     /// An object's metadata.
     Metadata,
@@ -59,7 +59,7 @@ pub struct KubeApi {
     client: kube::Client,
     kinds: Arc<Kinds>,
     metrics: Metrics,
-    /// Those of ConfigMaps and Secrets.
+    /// The reads of ConfigMaps and Secrets in progress.
     reads: Arc<SharedReads<(String, ObjectName), Option<Observed>>>,
     /// The keys of the digests of Secrets.
     keys: DigestKeys,
@@ -70,7 +70,7 @@ pub struct KubeApi {
 }
 
 impl KubeApi {
-    /// Calls through that client; every one is counted in `metrics`.
+    /// Makes calls through this client; every call is counted in `metrics`.
     pub fn new(client: kube::Client, kinds: Arc<Kinds>, metrics: Metrics) -> Self {
         Self {
             client,
@@ -119,18 +119,18 @@ impl KubeApi {
         &self.client
     }
 
-    /// The kinds of workloads in force.
+    /// The configured kinds of workloads.
     pub fn kinds(&self) -> &Arc<Kinds> {
         &self.kinds
     }
 
-    /// Reads an object. A read whose connection broke is asked once more: a connection that was kept may end at any moment,
-    /// and a user's write would be refused for it.
+    /// Reads an object. If the connection breaks, the read is repeated once: a kept-alive connection may close at any
+    /// moment, and a user's write would be refused because of it.
     pub(super) async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
         self.get_up_to(path, Accept::Json, usize::MAX).await
     }
 
-    /// Reads an answer of at most that many bytes; a longer one is [`ApiError::TooLarge`].
+    /// Reads an answer of at most that many bytes; a longer answer is [`ApiError::TooLarge`].
     pub(super) async fn get_up_to(
         &self,
         path: String,
@@ -148,8 +148,8 @@ impl KubeApi {
         self.call("patch", Method::PATCH, path, format.content_type(), body.to_string().into_bytes()).await
     }
 
-    /// One call: its verb is counted, its time is limited, and an answer that is no success becomes an error.
-    /// For the commands that people run, beside those of the trait.
+    /// One call: its verb is counted, its time is limited, and an answer that is no success becomes an error. The
+    /// command line uses it for calls that the trait does not have.
     pub async fn call(
         &self,
         verb: &'static str,
@@ -211,7 +211,7 @@ impl KubeApi {
     }
 }
 
-/// The bytes of a body; `None` where there are more than `most`.
+/// The bytes of a body; `None` if there are more than `most`.
 async fn read_up_to(mut body: Body, most: usize) -> Result<Option<Vec<u8>>, kube::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -242,7 +242,7 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Resu
 
 impl Api for KubeApi {
     async fn read(&self, namespace: &str, object: &ObjectName) -> Result<Option<Observed>, ApiError> {
-        // No object is called so, and such a text has no place in a path.
+        // No object can have such a name, and it must not become part of a path.
         if !snapshot::is_object_name(&object.name) {
             return Ok(None);
         }
@@ -276,7 +276,7 @@ impl Api for KubeApi {
 
     async fn is_enabled(&self, namespace: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
         let known = self.kinds.by_kind(&target.api_version, &target.kind);
-        // confrev may read no other kinds. All but the first are known where they are configured.
+        // confrev has no right to read other kinds. Of these kinds, only Deployment is known without configuration.
         let readable =
             |kind: &&WorkloadKind| may_lend_template(&kind.kind) && snapshot::is_object_name(&target.name);
         let Some(kind) = known.filter(readable) else { return Ok(None) };
@@ -367,7 +367,7 @@ impl Api for KubeApi {
         let path = workload_path(kind, &workload.namespace, &workload.name)? + "?" + FIELD_MANAGER;
         let (format, body) = poke_body(condition, &auto_roll_value(now));
         let bytes = match self.patch(path.clone(), format, &body).await {
-            // All that the API server says of a JSON patch whose test failed.
+            // The API server answers 422 without details if the test of a JSON patch fails.
             Err(ApiError::Refused { what, code: 422, .. }) if format == PatchFormat::Json => {
                 return Err(ApiError::Conflict { what });
             }
@@ -400,7 +400,7 @@ impl Api for KubeApi {
                 self.metrics.event(event.reason, Told::Written);
                 Ok(())
             }
-            // By this replica in an attempt that was not answered, or by the one that led before.
+            // This replica created it in an attempt that got no answer, or the previous leader did.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => {
                 self.metrics.event(event.reason, Told::Failed);
@@ -435,7 +435,7 @@ mod tests {
 
     use super::*;
 
-    /// A client whose first connections break, as many as that; afterwards every object is an empty ConfigMap.
+    /// A client whose first `times` connections break; afterwards every object is an empty ConfigMap.
     fn breaking(times: usize) -> (KubeApi, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);

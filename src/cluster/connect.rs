@@ -1,8 +1,8 @@
 //! The connection to the API server, without Nagle's algorithm.
 //!
 //! kube's own connector leaves Nagle's algorithm on (kube-rs/kube#2056). A request then waits for the acknowledgement
-//! of the request before it, and an idle receiver delays that acknowledgement by 40 ms. A decision makes several small
-//! requests one after the other, so these delays made up most of its time.
+//! of the previous request, and an idle receiver delays that acknowledgement by 40 ms. A decision makes several small
+//! requests in sequence, so these delays made up most of its time.
 
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
@@ -15,13 +15,13 @@ use kube::{
 };
 use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
-/// A client for that configuration. It sends each request at once.
+/// A client for this configuration. It sends each request at once.
 ///
-/// It is the stack of [`Client::try_from`], less the log lines, over a connector with `TCP_NODELAY`.
+/// The stack of [`Client::try_from`] without its log lines, over a connector with `TCP_NODELAY`.
 ///
 /// # Errors
-/// As [`Client::try_from`]: credentials that cannot be read, a certificate that is malformed, or a proxy, for which
-/// kube needs features that confrev does not link.
+/// The errors of [`Client::try_from`]: unreadable credentials, a malformed certificate, or a proxy, for which kube
+/// needs features that confrev does not link.
 pub fn connect(config: Config) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
         return Client::try_from(config);

@@ -1,4 +1,4 @@
-//! What the API server answered instead of what was asked for.
+//! Errors of calls to the API server.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -6,55 +6,55 @@ use serde::Deserialize;
 /// A call to the API server that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// No such object, or no such resource (a kind that is not installed).
+    /// No such object or resource exists (the kind may not be installed).
     #[error("{what}: not found")]
     NotFound {
         /// The verb and the path.
         what: String,
     },
-    /// The object changed in the meantime, or is not the one that was meant.
+    /// The object changed in the meantime, or has another uid.
     #[error("{what}: the object changed in the meantime")]
     Conflict {
         /// The verb and the path.
         what: String,
     },
-    /// The namespace is going away, and takes no new objects.
+    /// The namespace is being terminated, and accepts no new objects.
     #[error("{what}: the namespace is being terminated")]
     Terminating {
         /// The verb and the path.
         what: String,
     },
-    /// A write passed, and admission did not see it.
+    /// A write succeeded, but admission did not see it.
     #[error("{what}: admission did not see the write: is the webhook configuration in place?")]
     InVain {
-        /// What was to be done.
+        /// What the write was for.
         what: String,
     },
-    /// The API server refused.
+    /// The API server refused the call.
     #[error("{what}: {code}: {message}")]
     Refused {
         /// The verb and the path.
         what: String,
         /// The HTTP status.
         code: u16,
-        /// The API server's own words.
+        /// The API server's message.
         message: String,
     },
     /// A name that no namespace or object can have.
     #[error("invalid name of a {what}: {name:?}")]
     InvalidName {
-        /// What would be called so.
+        /// Kind of thing with that name: a namespace or an object.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// An answer of more bytes than are read.
+    /// The answer has more bytes than are read.
     #[error("{what}: the answer is too large")]
     TooLarge {
         /// The verb and the path.
         what: String,
     },
-    /// No answer in time.
+    /// No answer came in time.
     #[error("{what}: no answer within {seconds} s")]
     Late {
         /// The verb and the path.
@@ -71,18 +71,18 @@ pub enum ApiError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// An answer that could not be read.
+    /// The answer could not be read.
     #[error("{what}: the answer could not be read: {reason}")]
     Answer {
         /// The verb and the path.
         what: String,
-        /// Why, without the answer's content.
+        /// Why, without the content of the answer.
         reason: String,
     },
 }
 
 impl ApiError {
-    /// The error of an answer that is not a success.
+    /// The error for an answer that is not a success.
     pub(super) fn of_status(what: String, status: StatusCode, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct Status {
@@ -120,12 +120,12 @@ impl ApiError {
         }
     }
 
-    /// Whether the resourceVersion, or the place in a list, that was asked for is too old.
+    /// Whether the requested resourceVersion or continue token is too old.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
     }
 
-    /// Whether the object is not there.
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
@@ -144,7 +144,7 @@ impl ApiError {
         }
     }
 
-    /// Whether to look at the present state and try again.
+    /// Whether the caller should read the current state and try again.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }

@@ -1,4 +1,5 @@
-//! What an Event says (events.k8s.io/v1). It names objects, snapshots and digests, and never holds content.
+//! The content of an Event (events.k8s.io/v1). It names objects, snapshots and digests, and never holds content of a
+//! source.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use sha2::{Digest as _, Sha256};
 use super::Owner;
 use crate::{names, telemetry::metrics::Reason};
 
-/// How long the same is not told again.
+/// For how long an equal Event is not repeated.
 pub const REPEAT_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
-/// The longest note that the API server takes, in bytes.
+/// The longest note that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// An object as Events name it.
+/// A reference to an object in an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -43,24 +44,24 @@ impl From<Owner> for ObjectRef {
 /// An Event to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The namespace of all that it names.
+    /// The namespace of all objects that the Event names.
     pub namespace: Arc<str>,
-    /// The object that it is about, where `kubectl describe` shows it.
+    /// The object that the Event is about; `kubectl describe` shows the Event there.
     pub regarding: ObjectRef,
-    /// The other object that has to do with it.
+    /// The other object involved.
     pub related: Option<ObjectRef>,
     /// What happened.
     pub reason: Reason,
-    /// The same, in a sentence.
+    /// What happened, in a sentence.
     pub note: String,
-    /// What makes it the same as another of that reason about that object.
+    /// Events about one object with the same reason and this same text are equal.
     pub same: String,
     /// When it happened.
     pub at: Timestamp,
 }
 
 impl Reason {
-    /// Whether somebody should look at it.
+    /// Whether the Event needs attention.
     pub const fn is_warning(self) -> bool {
         matches!(
             self,
@@ -72,7 +73,7 @@ impl Reason {
         )
     }
 
-    /// What confrev was about when it happened.
+    /// What confrev was doing at that time.
     const fn action(self) -> &'static str {
         match self {
             Self::Rolled | Self::Pinned | Self::RollHeld | Self::RollRefused => "Roll",
@@ -83,8 +84,8 @@ impl Reason {
 }
 
 impl Event {
-    /// The Event's name: the object's, cut so that all fits, and a hash of what it says and about when. A second one of
-    /// the same within that time cannot be written, whichever replica tries.
+    /// The Event's name: the object's name, cut to fit, and a hash of the object, reason, text and time window. Two
+    /// equal Events in one window have one name, so only one can be created, by whichever replica.
     pub fn name(&self) -> String {
         let window = self.at.as_second().div_euclid(REPEAT_AFTER.as_secs());
         let mut hash = Sha256::new();
@@ -99,7 +100,7 @@ impl Event {
         format!("{}.{digits}", stem.trim_end_matches('.'))
     }
 
-    /// As the API server takes it.
+    /// The JSON for the API server.
     pub fn to_json(&self) -> Value {
         let reference = |object: &ObjectRef| {
             let mut reference = serde_json::to_value(object).unwrap_or_default();

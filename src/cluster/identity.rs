@@ -1,8 +1,7 @@
-//! The client, under the identity that the snapshots' guard knows.
+//! The client, under the identity that the guard of snapshots accepts.
 //!
-//! Outside the cluster, confrev is started with whatever kubeconfig there is, often an administrator's. The guard stops
-//! administrators too, so confrev then acts as its own ServiceAccount, by impersonation, and holds no more rights than in
-//! the cluster.
+//! Outside the cluster, confrev often runs with an administrator's kubeconfig. The guard rejects administrators too, so
+//! confrev then impersonates its own ServiceAccount, and has no more rights than in the cluster.
 
 use std::time::Duration;
 
@@ -15,17 +14,17 @@ use kube::{Api, Client, Config, api::PostParams};
 
 use super::connect::connect;
 
-/// The header by which the API server is asked to act as another user.
+/// The header that asks the API server to act as another user.
 /// Source: Kubernetes, "User impersonation".
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// No client could be had.
+/// Why no client can be created.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// No configuration.
+    /// No configuration was found.
     #[error("no cluster to talk to: set KUBECONFIG, or run in a pod with a ServiceAccount: {0}")]
     Config(#[from] Box<kube::config::InferConfigError>),
-    /// A configuration that cannot be used.
+    /// The configuration cannot be used.
     #[error("the cluster's configuration cannot be used: {0}")]
     Client(#[source] Box<kube::Error>),
     /// The API server does not answer.
@@ -39,7 +38,8 @@ pub enum IdentityError {
     },
 }
 
-/// The client for all calls: as the ServiceAccount `confrev` of `namespace`, whoever the kubeconfig says.
+/// The client for all calls: as the ServiceAccount `confrev` of `namespace`, whatever user the kubeconfig names, where
+/// impersonation is allowed.
 pub async fn client(namespace: &str) -> Result<Client, IdentityError> {
     let mut config = Config::infer().await.map_err(Box::new)?;
     config.connect_timeout = Some(Duration::from_secs(5));

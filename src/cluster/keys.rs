@@ -1,4 +1,4 @@
-//! The key of the digests of Secrets: made once, kept in a Secret that the replicas share.
+//! The key of the digests of Secrets: created once, and kept in a Secret that all replicas share.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,16 +15,16 @@ use crate::snapshot::{KEY_BYTES, Key, KeyId, Keying, SourceKind};
 const SECRET: &str = "confrev-digest-key";
 /// The entry of the Secret that holds the key.
 const ENTRY: &str = "key";
-/// How long until the Secret is looked at again.
+/// How often the Secret is read again.
 const LOOK: Duration = Duration::from_secs(30);
-/// How often the first look is repeated when another replica is faster.
+/// How often the first read is repeated when another replica writes first.
 const ATTEMPTS: u32 = 5;
 
-/// The keys that this replica knows, the present one first. Clones share them.
+/// The keys that this replica knows, the current one first. Clones share them.
 #[derive(Clone)]
 pub struct DigestKeys(Arc<ArcSwap<Known>>);
 
-/// The keys, and the bytes of the present one.
+/// The keys, and the bytes of the current one.
 #[derive(Default)]
 struct Known {
     keys: Arc<[Key]>,
@@ -50,12 +50,12 @@ impl DigestKeys {
         self.0.load().keys.iter().any(|key| key.id() == id)
     }
 
-    /// How the contents of a namespace are digested.
+    /// How the content of Secrets in a namespace is digested.
     pub fn keying(&self, namespace: &str) -> Keying {
         Keying::new(namespace, Arc::clone(&self.0.load().keys))
     }
 
-    /// Makes this key the present one; the others are still recognised. Answers whether it was not so before.
+    /// Makes this key the current one; the others are still recognised. Returns whether the current key changed.
     pub fn set(&self, bytes: &[u8; KEY_BYTES]) -> bool {
         let key = Key::new(bytes);
         let known = self.0.load();
@@ -68,27 +68,27 @@ impl DigestKeys {
         true
     }
 
-    /// The bytes of the present key.
+    /// The bytes of the current key.
     fn present(&self) -> Option<[u8; KEY_BYTES]> {
         self.0.load().present
     }
 }
 
-/// Why there is no key.
+/// Why no key is available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The Secret cannot be read or written.
     #[error("cannot {verb} Secret {namespace}/{SECRET}: {source}")]
     Api {
-        /// What was tried.
+        /// The verb that failed.
         verb: &'static str,
         /// The Secret's namespace.
         namespace: String,
-        /// What the API server answered.
+        /// The API server's answer.
         #[source]
         source: ApiError,
     },
-    /// The Secret holds something else.
+    /// The Secret holds no valid key.
     #[error(
         "Secret {namespace}/{SECRET} holds no key of {KEY_BYTES} bytes under {ENTRY:?}: restore it from a backup, or delete it and \
          another key is made"
@@ -97,7 +97,7 @@ pub enum KeyError {
         /// The Secret's namespace.
         namespace: String,
     },
-    /// Other replicas write and delete the Secret.
+    /// Others create and delete the Secret again and again.
     #[error(
         "Secret {namespace}/{SECRET} was created and deleted {ATTEMPTS} times in a row: see who deletes it"
     )]
@@ -110,7 +110,7 @@ pub enum KeyError {
     Random,
 }
 
-/// Keeps the key in its Secret, and follows a Secret that somebody else wrote.
+/// Keeps the key in its Secret, and adopts the key of a Secret that somebody else wrote.
 pub struct KeyKeeper {
     api: KubeApi,
     namespace: String,
@@ -118,14 +118,14 @@ pub struct KeyKeeper {
 }
 
 impl KeyKeeper {
-    /// Reads the key, or makes it. The first replica to write decides.
+    /// Reads the key, or creates it. The first replica to write decides.
     pub async fn start(api: KubeApi, namespace: &str, keys: DigestKeys) -> Result<Self, KeyError> {
         let keeper = Self { api, namespace: namespace.to_owned(), keys };
         keeper.converge().await?;
         Ok(keeper)
     }
 
-    /// Looks at the Secret from time to time, and calls `changed` when it holds another key. Never returns.
+    /// Reads the Secret regularly, and calls `changed` when it holds another key. Never returns.
     pub async fn run(&self, changed: impl Fn() + Send) {
         let mut failed = false;
         loop {
@@ -137,7 +137,7 @@ impl KeyKeeper {
                         changed();
                     }
                 }
-                // Once, not at each look.
+                // Logged once, not at each read.
                 Err(error) if !failed => {
                     tracing::warn!(%error, "the key of the digests of Secrets could not be looked at");
                     failed = true;
@@ -147,8 +147,8 @@ impl KeyKeeper {
         }
     }
 
-    /// One look: the key that the Secret holds becomes the present one; without a Secret, the present one is written.
-    /// Answers whether that is another key than before.
+    /// Makes the key in the Secret the current one. If the Secret does not exist, writes the current key to it, or a
+    /// new one. Returns whether the key is another one than before.
     async fn converge(&self) -> Result<bool, KeyError> {
         for _ in 0..ATTEMPTS {
             if let Some(bytes) = self.read().await? {
@@ -179,7 +179,7 @@ impl KeyKeeper {
         Err(KeyError::Contended { namespace: self.namespace.clone() })
     }
 
-    /// The key in the Secret; `None` where there is no Secret.
+    /// The key in the Secret; `None` if the Secret does not exist.
     async fn read(&self) -> Result<Option<[u8; KEY_BYTES]>, KeyError> {
         let path = path::object("v1", &self.namespace, SourceKind::Secret.plural(), SECRET)
             .map_err(|source| self.error("read", source))?;
@@ -193,7 +193,7 @@ impl KeyKeeper {
         bytes.map(Some).ok_or_else(|| KeyError::Malformed { namespace: self.namespace.clone() })
     }
 
-    /// Writes the Secret. Answers whether no other replica was faster.
+    /// Creates the Secret. Returns false if another replica created it first.
     async fn create(&self, bytes: &[u8; KEY_BYTES]) -> Result<bool, KeyError> {
         let path = path::collection("v1", &self.namespace, SourceKind::Secret.plural())
             .map_err(|source| self.error("create", source))?;

@@ -1,5 +1,5 @@
-//! The Lease by which one replica leads. Expiry is judged by one's own clock alone: a holder is gone when its record has
-//! not changed for as long as the lease lasts, whatever the times written in it.
+//! The Lease that elects the leading replica. Each replica judges expiry by its own clock alone. A holder has lost the
+//! Lease when the record is unchanged for the Lease's duration, whatever times it contains.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Lease {
     held: Option<LeaseObject>,
 }
 
-/// A state of the Lease, and since when it is unchanged by this replica's clock.
+/// A state of the Lease, and since when it is unchanged, by this replica's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// The resourceVersion that was read.
@@ -35,7 +35,7 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// Whether whoever holds this record lost it by `now`.
+    /// Whether the holder of this record has lost the Lease by `now`.
     pub fn expired(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= DURATION
     }
@@ -50,15 +50,15 @@ impl LeaseRecord {
 }
 
 impl Lease {
-    /// The Lease in that namespace, to be held as `identity`, which no other replica has.
+    /// The Lease in this namespace, held as `identity`, which is unique among replicas.
     pub fn new(client: Client, namespace: &str, identity: String) -> Self {
         Self { api: Api::namespaced(client, namespace), identity, observed: None, held: None }
     }
 
-    /// Takes or renews the Lease where it is free, expired or already held. Answers whether it is held now; the hold
-    /// began before the call, so count its duration from then.
+    /// Takes or renews the Lease if it is free, expired or already held. Returns whether this replica holds it now. The
+    /// hold begins before the call, so count its duration from then.
     pub async fn attempt(&mut self) -> kube::Result<bool> {
-        // Who holds it knows it, unless somebody else has written it since.
+        // The holder knows the Lease's state, unless somebody else has written it since.
         if let Some(held) = self.held.take()
             && self.write(held).await?
         {
@@ -82,14 +82,14 @@ impl Lease {
         self.write(lease).await
     }
 
-    /// Writes this replica's hold, on condition that the Lease is as it was read.
+    /// Writes this replica's hold if the Lease is unchanged since it was read.
     async fn write(&mut self, mut lease: LeaseObject) -> kube::Result<bool> {
         lease.spec = Some(self.spec(lease.spec.take()));
         let written = self.api.replace(NAME, &PostParams::default(), &lease).await;
         self.outcome(written)
     }
 
-    /// Whether a conditional write took effect; that another replica was faster is no error.
+    /// Whether a conditional write took effect. It is no error if another replica was faster.
     fn outcome(&mut self, written: kube::Result<LeaseObject>) -> kube::Result<bool> {
         match written {
             Ok(lease) => {
@@ -101,7 +101,7 @@ impl Lease {
         }
     }
 
-    /// Gives the Lease up, so that another replica need not wait for its expiry.
+    /// Releases the Lease, so that another replica need not wait for its expiry.
     pub async fn release(&mut self) -> kube::Result<()> {
         let Some(mut lease) = self.api.get_opt(NAME).await? else { return Ok(()) };
         let Some(spec) = lease.spec.as_mut() else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! Every call to the API server, apart from the watches: counted, limited in time, and conditional where it writes.
+//! Calls to the API server. Every call but a watch is counted, limited in time, and conditional or idempotent if it
+//! writes.
 
 mod api;
 mod connect;
@@ -39,14 +40,13 @@ use crate::{
     uid::Uid,
 };
 
-/// How long one call may take, its answer included. A call on the way of an admission is cut sooner, by the limit of
-/// the whole decision.
+/// The time limit of one call, answer included. During an admission the limit of the whole decision ends a call sooner.
 pub const CALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// A workload by kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadKey {
-    /// Index into the kinds in force.
+    /// Index into the configured kinds.
     pub kind: usize,
     /// Namespace.
     pub namespace: Arc<str>,
@@ -54,7 +54,7 @@ pub struct WorkloadKey {
     pub name: Arc<str>,
 }
 
-/// An ownerReference: who keeps a snapshot alive.
+/// An ownerReference: it keeps a snapshot from garbage collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
@@ -68,12 +68,12 @@ pub struct Owner {
     pub uid: Uid,
     /// Always false: a snapshot has no controller.
     pub controller: bool,
-    /// Always false: a snapshot never holds up its owner's deletion.
+    /// Always false: a snapshot never blocks its owner's deletion.
     pub block_owner_deletion: bool,
 }
 
 impl Owner {
-    /// An owner of that kind, name and uid.
+    /// An owner of this kind, name and uid.
     pub fn new(
         api_version: impl Into<Arc<str>>,
         kind: impl Into<Arc<str>>,
@@ -90,18 +90,18 @@ impl Owner {
         }
     }
 
-    /// As it stands in an object's `ownerReferences`.
+    /// The entry for an object's `ownerReferences`.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 }
 
-/// What came of a creation.
+/// The result of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It was created now.
+    /// The object was created now.
     Now,
-    /// An object of that name is there already.
+    /// An object of that name already exists.
     Exists,
 }
 
@@ -114,16 +114,16 @@ pub struct Version {
     pub resource_version: String,
 }
 
-/// On what a poke is conditional.
+/// The condition of a poke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Precondition {
     /// The workload has this resourceVersion.
     Version(String),
-    /// It carries no `enabled` label, however often others write it meanwhile.
+    /// The workload carries no `enabled` label, however often others write it meanwhile.
     Unlabelled {
-        /// It has other labels.
+        /// The workload has other labels.
         has_labels: bool,
-        /// It has annotations.
+        /// The workload has annotations.
         has_annotations: bool,
     },
 }
@@ -137,10 +137,10 @@ pub struct Candidate {
     pub condition: Precondition,
 }
 
-/// What a live read of a workload found.
+/// The result of a live read of a workload.
 #[derive(Clone, Debug)]
 pub enum Live {
-    /// There is none of that name, or the workload is not to be rolled: it opts out, or it is a revision of another one.
+    /// No such workload exists, or it must not roll: it opts out, or is a revision of another workload.
     Apart,
     /// The workload is opted in.
     Enabled(Box<Record>),
@@ -150,25 +150,25 @@ pub enum Live {
 
 /// The calls that admission and the controller make. The tests' model has an implementation in memory.
 pub trait Api: Clone + Send + Sync + 'static {
-    /// Reads a ConfigMap or Secret live, never from a cache. `None`: there is none of that name.
+    /// Reads a ConfigMap or Secret live, never from a cache. `None`: it does not exist.
     fn read(
         &self,
         namespace: &str,
         object: &ObjectName,
     ) -> impl Future<Output = Result<Option<Observed>, ApiError>> + Send;
 
-    /// What the namespace says for its workloads; read live.
+    /// The settings of the namespace for its workloads; read live.
     fn namespace(&self, namespace: &str) -> impl Future<Output = Result<NamespaceFacts, ApiError>> + Send;
 
-    /// Whether the object with a Rollout's template is opted in by its own label. `None`: there is none of that name, or
-    /// its kind is none that can be opted in and hold such a template.
+    /// Whether the object that holds a Rollout's template is opted in by its own label. `None`: the object does not
+    /// exist, or its kind is not configured or cannot hold such a template.
     fn is_enabled(
         &self,
         namespace: &str,
         target: &TargetRef,
     ) -> impl Future<Output = Result<Option<bool>, ApiError>> + Send;
 
-    /// The live revisions of a workload that have these labels, to compare their templates with a requested one.
+    /// The live revisions of a workload with these labels, to compare their templates with a requested one.
     fn revisions(
         &self,
         namespace: &str,
@@ -185,7 +185,7 @@ pub trait Api: Clone + Send + Sync + 'static {
         owners: &[Owner],
     ) -> impl Future<Output = Result<Created, ApiError>> + Send;
 
-    /// Sets a snapshot's owners, on condition of its version. Answers with the object as it then is.
+    /// Sets a snapshot's owners if the snapshot has this version. Returns the updated object.
     fn set_owners(
         &self,
         namespace: &str,
@@ -202,7 +202,7 @@ pub trait Api: Clone + Send + Sync + 'static {
         owner: &Owner,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Deletes a snapshot, on condition of its version.
+    /// Deletes a snapshot if it has this version.
     fn delete_snapshot(
         &self,
         namespace: &str,
@@ -210,7 +210,7 @@ pub trait Api: Clone + Send + Sync + 'static {
         version: &Version,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Writes the workload's `roll` annotation, on a condition. Answers with the record of the workload as admission made
+    /// Writes the workload's `roll` annotation, on a condition. Returns the record of the workload as admission changed
     /// it.
     fn poke(
         &self,
@@ -219,8 +219,8 @@ pub trait Api: Clone + Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Record, ApiError>> + Send;
 
-    /// How the objects behind these ownerReferences stand to a ConfigMap or Secret, in the same order; read live. The
-    /// references are believed in nothing: each uid is compared with the object's.
+    /// How each owner uses a ConfigMap or Secret, in the order of `owners`; read live. The ownerReferences are not
+    /// trusted: each uid is compared with the object's.
     fn usages(
         &self,
         namespace: &str,
@@ -228,18 +228,18 @@ pub trait Api: Clone + Send + Sync + 'static {
         object: &ObjectName,
     ) -> impl Future<Output = Result<Vec<Usage>, ApiError>> + Send;
 
-    /// The revisions of the namespace, whatever their labels, and the opted-in workloads, whose templates refer to this object,
-    /// or may refer to it because they cannot be read. Read live, whatever the watches say.
+    /// The revisions (whatever their labels) and opted-in workloads of the namespace whose templates refer to this
+    /// object, or may refer to it because they cannot be read. Read live, whatever the watches report.
     fn users_of(
         &self,
         namespace: &str,
         object: &ObjectName,
     ) -> impl Future<Output = Result<Vec<Owner>, ApiError>> + Send;
 
-    /// Writes an Event; that the same was written of late is no error.
+    /// Writes an Event. It is no error if the same Event already exists.
     fn tell(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// The workloads of a namespace that carry no `enabled` label. A kind that is not installed has none, and a workload that
+    /// The workloads of a namespace without an `enabled` label. A kind that is not installed has none. A workload that
     /// cannot be read is left out.
     fn unlabelled(
         &self,
@@ -250,13 +250,13 @@ pub trait Api: Clone + Send + Sync + 'static {
     fn look(&self, workload: &WorkloadKey) -> impl Future<Output = Result<Live, ApiError>> + Send;
 }
 
-/// The owner that a workload is to its snapshots.
+/// The ownerReference of a workload on its snapshots.
 pub fn workload_owner(kind: &WorkloadKind, name: &str, uid: impl Into<Uid>) -> Owner {
     Owner::new(kind.api_version(), kind.kind.as_str(), name, uid)
 }
 
-/// Creates the snapshot that a decision asks for, without owners: the controller binds it. If one exists already, the caller
-/// has to compare its content.
+/// Creates the snapshot that a decision asks for, without owners: the controller binds it. If the snapshot already
+/// exists, the caller has to compare its content.
 pub async fn ensure_snapshot<A: Api>(
     api: &A,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Which owners of an object confrev entered, by the object's managedFields.
+//! Which owners of an object confrev added, by the object's managedFields.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Owner;
 use crate::names;
 
-/// The owners that others entered; `None` where confrev entered none, or nobody knows.
+/// The owners that others added; `None` if confrev added none, or managedFields do not tell.
 pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {
     let object: Value = serde_json::from_slice(object).ok()?;
     let ours = entered_by_confrev(&object);
@@ -16,7 +16,7 @@ pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {
     (!own.is_empty()).then(|| others.into_iter().map(read).collect())
 }
 
-/// The owners that confrev did not enter, as far as is known.
+/// All owners but those that confrev is known to have added.
 pub fn owners_but_our_own(object: &[u8]) -> Vec<Owner> {
     let object: Value = serde_json::from_slice(object).unwrap_or_default();
     let ours = entered_by_confrev(&object);
@@ -24,9 +24,9 @@ pub fn owners_but_our_own(object: &[u8]) -> Vec<Owner> {
     owners.into_iter().flatten().filter(|owner| !is_among(owner, &ours)).map(read).collect()
 }
 
-/// The uids of owners that confrev entered.
+/// The uids of owners that confrev added.
 ///
-/// Source: Kubernetes, "Server-Side Apply": a merge key stands in `fieldsV1` as `k:{"uid":"…"}`.
+/// Source: Kubernetes, "Server-Side Apply": a merge key is written in `fieldsV1` as `k:{"uid":"…"}`.
 fn entered_by_confrev(object: &Value) -> BTreeSet<String> {
     let managers = object["metadata"]["managedFields"].as_array();
     managers

@@ -1,4 +1,5 @@
-//! Lists, read page by page in bounded memory and parsed object by object: one unreadable object never costs the others.
+//! Lists, read page by page in bounded memory and parsed object by object: an unreadable object does not affect the
+//! others.
 
 use std::ops::Range;
 
@@ -9,10 +10,10 @@ use super::{ApiError, KubeApi, api::Accept, path};
 
 /// The most objects in one page.
 const MOST: usize = 100;
-/// The most bytes of one page. A page that holds more is asked for again with fewer objects.
+/// The most bytes of one page. A larger page is requested again with fewer objects.
 const MOST_BYTES: usize = 8 << 20;
 
-/// What is listed or watched: a collection, the objects selected in it, and how much of each object is sent.
+/// A list or watch: its collection, the objects selected in it, and the part of each object that is sent.
 #[derive(Clone, Debug)]
 pub struct Listed {
     /// The path of the collection.
@@ -23,23 +24,23 @@ pub struct Listed {
     pub metadata_only: bool,
 }
 
-/// The pages of a list, one after the other.
+/// The pages of a list, in order.
 pub struct Pages<'a> {
     api: &'a KubeApi,
     of: &'a Listed,
-    /// How many objects the next page may have.
+    /// The most objects in the next page.
     limit: usize,
-    /// How many bytes a page of several objects may have.
+    /// The most bytes in a page of several objects.
     most_bytes: usize,
     /// The token of the next page; `None` after the last.
     next: Option<String>,
 }
 
-/// One page: its text, of which the objects are borrowed.
+/// One page: its text, and the position of each object in it.
 #[derive(Debug)]
 pub struct Page {
     text: String,
-    /// Where each object is in the text.
+    /// The range of each object in the text.
     objects: Vec<Range<usize>>,
     /// The resourceVersion of the list.
     pub resource_version: String,
@@ -76,7 +77,7 @@ impl KubeApi {
 }
 
 impl Pages<'_> {
-    /// The same list in pages of at most so many bytes.
+    /// The same list in pages of at most that many bytes.
     #[must_use]
     pub(super) fn of_at_most(self, most_bytes: usize) -> Self {
         Self { most_bytes, ..self }
@@ -90,7 +91,7 @@ impl Pages<'_> {
         loop {
             let collection = &self.of.collection;
             let path = format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
-            // One object alone is never too large: etcd bounds it.
+            // A single object is never too large: etcd limits its size.
             let most = if self.limit > 1 { self.most_bytes } else { usize::MAX };
             let bytes = match self.api.get_up_to(path.clone(), accept, most).await {
                 Err(ApiError::TooLarge { .. }) => {
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::{kinds::Kinds, telemetry::Metrics};
 
-    /// An API server with objects of that many bytes each, and the limits that it was asked with.
+    /// An API server with `count` objects of `bytes` bytes each, and the limits of the requests that it got.
     fn server(count: usize, bytes: usize) -> (KubeApi, Arc<Mutex<Vec<usize>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let limits = Arc::clone(&asked);

@@ -23,8 +23,8 @@ impl PatchFormat {
     }
 }
 
-/// A write of `roll`, on a condition. In a JSON patch, a test for `null` holds where there is no such field: the API server's
-/// own reading (its library is evanphx/json-patch), which the tests hold it to.
+/// Writes `roll`, on a condition. In a JSON patch, a test for `null` passes where the field is missing. The API
+/// server's library (evanphx/json-patch) does so, and tests check it.
 pub(super) fn poke_body(condition: &Precondition, roll: &str) -> (PatchFormat, Value) {
     let pointer = |map: &str, key: &str| format!("/metadata/{map}/{}", names::pointer_token(key));
     let absent = |path: String| json!({"op": "test", "path": path, "value": null});

@@ -1,4 +1,4 @@
-//! Paths of the API server, built from names that are checked first: no text of a request becomes part of a URL unchecked.
+//! Paths of the API server, built from checked names: no text of a request becomes part of a URL unchecked.
 
 use super::ApiError;
 use crate::snapshot::{is_namespace_name, is_object_name};

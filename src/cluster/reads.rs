@@ -1,5 +1,5 @@
-//! Concurrent reads of one object share one, and each still sees what was there when it asked: nobody is given the answer
-//! to a read that had begun before.
+//! Concurrent reads of one object share one request. No reader gets the answer of a request that began before the
+//! reader asked.
 
 use std::{
     collections::HashMap,
@@ -11,16 +11,17 @@ use std::{
     time::Duration,
 };
 
-/// How long a read waits for another one. One that hangs must not hold up all.
+/// How long a read waits for another one. A hanging read must not delay all others.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The reads that are under way. An answer lives as long as somebody waits for it.
+/// The reads in progress. An answer is kept while at least one reader waits for it.
 #[derive(Debug)]
 pub(super) struct SharedReads<K: Eq + Hash, V>(Mutex<HashMap<K, Entry<V>>>);
 
 #[derive(Debug)]
 struct Entry<V> {
-    /// How many readers have a place. Not the count of references: a reader's own goes only after it has left.
+    /// How many readers hold a [`Place`]. The `Arc`'s count does not serve: a reader drops its `Arc` only after it has
+    /// left.
     readers: usize,
     turns: Arc<Turns<V>>,
 }
@@ -29,7 +30,7 @@ struct Entry<V> {
 struct Turns<V> {
     /// How many reads have begun.
     begun: AtomicU64,
-    /// Who holds it reads. In it, the last answer, and which read it was.
+    /// Its holder reads. It contains the last answer and the number of the read that gave it.
     last: tokio::sync::Mutex<Option<(u64, V)>>,
 }
 
@@ -40,7 +41,7 @@ impl<K: Eq + Hash, V> Default for SharedReads<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
-    /// The answer to `read`, or to one of the same key that began after this was called. Errors are not shared.
+    /// The answer of `read`, or of a read of the same key that began after this call. Errors are not shared.
     pub(super) async fn read<E>(&self, key: K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
         let turns = {
             let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +69,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
     }
 }
 
-/// A reader's place among those of one key. The last to leave takes the answer along.
+/// A reader's place among the readers of one key. The last reader to leave removes the answer.
 struct Place<'r, K: Eq + Hash, V> {
     reads: &'r SharedReads<K, V>,
     key: K,
@@ -95,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read: it changes, and every read of it takes until it is let go.
+    /// A source whose value changes. Each read of it lasts until the test lets it finish.
     #[derive(Default)]
     struct Source {
         value: AtomicU64,
@@ -121,7 +122,7 @@ mod tests {
         let ask = || tokio::spawn(Arc::clone(&source).read(Arc::clone(&go)));
         let first = ask();
         tokio::task::yield_now().await;
-        // The first has seen the old value; those that ask from now on must not be given it.
+        // The first read has seen the old value; readers that ask from now on must not get it.
         source.value.store(1, Ordering::SeqCst);
         let later: Vec<_> = (0..50).map(|_| ask()).collect();
         tokio::task::yield_now().await;

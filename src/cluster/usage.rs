@@ -1,7 +1,7 @@
-//! Live looks at who uses a snapshot: before an owner is taken off it, and before it is deleted.
+//! Live reads of the users of a snapshot, before an owner is removed from it and before it is deleted.
 //!
-//! The label of a revision decides nothing here, and a template that cannot be read counts as using whatever it mentions. A
-//! workload counts while it is opted in: its revisions hold what it uses beyond that.
+//! The label of a revision decides nothing here. A template that cannot be read counts as using every name that it
+//! mentions. A workload counts while it is opted in: what else it uses is held by its revisions.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,28 +21,29 @@ use crate::{
     uid::Uid,
 };
 
-/// Owners of one kind that are read one by one; more are found in a list.
+/// The most owners of one kind that are read one by one; more are read as a list.
 const MOST_GETS: usize = 16;
 
-/// Revisions of a workload that are compared with a requested template. `revisionHistoryLimit` is 10 by default.
+/// The most revisions of a workload that are compared with a requested template. `revisionHistoryLimit` is 10 by
+/// default.
 const MOST_REVISIONS: usize = 1000;
-/// The most bytes of one page of them. Admission reads these, and many reviews may ask at once.
+/// The most bytes of one page of revisions. Admission reads these pages, and many reviews may do so at once.
 const MOST_REVISION_BYTES: usize = 1 << 20;
 
-/// How a revision or workload stands to a ConfigMap or Secret.
+/// How a revision or workload uses a ConfigMap or Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// No object of that uid exists.
+    /// No object with that uid exists.
     Gone,
-    /// The object was read, and its template does not refer to it; or it is a workload that is not opted in.
+    /// The template does not refer to the object, or the workload is not opted in.
     Unused,
-    /// Its template refers to it, or cannot be read.
+    /// The template refers to the object, or cannot be read.
     Used,
-    /// The same, of an object whose deletion has begun: it starts no pods any more.
+    /// As `Used`, but the revision or workload is being deleted: it starts no more pods.
     Leaving,
 }
 
-/// The little that is read of a listed object.
+/// The fields that are read of a listed object.
 #[derive(Deserialize)]
 struct Item {
     metadata: ItemMetadata,
@@ -68,13 +69,13 @@ struct ItemOwner {
     controller: bool,
 }
 
-/// Where objects of a kind are, and their templates in them.
+/// The collection of a kind, and the path of the template in its objects.
 struct Place {
     api_version: String,
     kind: String,
     plural: String,
     template: Vec<String>,
-    /// Whether an object counts only while it is opted in by its label.
+    /// Whether an object counts only while its label opts it in.
     opted_in: bool,
 }
 
@@ -89,13 +90,13 @@ impl Place {
         }
     }
 
-    /// Whether an ownerReference is to an object of this kind, of whatever version.
+    /// Whether an ownerReference points to an object of this kind, in any version.
     fn is_of(&self, owner: &Owner) -> bool {
         let group = |api_version: &str| api_version.rsplit_once('/').map(|(group, _)| group.to_owned());
         self.kind == *owner.kind && group(&self.api_version) == group(&owner.api_version)
     }
 
-    /// All objects of a namespace that may count.
+    /// The collection and selector of all objects of a namespace that may count.
     fn listed(&self, namespace: &str) -> Result<Listed, ApiError> {
         let collection = path::collection(&self.api_version, namespace, &self.plural)?;
         let selector = if self.opted_in { format!("{}=true", names::ENABLED) } else { String::new() };
@@ -110,7 +111,7 @@ impl Place {
 }
 
 impl KubeApi {
-    /// Every kind with a pod template: the revisions' first.
+    /// Every kind with a pod template; kinds of revisions come first.
     fn places(&self) -> impl Iterator<Item = Place> {
         let revisions = REVISION_KINDS.iter().map(|kind| Place {
             api_version: kind.api_version(),
@@ -148,7 +149,7 @@ impl KubeApi {
                 }
             }
         }
-        // An owner of a kind that has no template was not entered by confrev, and is left alone.
+        // confrev never adds an owner of a kind without a template, so this owner stays.
         Ok(owners.iter().map(|owner| found.get(&owner.uid).copied().unwrap_or(Usage::Used)).collect())
     }
 
@@ -174,7 +175,7 @@ impl KubeApi {
         Ok(usage_in(&item.metadata, &String::from_utf8_lossy(&bytes), &place.template, object))
     }
 
-    /// How every object of a kind stands to a ConfigMap or Secret, by uid.
+    /// How every object of a kind uses a ConfigMap or Secret, by uid.
     async fn usages_in(
         &self,
         namespace: &str,
@@ -224,7 +225,7 @@ impl KubeApi {
         Ok(users)
     }
 
-    /// See [`super::Api::revisions`]. A revision that cannot be read is none that an undo brings back.
+    /// See [`super::Api::revisions`]. A revision that cannot be read is left out: an undo cannot be matched to it.
     pub(super) async fn revisions_of(
         &self,
         namespace: &str,
@@ -245,7 +246,7 @@ impl KubeApi {
         Ok(found)
     }
 
-    /// The workloads of a kind that carry no `enabled` label. A kind that is not installed has none.
+    /// The workloads of a kind without an `enabled` label. A kind that is not installed has none.
     pub(super) async fn unlabelled_of_kind(
         &self,
         index: usize,
@@ -286,7 +287,7 @@ impl KubeApi {
 }
 
 impl Live {
-    /// Reads how a workload stands from its text.
+    /// Reads a workload's state from its JSON.
     pub fn read(kind: &WorkloadKind, text: &str, rotated: &Rotated) -> Result<Self, serde_json::Error> {
         let workload = Workload::parse(kind, text)?;
         let record = Record::of(&workload, Health::read(&kind.kind, text), rotated);
@@ -308,8 +309,8 @@ impl Live {
 }
 
 impl Item {
-    /// Whether it is a revision of another workload, which must stay as it was made: a ReplicaSet that has a controller.
-    /// The webhooks leave those out too.
+    /// Whether it is a revision of another workload and must not change: a ReplicaSet that has a controller. The
+    /// webhooks skip these too.
     fn is_revision(&self, kind: &WorkloadKind) -> bool {
         kind.kind == "ReplicaSet" && self.metadata.owner_references.iter().any(|owner| owner.controller)
     }
@@ -323,8 +324,8 @@ fn usage_in<P: AsRef<str>>(metadata: &ItemMetadata, text: &str, path: &[P], obje
     }
 }
 
-/// Whether the template at that path of an object refers to this ConfigMap or Secret, or cannot be read. Nearly no object
-/// has as much as the name in its text; one that has the name elsewhere, as in an annotation, does not refer to it.
+/// Whether an object's template at that path refers to this ConfigMap or Secret, or cannot be read. Hardly any object
+/// has the name in its text. An object that has it elsewhere, as in an annotation, does not refer to it.
 fn may_refer<P: AsRef<str>>(text: &str, path: &[P], object: &ObjectName) -> bool {
     if !text.contains(&*object.name) {
         return false;

@@ -1,4 +1,4 @@
-//! Watches, as a stream of objects that are not parsed yet: what one object holds never ends the watch of the others.
+//! Watches, as a stream of unparsed objects: an object that cannot be parsed does not end the watch of the others.
 
 use futures::Stream;
 use http::{Request, header};
@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 
 use super::{ApiError, KubeApi, Listed, api::Accept, path};
 
-/// How long the API server keeps a watch open, in seconds, before the client asks again. The API server sends a bookmark
-/// shortly before that (source: `nextBookmarkTime` in k8s.io/apiserver's cacher), so a dead connection shows soon after it.
+/// How long the API server keeps a watch open, in seconds. The API server sends a bookmark shortly before the end
+/// (source: `nextBookmarkTime` in k8s.io/apiserver's cacher), so a dead connection shows soon after.
 pub(crate) const OPEN: u32 = 60;
 
 impl KubeApi {
-    /// Watches from that resourceVersion on, with bookmarks.
+    /// Watches from this resourceVersion on, with bookmarks.
     pub async fn watch(
         &self,
         of: &Listed,

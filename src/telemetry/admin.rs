@@ -7,17 +7,16 @@ use http::{StatusCode, header};
 
 use super::{Metrics, Readiness};
 
-/// The media type of the text that `/metrics` answers with
-/// (<https://prometheus.io/docs/specs/om/open_metrics_spec/#overall-structure>).
+/// The media type of `/metrics` (<https://prometheus.io/docs/specs/om/open_metrics_spec/#overall-structure>).
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The routes of the admin endpoints:
-/// - `/healthz`: 200 for as long as the process runs (liveness: nothing here is mended by a restart);
-/// - `/readyz`: 200 with a line for each condition, or 503 with those that fail;
+/// - `/healthz`: 200 for as long as the process runs (liveness: no condition here is repaired by a restart);
+/// - `/readyz`: 200 with a line for each condition, or 503 with the failing ones;
 /// - `/metrics`: OpenMetrics text.
 ///
-/// They are served with the limits of the admission server.
+/// The limits of the admission server apply to them too.
 pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))

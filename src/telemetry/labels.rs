@@ -1,9 +1,9 @@
-//! The values that labels of metrics take, apart from routes, verbs and HTTP codes.
+//! The values of metric labels, apart from routes, verbs and HTTP codes.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 
-/// Declares an enum with the text of each value, so that every metric can be at zero from the start: a rate over a
-/// counter that begins with its first event misses that event.
+/// Declares an enum with the text of each value, so that every metric can start at zero: a rate over a counter that
+/// begins with its first event misses that event.
 macro_rules! labels {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
@@ -38,13 +38,13 @@ macro_rules! labels {
 labels! {
     /// How an admission review ended.
     Review {
-        /// Let through as it was.
+        /// Allowed unchanged.
         Allowed = "allowed",
-        /// Let through with a patch.
+        /// Allowed with a patch.
         Patched = "patched",
-        /// Refused, by a rule.
+        /// Denied by a rule.
         Denied = "denied",
-        /// Not decided: malformed, too slow, or the API server could not be asked.
+        /// Not decided: malformed, too slow, or the API server could not be reached.
         Failed = "failed",
     }
 }
@@ -54,75 +54,75 @@ labels! {
     Roll {
         /// The workload was written.
         Rolled = "rolled",
-        /// Somebody else wrote it first; it is tried again on its fresh state.
+        /// Somebody else wrote it first; the roll is repeated on the new state.
         Conflict = "conflict",
-        /// The write was refused or not answered.
+        /// The write was refused or got no answer.
         Failed = "failed",
     }
 }
 
 labels! {
-    /// What the controller works on.
+    /// The controller's tasks.
     Work {
         /// Reading a source.
         Read = "read",
         /// Rolling a workload forward.
         Roll = "roll",
-        /// Making the snapshot of a source that lacks one.
+        /// Creating the snapshot of a source that lacks one.
         Ensure = "ensure",
         /// Adding a snapshot's owners.
         Bind = "bind",
-        /// Taking owners from a snapshot.
+        /// Removing owners from a snapshot.
         Unbind = "unbind",
-        /// Making a snapshot again that is referenced and gone.
+        /// Recreating a snapshot that is referenced but missing.
         Restore = "restore",
-        /// Deleting what nothing wants any more.
+        /// Deleting a snapshot that is no longer used.
         Sweep = "sweep",
         /// Writing an Event.
         Tell = "tell",
-        /// Taking up the workloads of a namespace that opts in.
+        /// Opting in the workloads of a namespace.
         OptIn = "opt-in",
     }
 }
 
 labels! {
-    /// How a piece of the controller's work ended.
+    /// How a task of the controller ended.
     Done {
-        /// Done.
+        /// The task succeeded.
         Done = "done",
-        /// The object had changed in the meantime; it is looked at again.
+        /// The object had changed in the meantime; the task is repeated.
         Conflict = "conflict",
-        /// Refused or not answered.
+        /// The call was refused or got no answer.
         Failed = "failed",
     }
 }
 
 labels! {
-    /// What became of a new serving certificate.
+    /// The result of loading a new serving certificate.
     Reload {
         /// It is in use.
         Loaded = "loaded",
-        /// It is broken; the one before stays in use.
+        /// It is broken; the previous one stays in use.
         Refused = "refused",
     }
 }
 
 labels! {
-    /// What an Event tells.
+    /// The reason of an Event.
     Reason {
-        /// A workload took the present content of its sources.
+        /// A workload rolled to the current content of its sources.
         Rolled = "Rolled",
-        /// A workload was put back to another content, or made to keep it.
+        /// A workload was rolled back to another content, or made to keep it.
         Pinned = "Pinned",
-        /// A workload refers to what does not exist.
+        /// A workload refers to an object that does not exist.
         SourceMissing = "SourceMissing",
-        /// A change is not taken further, since a workload that took it failed.
+        /// A change rolls no further, since a workload failed with it.
         RollHeld = "RollHeld",
         /// The API server refused to roll a workload.
         RollRefused = "RollRefused",
-        /// A snapshot that is referenced is gone, and cannot be made again.
+        /// A snapshot that is referenced is missing, and cannot be recreated.
         SnapshotLost = "SnapshotLost",
-        /// A snapshot that is referenced was gone, and was made again.
+        /// A snapshot that is referenced was missing, and was recreated.
         SnapshotRestored = "SnapshotRestored",
         /// A workload or revision cannot be read, and is skipped.
         ObjectUnreadable = "ObjectUnreadable",
@@ -130,49 +130,50 @@ labels! {
 }
 
 labels! {
-    /// What became of an Event.
+    /// The result of writing an Event.
     Told {
         /// It was written.
         Written = "written",
-        /// An attempt to write it failed; it is tried a few times.
+        /// An attempt to write it failed; there are a few attempts.
         Failed = "failed",
-        /// There were too many.
+        /// It was dropped because there were too many.
         Dropped = "dropped",
     }
 }
 
 labels! {
-    /// Which limit was reached: the options of `serve` that they are, and what the system gives.
+    /// Which limit was reached: one set by an option of `serve`, or one of the system.
     Limit {
         /// A body was too long.
         Body = "max-body",
-        /// The memory for bodies was in use.
+        /// The memory for bodies was exhausted.
         Bodies = "max-bodies",
-        /// As many reviews as may were being decided.
+        /// The maximum number of reviews was being decided.
         Decisions = "max-decisions",
-        /// As many calls to the API server as may were made for reviews, until a review's deadline.
+        /// Calls to the API server for reviews were at their maximum until a review's deadline.
         Calls = "max-calls",
         /// A workload refers to too many objects.
         Reads = "max-reads",
-        /// What a workload refers to is too large, or what all refer to that are being decided.
+        /// The objects that a workload refers to are too large, or those of all reviews in progress are too large
+        /// together.
         ReadBytes = "max-read-bytes",
         /// A source has too many snapshots.
         Snapshots = "max-snapshots",
-        /// A connection came when as many as may were open.
+        /// A connection arrived while the maximum number was open.
         Connections = "max-connections",
-        /// A connection came from an address that had as many open as it may, and none idle.
+        /// A connection arrived from an address with its maximum open, none of them idle.
         ConnectionsPerAddress = "max-connections-per-address",
-        /// A request came from an address that had as many under way as it may.
+        /// A request arrived from an address with its maximum in progress.
         Requests = "max-requests",
         /// A handshake took too long.
         Handshake = "handshake-timeout",
-        /// A head took too long.
+        /// The head of a request took too long.
         Header = "header-timeout",
         /// A request took too long.
         Request = "request-timeout",
-        /// A roll waited for others.
+        /// A roll waited for the rate limit.
         Rolls = "roll-rate",
-        /// The system gave no more descriptors.
+        /// The system ran out of file descriptors.
         Descriptors = "descriptors",
     }
 }

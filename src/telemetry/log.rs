@@ -9,7 +9,7 @@ use super::Traces;
 /// The environment variable that holds the log filter, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const FILTER_VARIABLE: &str = "CONFREV_LOG";
 
-/// What libraries may say; spans are no lines. They come first in the filter, so that the user's own words win.
+/// The log levels of libraries; spans are not logged. They come first in the filter, so that the user's settings win.
 const LIBRARIES: &str =
     "kube=warn,hyper=warn,h2=warn,tower=warn,rustls=warn,opentelemetry=warn,confrev::spans=off";
 
@@ -29,19 +29,19 @@ pub enum Error {
     /// `CONFREV_LOG` is not a filter.
     #[error("{FILTER_VARIABLE}={value:?} is no log filter: give a level (\"debug\") or TARGET=LEVEL,…")]
     Filter {
-        /// What stood there.
+        /// The value of the variable.
         value: String,
-        /// What the parser said.
+        /// The parser's error.
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
-    /// Something else has started a log in this process.
+    /// A log was already started in this process.
     #[error("the log was started twice")]
     Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Starts the log for the whole process, at the level that `CONFREV_LOG` asks for (default: info, libraries at
-/// warn), and with it the traces, where they are wanted. To be called once, first of all.
+/// Starts the log for the whole process, at the level in `CONFREV_LOG` (default: info, libraries at warn), and the
+/// traces if they are wanted. Call it once, before anything else.
 pub fn init(format: Format, traces: Option<&Traces>) -> Result<(), Error> {
     let asked = std::env::var(FILTER_VARIABLE).unwrap_or_default();
     subscriber(&asked, format, traces)?.try_init().map_err(|error| Error::Twice(error.into()))
@@ -56,14 +56,14 @@ fn subscriber(asked: &str, format: Format, traces: Option<&Traces>) -> Result<Di
         Format::Text => lines.boxed(),
     };
     let lines = tracing_subscriber::registry().with(lines.with_filter(filter(asked)?));
-    // With a layer that is `None`, every span would be made, for nobody.
+    // A layer that is `None` would still make every span, without any use.
     Ok(match traces {
         Some(traces) => lines.with(traces.layer()).into(),
         None => lines.into(),
     })
 }
 
-/// An error with all that caused it, in one line.
+/// An error with all its causes, in one line.
 pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = message(error);
     let mut next = error.source();
@@ -78,7 +78,7 @@ pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     line
 }
 
-/// kube writes an answer of the API server twice, the second time as a whole structure.
+/// kube prints an answer of the API server twice, the second time as a whole structure.
 fn message(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref() {
         Some(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),

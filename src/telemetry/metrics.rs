@@ -1,4 +1,4 @@
-//! The program's metrics, all named `confrev_…`; no label ever holds the name of an object. docs/metrics.md is their
+//! The program's metrics, all named `confrev_…`. No label ever holds the name of an object. docs/metrics.md is the
 //! reference.
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use super::labels::{
 };
 pub use super::labels::{Done, Limit, Reason, Reload, Review, Roll, Told, Work};
 
-/// Upper bounds in seconds: a review takes a few milliseconds, and the API server gives up after 5 s.
+/// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-/// The same for calls, which are given up after 10 s.
+/// The same for calls, which time out after 10 s.
 const CALL_SECONDS: [f64; 10] = [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 10.0];
-/// The same for rolls: none is sooner than a change has settled, and `min-interval` or `max-in-flight` may ask for hours.
+/// The same for rolls: a change settles before a roll, and `min-interval` or `max-in-flight` may delay it for hours.
 const ROLL_SECONDS: [f64; 12] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14_400.0];
 
 /// The webhooks' paths.
 const PATHS: [&str; 4] =
     ["/mutate/workloads", "/mutate/configmaps", "/mutate/secrets", "/validate/workloads"];
 
-/// Every metric of the program. Cheap to clone; clones count together.
+/// Every metric of the program. Cheap to clone; clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
@@ -57,32 +57,32 @@ struct Inner {
     limits: Family<LimitLabels, Counter>,
 }
 
-/// How things stand with what the controller knows: numbers of objects.
+/// Numbers of objects in the controller's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Opted-in workloads.
     pub workloads: usize,
-    /// Sources that they use, or that are labelled.
+    /// Sources that they use, or that carry a label of confrev.
     pub sources: usize,
     /// Snapshots.
     pub snapshots: usize,
-    /// Workloads that wait to be rolled.
+    /// Workloads with a pending roll.
     pub pending: usize,
     /// Workloads that `max-in-flight` holds back.
     pub held: usize,
-    /// Workloads that keep another content of a source than its present one, by an undo or a pin.
+    /// Workloads that keep another content of a source than its current one, because of an undo or a pin.
     pub pinned: usize,
-    /// Workloads that refer to what does not exist.
+    /// Workloads that refer to an object that does not exist.
     pub unresolved: usize,
-    /// Snapshots that are referenced and gone, and cannot be made again.
+    /// Snapshots that are referenced but missing, and cannot be recreated.
     pub lost: usize,
     /// Workloads and revisions that cannot be read.
     pub unreadable: usize,
-    /// Snapshots whose digests are under a key that is lost.
+    /// Snapshots whose digests use a lost key.
     pub unverifiable: usize,
 }
 
-/// Names and help of the gauges of a [`Standing`], in the order of its fields.
+/// Names and help texts of the gauges of a [`Standing`], in the order of its fields.
 const STANDING: [(&str, &str); 10] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
@@ -121,9 +121,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Every metric at zero.
+    /// Creates every metric, at zero.
     pub fn new() -> Self {
-        // `_total` and `_info` are added to the names by the encoder.
+        // The encoder adds `_total` and `_info` to the names.
         let mut registry = Registry::with_prefix("confrev");
         let all = &mut registry;
         all.register("build", "The program that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
@@ -193,26 +193,26 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut text = String::new();
         if prometheus_client::encoding::text::encode(&mut text, &self.0.registry).is_err() {
-            // Writing to a String does not fail; an empty page is what a scraper reports as broken.
+            // Writing to a String does not fail; a scraper would report an empty page as broken.
             text.clear();
         }
         text
     }
 
-    /// An admission review on `path` ended after `took`. `path` must be one of the program's own routes, never what a
-    /// client sent.
+    /// An admission review on `path` ended after `took`. `path` must be one of the program's own routes, never text
+    /// that a client sent.
     pub fn review(&self, path: &'static str, outcome: Review, took: Duration) {
         self.0.reviews.get_or_create(&ReviewLabels { path, outcome }).inc();
         self.0.review_seconds.get_or_create(&PathLabels { path }).observe(took.as_secs_f64());
     }
 
-    /// The API server answered a request with `code` (an HTTP status; 0 where it did not answer) after `took`.
+    /// The API server answered a request with `code` (an HTTP status; 0 if there was no answer) after `took`.
     pub fn api_request(&self, verb: &'static str, code: u16, took: Duration) {
         self.0.api_requests.get_or_create(&ApiLabels { verb, code: code.into() }).inc();
         self.0.api_seconds.get_or_create(&VerbLabels { verb }).observe(took.as_secs_f64());
     }
 
-    /// The controller ended a piece of work.
+    /// The controller ended a task.
     pub fn task(&self, task: Work, outcome: Done) {
         self.0.tasks.get_or_create(&TaskLabels { task, outcome }).inc();
     }
@@ -222,12 +222,12 @@ impl Metrics {
         self.0.rolls.get_or_create(&RollLabels { outcome }).inc();
     }
 
-    /// A workload was rolled so long after the change that it takes.
+    /// A workload rolled this long after the change.
     pub fn roll_delay(&self, delay: Duration) {
         self.0.roll_seconds.observe(delay.as_secs_f64());
     }
 
-    /// A snapshot was made.
+    /// A snapshot was created.
     pub fn snapshot_created(&self) {
         self.0.snapshots_created.inc();
     }
@@ -242,17 +242,17 @@ impl Metrics {
         self.0.snapshots_swept.inc();
     }
 
-    /// A snapshot that was gone while referenced was made again.
+    /// A snapshot that was missing while referenced was recreated.
     pub fn snapshot_restored(&self) {
         self.0.snapshots_restored.inc();
     }
 
-    /// What became of an Event, or of an attempt to write it.
+    /// The result of writing an Event, or of an attempt.
     pub fn event(&self, reason: Reason, outcome: Told) {
         self.0.events.get_or_create(&EventLabels { reason, outcome }).inc();
     }
 
-    /// How things stand now.
+    /// Sets the gauges to the current numbers.
     pub fn set_standing(&self, standing: &Standing) {
         for (gauge, count) in self.0.standing.iter().zip(standing.counts()) {
             gauge.set(count.try_into().unwrap_or(i64::MAX));
@@ -269,7 +269,7 @@ impl Metrics {
         self.0.runtime_tasks.set(count.try_into().unwrap_or(i64::MAX));
     }
 
-    /// A limit was reached so often.
+    /// A limit was reached `times` times.
     pub fn limit_reached(&self, limit: Limit, times: u64) {
         self.0.limits.get_or_create(&LimitLabels { limit }).inc_by(times);
     }
@@ -285,15 +285,15 @@ impl Metrics {
     }
 }
 
-/// Registers a metric, and keeps a hold on it.
+/// Registers a metric, and returns a handle on it.
 fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
 }
 
 impl Inner {
-    /// A rate over a counter that begins with its first event misses that event, so all whose labels are known begin at
-    /// zero. The codes of the API server's answers are not known.
+    /// A rate over a counter that begins with its first event misses that event, so every metric whose labels are known
+    /// starts at zero. The API server's status codes are not known in advance.
     fn start_at_zero(&self) {
         for path in PATHS {
             drop(self.review_seconds.get_or_create(&PathLabels { path }));

@@ -1,4 +1,4 @@
-//! What the program tells its operator: logs, metrics, traces, and whether it is ready.
+//! Logs, metrics, traces and readiness.
 pub mod admin;
 mod labels;
 pub mod log;

@@ -1,4 +1,4 @@
-//! Whether the program may be sent work: named conditions, ready when every one of them is true.
+//! Readiness of the program: named conditions, ready when every one of them is true.
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -8,19 +8,19 @@ pub struct Readiness(Arc<RwLock<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Why a condition does not hold; `None` where it holds.
+    /// Why a condition does not hold; `None` if it holds.
     conditions: BTreeMap<&'static str, Option<String>>,
     shutting_down: bool,
 }
 
-/// One condition, held by whoever can tell whether it is true.
+/// One condition, held by the code that determines whether it is true.
 #[derive(Clone, Debug)]
 pub struct Condition {
     name: &'static str,
     all: Readiness,
 }
 
-/// What `/readyz` tells.
+/// The content of `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// True when every condition holds and the program is not shutting down.
@@ -30,19 +30,20 @@ pub struct Report {
 }
 
 impl Readiness {
-    /// No condition yet: ready, so register every condition before serving `/readyz`.
+    /// Starts without conditions, which counts as ready: register every condition before serving `/readyz`.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a condition that does not hold yet. Registering a name again gives a handle on the same condition,
-    /// false anew.
+    /// Adds a condition that does not hold yet. Registering a name again returns a handle on the same condition, and
+    /// resets it to false.
     pub fn register(&self, name: &'static str) -> Condition {
         self.write(|state| state.conditions.insert(name, Some("not yet known".to_owned())));
         Condition { name, all: self.clone() }
     }
 
-    /// From now on not ready, for good. Call it before the listener closes, so that nothing new is sent here.
+    /// Makes the program unready for the rest of its life. Call it before the listener closes, so that no new requests
+    /// arrive.
     pub fn shut_down(&self) {
         self.write(|state| state.shutting_down = true);
     }
@@ -52,9 +53,9 @@ impl Readiness {
         self.report().ready
     }
 
-    /// The state of every condition, now.
+    /// The current state of every condition.
     pub fn report(&self) -> Report {
-        // A panic elsewhere must not take `/readyz` with it; the map is whole after each insert.
+        // A panic elsewhere must not break `/readyz`; the map is consistent after each insert.
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if state.shutting_down {
             return Report { ready: false, lines: vec!["shutting down".to_owned()] };
@@ -82,13 +83,13 @@ impl Condition {
         self.set(None);
     }
 
-    /// The condition does not hold, because of `reason`, which `/readyz` shows: name what to do where that is known.
+    /// The condition does not hold, because of `reason`, which `/readyz` shows: say what to do if that is known.
     pub fn fail(&self, reason: impl Into<String>) {
         self.set(Some(reason.into()));
     }
 
-    /// Gives `reason` for a condition that does not hold yet, and leaves one that does: for when nothing can be known
-    /// at the moment.
+    /// Sets `reason` on a condition that does not hold yet; a condition that holds stays. Use it when the state is
+    /// unknown at the moment.
     pub fn fail_unless_held(&self, reason: impl Into<String>) {
         if !self.held() {
             self.fail(reason);

@@ -1,6 +1,6 @@
-//! Traces, as OTLP over HTTP, where somebody asks for them: one for each admission, and one for each piece of the
-//! controller's work, with the calls that it comes to. Spans name objects, and never hold anything of their contents: only
-//! what [`admission`], [`task`] and [`call`] put into them is sent, and no line of the log.
+//! Traces, as OTLP over HTTP, if an endpoint is configured: one for each admission and one for each task of the
+//! controller, with their calls. Spans name objects and never hold their content. Only the values that [`admission`],
+//! [`task`] and [`call`] record are sent, and no log lines.
 
 use std::{
     fmt,
@@ -35,37 +35,37 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// The target of all spans that are sent, and of nothing else.
+/// The target of all spans that are sent. Nothing else uses it.
 pub const TARGET: &str = "confrev::spans";
-/// How long a collector may take.
+/// The time limit for sending spans to the collector.
 const SEND_LIMIT: Duration = Duration::from_secs(10);
-/// How long the last spans may take when the program ends.
+/// The time limit for sending the last spans when the program ends.
 const LAST_LIMIT: Duration = Duration::from_secs(2);
-/// No more of a collector's answer is read.
+/// The most bytes that are read of a collector's answer.
 const MOST_ANSWER: usize = 64 << 10;
 
 /// Why traces cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The endpoint is nothing that spans can be sent to.
+    /// The endpoint does not accept spans.
     #[error("{endpoint:?} takes no traces: give the collector's address, such as http://collector:4318")]
     Endpoint {
-        /// What was given.
+        /// The endpoint that was given.
         endpoint: String,
     },
-    /// The exporter could not be made.
+    /// The exporter could not be created.
     #[error("traces cannot be sent: {0}")]
     Exporter(#[from] ExporterBuildError),
 }
 
-/// Where spans go.
+/// The export of spans.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
 }
 
 impl Traces {
-    /// The endpoint that is asked for: the option, or OpenTelemetry's own variables.
+    /// The configured endpoint: from the option, or from OpenTelemetry's own variables.
     pub fn endpoint(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         if set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
@@ -78,8 +78,8 @@ impl Traces {
             .or_else(|| set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|endpoint| base(&endpoint)))
     }
 
-    /// Sends spans to this endpoint from now on, by the runtime. Which traces, and under which name, OpenTelemetry's own
-    /// variables say (`OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`).
+    /// Sends spans to this endpoint from now on, on the runtime. OpenTelemetry's own variables set the sampling and the
+    /// service name (`OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`).
     pub fn start(endpoint: &str, runtime: &Handle) -> Result<Self, Error> {
         let is_address = endpoint.parse::<http::Uri>().is_ok_and(|uri| uri.scheme_str() == Some("http"));
         if !is_address {
@@ -103,7 +103,7 @@ impl Traces {
         Ok(Self { provider })
     }
 
-    /// What takes the spans in.
+    /// The layer that collects the spans.
     pub fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span>,
@@ -118,7 +118,7 @@ impl Traces {
             .with_filter(Targets::new().with_target(TARGET, LevelFilter::INFO))
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub fn shut_down(&self) {
         if let Err(error) = self.provider.shutdown_with_timeout(LAST_LIMIT) {
             tracing::debug!(%error, "the last traces were not sent");
@@ -126,13 +126,13 @@ impl Traces {
     }
 }
 
-/// The trace that a request belongs to already, where it says so: the API server's own.
+/// The trace in the request's headers, if any: the API server's own.
 pub fn parent(headers: &HeaderMap) -> Option<Context> {
     let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
     context.span().span_context().is_valid().then_some(context)
 }
 
-/// The span of one admission; what is known of it later is recorded later.
+/// The span of one admission. Facts that become known later are recorded later.
 pub fn admission(path: &'static str, parent: Option<&Context>) -> Span {
     let span = info_span!(
         target: TARGET,
@@ -147,13 +147,13 @@ pub fn admission(path: &'static str, parent: Option<&Context>) -> Span {
         confrev.outcome = Empty,
     );
     if let Some(parent) = parent {
-        // It fails where spans are not sent at all.
+        // It fails if spans are not sent at all.
         let _ = span.set_parent(parent.clone());
     }
     span
 }
 
-/// The span of one piece of the controller's work.
+/// The span of one task of the controller.
 pub fn task(work: &dyn fmt::Debug, object: &dyn fmt::Debug) -> Span {
     info_span!(
         target: TARGET,
@@ -164,7 +164,7 @@ pub fn task(work: &dyn fmt::Debug, object: &dyn fmt::Debug) -> Span {
     )
 }
 
-/// The span of one call to the API server. What stands behind the path's question mark is left out.
+/// The span of one call to the API server. The query of the path is left out.
 pub fn call(verb: &'static str, path: &str) -> Span {
     let path = path.split('?').next().unwrap_or_default();
     info_span!(
@@ -178,18 +178,18 @@ pub fn call(verb: &'static str, path: &str) -> Span {
     )
 }
 
-/// Tells the other side which trace a request belongs to.
+/// Writes the span's trace into the headers of a request.
 pub fn inject(span: &Span, headers: &mut HeaderMap) {
     if !span.is_disabled() {
         TraceContextPropagator::new().inject_context(&span.context(), &mut HeaderInjector(headers));
     }
 }
 
-/// Sends spans by the runtime, from whatever thread they come.
+/// Sends spans on the runtime, from any thread.
 struct Sender {
     runtime: Handle,
     client: Client<HttpConnector, Full<Bytes>>,
-    /// Whether the log has told that nobody takes them.
+    /// Whether the log has reported that the collector refuses spans.
     told: AtomicBool,
 }
 
@@ -199,7 +199,7 @@ impl Sender {
         Self { runtime, client, told: AtomicBool::new(false) }
     }
 
-    /// Says once that the collector does not take them, and once more after it did.
+    /// Logs once that the collector refuses spans or is unreachable, and again only after a success in between.
     fn tell(&self, result: &Result<Response<Bytes>, HttpError>) {
         let problem = match result {
             Ok(response) if response.status().is_success() => None,
@@ -229,7 +229,7 @@ impl HttpClient for Sender {
         Self: 'sent,
     {
         let client = self.client.clone();
-        // The thread that batches spans is none of the runtime's.
+        // The thread that batches spans is not one of the runtime's.
         let task = self.runtime.spawn(async move {
             let answer = async {
                 let (head, body) = client.request(request.map(Full::new)).await?.into_parts();

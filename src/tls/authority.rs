@@ -1,4 +1,4 @@
-//! A certificate authority of confrev's own, and the serving certificates that it issues.
+//! confrev's own CA, and the serving certificates that it issues.
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -14,17 +14,18 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::pair::{self, Pair, Validity};
 use super::url::WebhookUrl;
 
-/// Certificates begin a little before they are made, for API servers whose clock is behind; those of a short life less.
+/// Certificates become valid a little before they are issued, for API servers whose clock is behind; less so if their
+/// lifetime is short.
 const SKEW: Duration = Duration::from_mins(5);
 
-/// An authority: its certificate and the key that signs.
+/// A CA: its certificate and its signing key.
 pub(super) struct Authority {
     certificate: CertificateDer<'static>,
     key: KeyPair,
     validity: Validity,
 }
 
-/// Why an authority cannot be read, or cannot make a certificate.
+/// Why a CA cannot be read, or cannot issue a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The certificate cannot be read.
@@ -33,30 +34,30 @@ pub enum Error {
     /// The key cannot be read.
     #[error("the key of the authority cannot be read")]
     Key(#[source] rcgen::Error),
-    /// Certificate and key are of two authorities.
+    /// The certificate and the key belong to different CAs.
     #[error("the key of the authority does not belong to its certificate")]
     Mismatch,
-    /// The certificate is one that clients do not accept as an issuer's.
+    /// Clients do not accept the certificate as an issuer's.
     #[error("the certificate is not an authority's (basicConstraints CA:TRUE is missing)")]
     NoAuthority,
-    /// A host that no certificate can name.
+    /// No certificate can name this host.
     #[error("{0:?} cannot stand in a certificate: give --webhook-url a DNS name or an address")]
     Name(String, #[source] rcgen::Error),
     /// Signing failed.
     #[error("cannot make a certificate")]
     Make(#[source] rcgen::Error),
-    /// What was made is of no use.
+    /// The issued certificate cannot be used.
     #[error("the certificate that was made cannot be used")]
     Made(#[source] pair::Error),
 }
 
 impl Authority {
-    /// A new authority, valid from `now` on for `lifetime`.
+    /// A new CA, valid from `now` on for `lifetime`.
     pub(super) fn generate(now: Timestamp, lifetime: Duration) -> Result<Self, Error> {
         let key = KeyPair::generate().map_err(Error::Make)?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::OrganizationName, "confrev");
-        // The time keeps the subjects of an old and a new authority apart, for people who look at a bundle.
+        // The time distinguishes the subjects of an old and a new CA, for people who read a bundle.
         params.distinguished_name.push(DnType::CommonName, format!("confrev CA {now:.0}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -65,7 +66,7 @@ impl Authority {
         Self::new(certificate, key)
     }
 
-    /// Reads an authority from `tls.crt` and `tls.key`.
+    /// Reads a CA from `tls.crt` and `tls.key`.
     pub(super) fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
         let certificate = CertificateDer::from_pem_slice(certificate)
             .map_err(|error| Error::Certificate(pair::Error::Certificate(error.to_string())))?;
@@ -86,8 +87,8 @@ impl Authority {
         Ok(Self { certificate, key, validity })
     }
 
-    /// A serving certificate with a key of its own, valid from `now` on for `lifetime`, though never longer than the
-    /// authority itself.
+    /// A serving certificate with a key of its own, valid from `now` on for `lifetime`, but no longer than the CA
+    /// itself.
     pub(super) fn issue(&self, names: &[SanType], now: Timestamp, lifetime: Duration) -> Result<Pair, Error> {
         let key = KeyPair::generate().map_err(Error::Make)?;
         let mut params = CertificateParams::default();
@@ -124,7 +125,7 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// What a serving certificate is made out to: the Service `confrev` in `namespace`, this machine, and the host of
+/// The names in a serving certificate: the Service `confrev` in `namespace`, this machine, and the host of
 /// `--webhook-url`.
 pub(super) fn names(namespace: &str, url: Option<&WebhookUrl>) -> Result<Vec<SanType>, Error> {
     let mut hosts = vec![
@@ -159,12 +160,12 @@ pub(super) fn to_pem(certificate: &CertificateDer<'_>) -> String {
     pem + "-----END CERTIFICATE-----\n"
 }
 
-/// `lifetime` after `start`, at most the end of all time.
+/// `lifetime` after `start`, or the latest timestamp if that is out of range.
 pub(super) fn after(start: Timestamp, lifetime: Duration) -> Timestamp {
     start.checked_add(lifetime).unwrap_or(Timestamp::MAX)
 }
 
-/// The beginning of a life of `lifetime` that is given at `now`.
+/// The start of the validity of a certificate that is issued at `now` for `lifetime`.
 fn before(now: Timestamp, lifetime: Duration) -> Timestamp {
     now.checked_sub(SKEW.min(lifetime / 20)).unwrap_or(now)
 }

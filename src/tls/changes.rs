@@ -1,4 +1,4 @@
-//! Wakes whoever looks after one object when that object may have changed.
+//! Signals when a single object may have changed.
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -10,40 +10,40 @@ use kube::{Api, Resource};
 
 use crate::telemetry::log::causes;
 
-/// How long a request to the API server may take. kube's client itself waits for ever.
+/// The time limit of a request to the API server. kube's client itself has none.
 pub(super) const REQUEST: Duration = Duration::from_secs(10);
 
-/// A request to the API server that got no good answer.
+/// A request to the API server that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Refused, or the connection failed.
+    /// The API server refused, or the connection failed.
     #[error(transparent)]
     Kube(#[from] kube::Error),
-    /// No answer in time.
+    /// No answer came in time.
     #[error("the API server did not answer within {} s", REQUEST.as_secs())]
     TimedOut,
 }
 
 impl Failure {
-    /// True where the object was not in the state that the write supposed: read it again and think anew.
+    /// True if the object was not in the state that the write expected: read it again and decide anew.
     pub(super) fn stale(&self) -> bool {
-        // 422 is what a JSON patch gets whose `test` does not hold.
+        // The API server answers 422 if the `test` of a JSON patch fails.
         matches!(self, Self::Kube(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422))
     }
 
-    /// True where the request is not allowed to this account.
+    /// True if this account may not send the request.
     pub(super) fn forbidden(&self) -> bool {
         matches!(self, Self::Kube(kube::Error::Api(status)) if matches!(status.code, 401 | 403))
     }
 }
 
-/// Sends a request, within its time.
+/// Sends a request, with a time limit.
 pub(super) async fn within<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
     tokio::time::timeout(REQUEST, request).await.map_err(|_| Failure::TimedOut)?.map_err(Failure::Kube)
 }
 
-/// Something for each time that the object named `name` may have changed. It asks for metadata alone and selects by
-/// name, so a role that allows one `resourceName` suffices.
+/// An item each time that the object `name` may have changed. The watch requests only metadata and selects by name, so
+/// a role with one `resourceNames` entry suffices.
 pub(super) fn changes<K>(api: Api<PartialObjectMeta<K>>, name: &str) -> impl Stream<Item = ()> + Send + use<K>
 where
     K: Resource + Clone + Debug + Send + 'static,
@@ -51,7 +51,7 @@ where
 {
     watch_object(api, name).default_backoff().filter_map(|event| {
         if let Err(error) = &event {
-            // The watch begins anew by itself, and the periodic look makes up for what is missed meanwhile.
+            // The watch restarts by itself, and the periodic check covers what it missed meanwhile.
             let kind = std::any::type_name::<K>();
             tracing::debug!(kind, error = %causes(error as &watcher::Error), "watch interrupted");
         }

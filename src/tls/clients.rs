@@ -1,6 +1,6 @@
-//! Certificates of clients, where `--client-ca` asks for them: who may speak to the webhook at all.
+//! Client certificates, which `--client-ca` requires: they decide who may connect to the webhook.
 //!
-//! The file is polled and its content compared, as that of `--tls-dir`.
+//! The file is polled and its content compared, like the files of `--tls-dir`.
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::telemetry::log::causes;
 
 const POLL: Duration = Duration::from_secs(1);
 
-/// Why nobody could be let in.
+/// Why client certificates cannot be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -31,11 +31,11 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The file is there and of no use.
+    /// The file exists but cannot be used.
     #[error("--client-ca: {} holds no PEM certificate of an authority that can be used", path.display())]
     Authority {
         /// The file.
@@ -43,7 +43,7 @@ pub enum Error {
     },
 }
 
-/// Whose certificates are taken from clients. Cheap to clone; clones are the same.
+/// The CAs and names of accepted client certificates. Cheap to clone; clones share one state.
 #[derive(Clone, Debug)]
 pub struct Clients(Arc<Inner>);
 
@@ -51,24 +51,24 @@ pub struct Clients(Arc<Inner>);
 struct Inner {
     file: PathBuf,
     names: Vec<String>,
-    /// Of the content that `open` loaded.
+    /// The content that `open` loaded.
     first: Vec<u8>,
     authorities: ArcSwap<Arc<dyn ClientCertVerifier>>,
 }
 
-/// What was seen in the file up to now.
+/// What was read from the file so far.
 struct Seen {
     loaded: Vec<u8>,
-    /// Another content, or none, seen once. It counts when it is the same at the next look: a file that is written in
-    /// place may be half there.
+    /// Another content, or a read error, seen once. It counts if the next read gives the same: a file that is written
+    /// in place may be incomplete.
     suspect: Option<Result<Vec<u8>, String>>,
-    /// Broken and reported.
+    /// The broken content or error that was last reported.
     reported: Option<Result<Vec<u8>, String>>,
 }
 
 impl Clients {
-    /// Lets in who has a certificate of an authority in `file` (PEM) with one of `names` as its common name or among
-    /// its DNS names; with no names, any certificate of that authority. The file has to be good.
+    /// Accepts clients with a certificate of a CA in `file` (PEM) that has one of `names` as its common name or among
+    /// its DNS names; with no names, any certificate of that CA. The file has to be valid.
     pub fn open(file: PathBuf, names: Vec<String>) -> Result<Self, Error> {
         let first = std::fs::read(&file).map_err(|source| Error::Read { path: file.clone(), source })?;
         let authorities = verifier(&file, &first)?;
@@ -76,14 +76,14 @@ impl Clients {
         Ok(Self(Arc::new(Inner { file, names, first, authorities: ArcSwap::from_pointee(authorities) })))
     }
 
-    /// Takes over each new good content of the file; counts from the next handshake on. Never returns.
+    /// Loads each new valid content of the file, which applies from the next handshake on. Never returns.
     pub async fn run(&self) {
         let mut seen = Seen { loaded: self.0.first.clone(), suspect: None, reported: None };
         loop {
             tokio::time::sleep(POLL).await;
             let file = self.0.file.clone();
             let read = move || std::fs::read(&file).map_err(|source| Error::Read { path: file, source });
-            // On a thread that may block: a hung mount must not hold a worker.
+            // On a blocking thread: a hung mount must not block a worker.
             if let Ok(content) = tokio::task::spawn_blocking(read).await {
                 self.0.look(&mut seen, content.map_err(|error| causes(&error)));
             }
@@ -96,7 +96,7 @@ impl Clients {
 }
 
 impl Inner {
-    /// One look at the file.
+    /// One read of the file.
     fn look(&self, seen: &mut Seen, content: Result<Vec<u8>, String>) {
         if content.as_ref() == Ok(&seen.loaded) {
             (seen.suspect, seen.reported) = (None, None);
@@ -125,7 +125,7 @@ impl Inner {
     }
 }
 
-/// What checks the chain of a client's certificate.
+/// The verifier of the chain of a client's certificate.
 fn verifier(file: &Path, pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates(pem));
@@ -135,7 +135,7 @@ fn verifier(file: &Path, pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, Erro
 }
 
 impl ClientCertVerifier for Inner {
-    /// None: the authorities change, and a client with one certificate sends that one.
+    /// None: the CAs change, and a client with one certificate sends that one.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -1,4 +1,4 @@
-//! What is to change in a webhook configuration so that it reaches this program, as a pure function on its JSON.
+//! The changes that a webhook configuration needs so that it points to this program, as a pure function on its JSON.
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Uri;
@@ -8,11 +8,11 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use super::trust::{certificates, same};
 use super::url::WebhookUrl;
 
-/// The name of the Service before the webhook, and of the configurations.
+/// The name of the webhook's Service and of the webhook configurations.
 pub(super) const NAME: &str = "confrev";
 /// The port of that Service.
 const PORT: u16 = 443;
-/// Annotations by which cert-manager's injector takes charge of `caBundle`
+/// The annotations with which cert-manager's injector sets `caBundle`
 /// (<https://cert-manager.io/docs/concepts/ca-injector/>).
 const INJECTORS: [&str; 3] = [
     "cert-manager.io/inject-ca-from",
@@ -20,31 +20,31 @@ const INJECTORS: [&str; 3] = [
     "cert-manager.io/inject-apiserver-ca",
 ];
 
-/// Where the webhooks are to be reached, and whom to trust there.
+/// The wanted address of the webhooks, and the CAs to trust there.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     /// The namespace of the Service.
     pub(super) namespace: &'a str,
-    /// Instead of the Service.
+    /// The URL to use instead of the Service.
     pub(super) url: Option<&'a WebhookUrl>,
     /// The `caBundle`, before base64; `None` leaves it as it is.
     pub(super) bundle: Option<&'a [u8]>,
-    /// The authority is confrev's own, so an annotation for another injector does not count.
+    /// Whether the CA is confrev's own. Annotations for another injector then do not count.
     pub(super) owned: bool,
 }
 
-/// How a webhook configuration stands.
+/// The result of comparing a webhook configuration with what is wanted.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// Nothing is to be written.
+    /// The configuration is right.
     Right,
     /// Another injector has to write first.
     WaitsForInjector,
-    /// These operations of a JSON patch make it right. They apply to the state that was looked at only.
+    /// These operations of a JSON patch correct it. They apply only to the state that was compared.
     Write(Vec<Value>),
 }
 
-/// Compares `configuration` with what is wanted.
+/// Compares `configuration` with `wanted`.
 pub(super) fn judge(configuration: &Value, wanted: &Wanted<'_>) -> Verdict {
     let injected = !wanted.owned && has_injector(configuration);
     let bundle = wanted.bundle.filter(|_| !injected);
@@ -74,13 +74,13 @@ pub(super) fn judge(configuration: &Value, wanted: &Wanted<'_>) -> Verdict {
     if waits { Verdict::WaitsForInjector } else { Verdict::Right }
 }
 
-/// Whether another injector has charge of `caBundle`.
+/// Whether another injector sets `caBundle`.
 pub(super) fn has_injector(configuration: &Value) -> bool {
     let annotations = &configuration["metadata"]["annotations"];
     INJECTORS.iter().any(|name| annotations.get(name).is_some())
 }
 
-/// What each webhook's `caBundle` holds.
+/// The certificates in each webhook's `caBundle`.
 pub(super) fn carried(configuration: &Value) -> Vec<Vec<CertificateDer<'static>>> {
     let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
     let configs = webhooks.iter().filter_map(|webhook| webhook["clientConfig"].as_object());
@@ -91,7 +91,7 @@ fn decoded(client_config: &Map<String, Value>) -> Option<Vec<u8>> {
     BASE64.decode(client_config.get("caBundle")?.as_str()?).ok()
 }
 
-/// Points the webhook at the URL or at the Service, keeping its path.
+/// Points the webhook to the URL or to the Service, keeping its path.
 fn set_address(client_config: &mut Map<String, Value>, wanted: &Wanted<'_>) {
     match (wanted.url, client_config.get("url").and_then(Value::as_str)) {
         (Some(url), present) => {

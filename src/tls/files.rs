@@ -1,11 +1,11 @@
-//! `--tls-dir`: a pair in a directory, read again whenever its content is another.
+//! `--tls-dir`: a certificate and key in a directory, read again whenever their content changes.
 //!
 //! The directory is polled and its content compared. The kubelet swaps a mounted Secret by renaming a symlink above
 //! the files, which a watch on the files does not see.
 //!
-//! A pair with another authority in `ca.crt` comes into use in steps, so that no request fails: the authority joins the
-//! one before in the webhook configurations; the pair is served when every API server has had time to hear of that; and
-//! the authority before stays there until every replica has had time to follow (`lingering`).
+//! A pair with another CA in `ca.crt` comes into use in steps, so that no request fails. First the new CA joins the
+//! previous one in the webhook configurations. The new pair is served once every API server has had time to learn of
+//! that CA. The previous CA stays until every replica has had time to follow (`lingering`).
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::telemetry::{Condition, Metrics};
 
 const POLL: Duration = Duration::from_secs(1);
 
-/// Why the directory holds no pair to serve with.
+/// Why the directory holds no usable pair.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -29,11 +29,11 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The files are there and of no use.
+    /// The files exist but cannot be used.
     #[error("the pair in {} cannot be used: put a certificate and its key there", dir.display())]
     Pair {
         /// The directory.
@@ -42,7 +42,7 @@ pub enum Error {
         #[source]
         source: pair::Error,
     },
-    /// `ca.crt` is there and holds no certificate.
+    /// `ca.crt` exists but holds no certificate.
     #[error("{} holds no PEM certificate: give it the authority's, or leave it away", path.display())]
     Bundle {
         /// The file.
@@ -57,40 +57,40 @@ pub(super) struct Files {
     serving: Serving,
     trust: Trust,
     transition: Transition,
-    /// Of the content that `open` loaded.
+    /// The fingerprint of the content that `open` loaded.
     first: Fingerprint,
 }
 
-/// How one authority follows another. The defaults serve; tests take seconds.
+/// The times of the change from one CA to the next. The defaults are for production; tests use seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Transition {
-    /// How long an authority must have stood in the webhook configurations before a certificate of it is served: time
-    /// for every API server to hear of it.
+    /// How long a CA must have been in the webhook configurations before a certificate of it is served: time for every
+    /// API server to learn of it.
     pub settle: Duration,
-    /// How long the authority before stays there: time for the kubelets to bring the files to every replica.
+    /// How long the previous CA stays there: time for the kubelets to bring the files to every replica.
     pub linger: Duration,
 }
 
-/// What stands in the directory at one moment.
+/// The content of the directory at one moment.
 struct Content {
     chain: Vec<u8>,
     key: Vec<u8>,
     authority: Option<Vec<u8>>,
 }
 
-/// Tells one content from another, without keeping keys.
+/// Identifies a content without keeping its key.
 type Fingerprint = [u8; 32];
 
-/// What was seen in the directory up to now.
+/// What was read from the directory so far.
 struct Seen {
-    /// In use.
+    /// The content in use.
     loaded: Fingerprint,
-    /// `ca.crt` of what is in use.
+    /// `ca.crt` of the content in use.
     authority: Option<Bundle>,
-    /// Broken when last looked at. Only what is still the same at the next look is reported: a swap between the
-    /// reading of two files looks broken for a moment.
+    /// Broken at the last read. It is reported only if the next read gives the same: a swap between the reads of two
+    /// files looks broken for a moment.
     suspect: Option<Fingerprint>,
-    /// Broken and reported.
+    /// The broken content that was last reported.
     reported: Option<Fingerprint>,
 }
 
@@ -101,7 +101,7 @@ impl Default for Transition {
 }
 
 impl Files {
-    /// Reads the pair, which has to be good.
+    /// Reads the pair, which has to be valid.
     pub(super) fn open(
         dir: PathBuf,
         transition: Transition,
@@ -128,21 +128,22 @@ impl Files {
         self.transition
     }
 
-    /// Takes over each new good pair. Never returns.
+    /// Loads each new valid pair. Never returns.
     pub(super) async fn run(&self) {
         let mut seen = Seen::new(self.first, self.trust.wanted());
         loop {
             tokio::time::sleep(POLL).await;
             let dir = self.dir.clone();
-            // Three small files, once a second, on a thread that may block: a hung mount must not hold a worker.
+            // Three small files, once a second, on a blocking thread: a hung mount must not block a worker.
             if let Ok(content) = tokio::task::spawn_blocking(move || Content::read(&dir)).await {
                 self.look(&mut seen, content, Timestamp::now());
             }
         }
     }
 
-    /// Whether a pair of the authorities in `bundle` can be served: they are trusted everywhere, or there is nothing to
-    /// wait for, since they are the ones before, or since what is served now is of no use any more.
+    /// Whether a pair of the CAs in `bundle` can be served. They have to be trusted everywhere, unless waiting is
+    /// pointless: they are the CAs in use, the certificate in use is unfit, or the webhook configurations no longer
+    /// carry its CA.
     fn may_serve(&self, bundle: &Bundle, seen: &Seen, now: Timestamp) -> bool {
         if seen.authority.as_ref().is_some_and(|before| same(before, bundle)) {
             return true;
@@ -159,7 +160,7 @@ impl Files {
         }
     }
 
-    /// One look at the directory.
+    /// One read of the directory.
     fn look(&self, seen: &mut Seen, content: Result<Content, Error>, now: Timestamp) {
         let fingerprint = match &content {
             Ok(content) => content.fingerprint(),

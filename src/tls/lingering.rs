@@ -1,6 +1,6 @@
-//! Authorities that this replica does not want any more, or not yet: they stay in the webhook configurations for a
-//! while, since another replica may serve a certificate of theirs. Files arrive at different times on different nodes,
-//! and a replica that has just started knows nothing of the others.
+//! CAs that this replica does not want: no longer, or not yet. They stay in the webhook configurations for a while,
+//! since another replica may serve a certificate of theirs. Files arrive at different times on different nodes, and a
+//! replica that has just started knows nothing of the others.
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use super::pair::Validity;
 use super::trust::{Bundle, certificates, union};
 
-/// What was found in the configurations beside what is wanted, and since when.
+/// The unwanted CAs in the configurations, and since when each was found.
 #[derive(Debug)]
 pub(super) struct Lingering {
     limit: Duration,
@@ -18,13 +18,12 @@ pub(super) struct Lingering {
 }
 
 impl Lingering {
-    /// Keeps each for `limit`.
+    /// Keeps each unwanted CA for `limit`.
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit, since: BTreeMap::new() }
     }
 
-    /// `wanted`, and what is `present` beside it and has not been so for too long. An authority that is over goes at
-    /// once.
+    /// `wanted`, and the other CAs in `present` whose time is not over. A CA that has expired is removed at once.
     pub(super) fn keep(
         &mut self,
         wanted: &Bundle,
@@ -47,7 +46,7 @@ impl Lingering {
         if kept.is_empty() { wanted.clone() } else { union(wanted, &kept) }
     }
 
-    /// In what time the next one is to go.
+    /// The time until the next CA has to be removed.
     pub(super) fn next(&self, now: Instant) -> Option<Duration> {
         let ages = self.since.values().map(|since| now.duration_since(*since));
         ages.filter_map(|age| self.limit.checked_sub(age)).min()

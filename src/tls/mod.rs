@@ -1,7 +1,7 @@
-//! TLS for the webhook: where the serving certificate comes from, and who is told to trust it.
+//! TLS for the webhook: where the serving certificate comes from, and which CA the API server trusts.
 //!
-//! A [`Source`] is the seam. Whatever it is made of, the certificate in use can be swapped while connections are
-//! open, and [`webhooks::Keeper`] tells the API server which authority to trust.
+//! [`Source`] hides where the certificate comes from. Every source can replace the certificate in use while connections
+//! are open, and [`webhooks::Keeper`] sets the CAs that the API server trusts.
 mod authority;
 mod changes;
 mod clients;
@@ -42,28 +42,28 @@ enum Kind {
     SelfSigned(Arc<self_signed::SelfSigned>),
 }
 
-/// Why there is no serving certificate to start with, or no authority to tell of.
+/// Why there is no serving certificate to start with, or no CA to publish.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Of `--tls-dir`.
+    /// An error of `--tls-dir`.
     #[error("--tls-dir holds no usable certificate")]
     Files(#[from] files::Error),
-    /// Of `--self-signed`.
+    /// An error of `--self-signed`.
     #[error("--self-signed has no usable authority")]
     SelfSigned(#[from] self_signed::Error),
-    /// Of `--client-ca`.
+    /// An error of `--client-ca`.
     #[error(transparent)]
     Clients(#[from] clients::Error),
 }
 
 impl Source {
-    /// `--tls-dir`: the pair `tls.crt` and `tls.key` in `dir`, and `ca.crt` where there is one. `condition` holds
-    /// while the certificate in use is valid.
+    /// `--tls-dir`: the pair `tls.crt` and `tls.key` in `dir`, and `ca.crt` if it exists. `condition` holds while the
+    /// certificate in use is valid.
     pub fn files(dir: impl Into<PathBuf>, metrics: Metrics, condition: Condition) -> Result<Self, Error> {
         Self::files_with(dir, Transition::default(), metrics, condition)
     }
 
-    /// The same, with another pace from one authority to the next.
+    /// The same, with other times of the change from one CA to the next.
     pub fn files_with(
         dir: impl Into<PathBuf>,
         transition: Transition,
@@ -74,8 +74,8 @@ impl Source {
         Ok(Self(Kind::Files(Arc::new(files))))
     }
 
-    /// `--self-signed`: an authority in the Secret `confrev-ca`, made where there is none yet, shared by all replicas;
-    /// and a serving certificate of its own for each of them. `condition` holds while that is valid.
+    /// `--self-signed`: a CA in the Secret `confrev-ca`, shared by all replicas and created if it does not exist; and a
+    /// serving certificate for each replica. `condition` holds while that certificate is valid.
     pub async fn self_signed(
         client: Client,
         options: SelfSignedOptions,
@@ -86,12 +86,12 @@ impl Source {
         Ok(Self(Kind::SelfSigned(Arc::new(source))))
     }
 
-    /// The settings for a listener. They present, at each handshake, the certificate that is in use by then.
+    /// The settings for a listener. Each handshake presents the certificate in use at that time.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.serving().server_config(None)
     }
 
-    /// The same for clients that need a certificate: without a good one, the handshake fails.
+    /// The same for clients that need a certificate: without a valid one, the handshake fails.
     pub fn server_config_for(&self, clients: &Clients) -> Arc<ServerConfig> {
         self.serving().server_config(Some(clients))
     }
@@ -112,12 +112,12 @@ impl Source {
         }
     }
 
-    /// Whether the authority belongs to confrev, so that no other injector of `caBundle` has a say.
+    /// Whether the CA belongs to confrev, so that annotations for another injector of `caBundle` do not count.
     fn owns_authority(&self) -> bool {
         matches!(self.0, Kind::SelfSigned(_))
     }
 
-    /// The authorities that clients should trust, as they are at this moment; `None` where the source knows of none.
+    /// The CAs that clients should trust at this moment; `None` if the source knows none.
     async fn bundle(&self) -> Result<Option<Bundle>, Error> {
         match &self.0 {
             Kind::Files(files) => Ok(files.trust().wanted()),
@@ -125,7 +125,7 @@ impl Source {
         }
     }
 
-    /// How long an authority that this source does not want stays in the webhook configurations.
+    /// How long a CA that this source does not want stays in the webhook configurations.
     fn linger(&self) -> Duration {
         match &self.0 {
             Kind::Files(files) => files.transition().linger,

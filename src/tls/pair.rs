@@ -1,4 +1,4 @@
-//! A certificate chain and its private key: read from PEM, checked to belong together and to be valid now.
+//! A certificate chain and its private key: read from PEM, and checked to belong together and to be valid now.
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-/// A chain (the server's own certificate first), its key, and the time in which that certificate is valid.
+/// A chain (the server's own certificate first), its key, and the validity of that certificate.
 #[derive(Clone)]
 pub(super) struct Pair {
     pub(super) key: Arc<CertifiedKey>,
@@ -22,30 +22,30 @@ pub(super) struct Validity {
     pub(super) to: Timestamp,
 }
 
-/// Why a pair cannot be used. `tls.crt` and `tls.key` are the names of the files and of the Secret's keys alike.
+/// Why a pair cannot be used. `tls.crt` and `tls.key` name both the files and the keys of the Secret.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No PEM block of a certificate.
+    /// There is no PEM block of a certificate.
     #[error("tls.crt holds no PEM certificate (\"-----BEGIN CERTIFICATE-----\")")]
     NoCertificate,
-    /// PEM, or the DER in it, is damaged.
+    /// The PEM, or the DER in it, is damaged.
     #[error("tls.crt is damaged: {0}")]
     Certificate(String),
-    /// No PEM block of a private key, or a damaged one.
+    /// There is no PEM block of a private key, or it is damaged.
     #[error("tls.key holds no readable PEM private key (PKCS#8, PKCS#1 or SEC1, not encrypted)")]
     Key(#[source] pem::Error),
-    /// A key of a kind that rustls does not sign with.
+    /// rustls does not sign with this kind of key.
     #[error(
         "the key in tls.key cannot be used: RSA of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519 is needed"
     )]
     KeyKind(#[source] rustls::Error),
-    /// The certificate is of another key.
+    /// The certificate belongs to another key.
     #[error("tls.key does not belong to the (first) certificate in tls.crt")]
     Mismatch(#[source] rustls::Error),
-    /// Too late.
+    /// The certificate has expired.
     #[error("the certificate in tls.crt expired at {0}: renew it")]
     Expired(Timestamp),
-    /// Too early.
+    /// The certificate is not valid yet.
     #[error("the certificate in tls.crt is not valid before {0}: check the clocks")]
     NotYet(Timestamp),
 }
@@ -84,7 +84,7 @@ impl Pair {
 
 impl std::fmt::Debug for Pair {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Nothing of the key.
+        // The key is left out.
         out.debug_struct("Pair").field("validity", &self.validity).finish_non_exhaustive()
     }
 }
@@ -102,8 +102,8 @@ impl Validity {
     }
 }
 
-/// The cryptography of the whole program, given explicitly: a process-wide default is ambiguous as soon as some
-/// dependency compiles in a second one.
+/// The cryptography of the whole program, passed explicitly: a process-wide default is ambiguous as soon as a
+/// dependency compiles in a second provider.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -1,4 +1,4 @@
-//! `--self-signed`: an authority in a Secret that the replicas share, and a serving certificate for each of them.
+//! `--self-signed`: a CA in a Secret that the replicas share, and a serving certificate for each of them.
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
@@ -24,38 +24,38 @@ use crate::telemetry::{Condition, Metrics};
 /// The name of the Secret.
 pub(super) const SECRET: &str = "confrev-ca";
 
-/// How often a write is tried again when somebody else was first.
+/// How often a write is repeated when somebody else wrote first.
 const ATTEMPTS: u32 = 10;
-/// The longest time between two looks at the Secret, whatever the watch says.
+/// The longest time between two checks of the Secret, whatever the watch reports.
 const LOOK: Duration = Duration::from_mins(1);
 
-/// For whom certificates are made, and for how long.
+/// The names in the certificates, and their lifetimes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The namespace of the Secret and of the Service `confrev`.
     pub namespace: String,
-    /// `--webhook-url`, whose host the certificate names as well.
+    /// `--webhook-url`; the certificate names its host too.
     pub webhook_url: Option<WebhookUrl>,
-    /// How long certificates live.
+    /// The lifetimes of certificates.
     pub lifetimes: Lifetimes,
 }
 
-/// How long certificates live. The defaults serve; tests take seconds.
+/// The lifetimes of certificates. The defaults are for production; tests use seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
-    /// Of the authority; the next one is made after four fifths of it.
+    /// The lifetime of the CA; the next one is made after four fifths of it.
     pub authority: Duration,
-    /// Of a serving certificate, renewed after two thirds of it. At most a fifth of the authority's.
+    /// The lifetime of a serving certificate, which is renewed after two thirds of it. At most a fifth of the CA's.
     pub serving: Duration,
-    /// How long an authority must have stood in the webhook configurations before anything is issued from it: time
-    /// for every API server to hear of it.
+    /// How long a CA must have been in the webhook configurations before it issues anything: time for every API server
+    /// to learn of it.
     pub settle: Duration,
 }
 
-/// Why there is no authority to issue from.
+/// Why no CA is available to issue certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The Secret is there and is none.
+    /// The Secret exists but holds no usable CA.
     #[error(
         "Secret {namespace}/{SECRET} holds no usable authority: delete it (kubectl delete secret -n {namespace} {SECRET}) and another one is made"
     )]
@@ -69,15 +69,15 @@ pub enum Error {
     /// The Secret cannot be read or written.
     #[error("cannot {verb} Secret {namespace}/{SECRET}: {}", advice(source))]
     Api {
-        /// What was tried.
+        /// The verb that failed.
         verb: &'static str,
         /// The Secret's namespace.
         namespace: String,
-        /// What the API server said.
+        /// The API server's answer.
         #[source]
         source: Failure,
     },
-    /// Somebody else wrote the Secret each time before this replica could.
+    /// Somebody else changed the Secret before each write of this replica.
     #[error("Secret {namespace}/{SECRET} was changed by others {ATTEMPTS} times in a row: see who writes it")]
     Contended {
         /// Its namespace.
@@ -88,7 +88,7 @@ pub enum Error {
     Make(#[source] authority::Error),
 }
 
-/// The shared authority and this replica's own certificate.
+/// The shared CA and this replica's own certificate.
 pub(super) struct SelfSigned {
     secrets: Api<Secret>,
     client: Client,
@@ -96,7 +96,7 @@ pub(super) struct SelfSigned {
     names: Vec<SanType>,
     serving: Serving,
     trust: Trust,
-    /// The authority of the certificate in use.
+    /// The CA of the certificate in use.
     own: Mutex<Arc<Authority>>,
 }
 
@@ -111,7 +111,7 @@ impl Default for Lifetimes {
 }
 
 impl SelfSigned {
-    /// Reads or makes the shared authority, and issues the first certificate.
+    /// Reads or creates the shared CA, and issues the first certificate.
     pub(super) async fn start(
         client: Client,
         options: Options,
@@ -142,16 +142,15 @@ impl SelfSigned {
         self.options.lifetimes.settle
     }
 
-    /// The bundle as the Secret has it at this moment, with the authority of this replica's own certificate in it.
-    /// Another replica may have put an authority there that this one has not heard of yet, and writing the webhook
-    /// configurations without it would undo that replica's work.
+    /// The bundle of the Secret at this moment, including the CA of this replica's own certificate. Another replica may
+    /// have just added a CA. Writing the webhook configurations without it would undo that replica's work.
     pub(super) async fn fresh_bundle(&self) -> Result<Bundle, Error> {
         let bundle = converge(&self.secrets, &self.options, &self.known()).await?.bundle_pem();
         self.trust.want(Some(bundle.clone()));
         Ok(bundle)
     }
 
-    /// Follows the Secret, the clock, and what the API servers trust. Never returns.
+    /// Reacts to the Secret, the clock, and the CAs that the API servers trust. Never returns.
     pub(super) async fn run(&self) {
         let api = Api::namespaced(self.client.clone(), &self.options.namespace);
         let mut changed = pin!(changes::<Secret>(api, SECRET));
@@ -168,7 +167,7 @@ impl SelfSigned {
         }
     }
 
-    /// One pass: the Secret as it should be, then the certificate as it should be.
+    /// Reconciles the Secret, then this replica's certificate.
     async fn reconcile(&self) -> Result<(), Error> {
         let known = self.known();
         let shared = converge(&self.secrets, &self.options, &known).await;
@@ -179,7 +178,7 @@ impl SelfSigned {
                 self.trust.want(Some(shared.bundle_pem()));
                 shared.issuer(&known, Some(serving), now)
             }
-            // Without the Secret the certificate is still renewed, by the authority that is trusted already.
+            // If the Secret is unusable, the certificate is still renewed, by the CA that is already trusted.
             Err(_) => (now >= renewal_of_serving(serving)).then(|| self.own()),
         };
         if let Some(issuer) = issuer {
@@ -204,7 +203,7 @@ impl SelfSigned {
         *said = now;
     }
 
-    /// How long until the next look: soon enough for short lives, rarely for long ones.
+    /// The time until the next check: short if certificates have short lifetimes.
     fn pause(&self) -> Duration {
         let Lifetimes { serving, settle, .. } = self.options.lifetimes;
         LOOK.min(serving / 12).min(settle.max(Duration::from_secs(1))).max(Duration::from_millis(200))
@@ -225,8 +224,9 @@ impl fmt::Debug for SelfSigned {
     }
 }
 
-/// Brings the Secret to what should follow, making it where it is not, and gives its content. All replicas do this
-/// at once: a write is refused where another was first, and then that one's content is taken.
+/// Updates the Secret to its next content, creates it if it does not exist, and returns the content. All replicas do
+/// this at the same time: if another replica writes first, the write is refused, and the replica continues from the
+/// other's content.
 async fn converge(secrets: &Api<Secret>, options: &Options, known: &Known) -> Result<Shared, Error> {
     let Options { namespace, lifetimes, .. } = options;
     for attempt in 0..ATTEMPTS {
@@ -250,7 +250,7 @@ async fn converge(secrets: &Api<Secret>, options: &Options, known: &Known) -> Re
         let Some(followed) = shared.follow(known, now, lifetimes).map_err(Error::Make)? else {
             return Ok(shared);
         };
-        // With the resourceVersion that was read: of several replicas one wins.
+        // With the resourceVersion that was read, so of several replicas only one succeeds.
         let next = Secret { data: Some(followed.data()), ..secret };
         match within(secrets.replace(SECRET, &PostParams::default(), &next)).await {
             Ok(_) => {

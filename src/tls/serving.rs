@@ -1,4 +1,4 @@
-//! The serving certificate in use: swapped while connections are open, seen by each handshake that comes after.
+//! The serving certificate in use: replaced while connections are open, presented from the next handshake on.
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::pair::{Pair, Validity, provider};
 use crate::telemetry::metrics::Reload;
 use crate::telemetry::{Condition, Metrics};
 
-/// At most so long before its end does a certificate count as unfit: time for endpoints to move elsewhere.
+/// A certificate counts as unfit at most this long before its end, so that endpoints have time to change.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// The serving certificate in use. Cheap to clone; clones are the same.
+/// The serving certificate in use. Cheap to clone; clones share one state.
 #[derive(Clone)]
 pub struct Serving {
     slot: Arc<Slot>,
@@ -36,7 +36,7 @@ impl Serving {
         serving
     }
 
-    /// From the next handshake on, `pair` is presented. Open connections go on.
+    /// Presents `pair` from the next handshake on. Open connections continue.
     pub(super) fn replace(&self, pair: Pair) {
         self.metrics.set_certificate_expiry(pair.validity.to);
         self.metrics.certificate_reload(Reload::Loaded);
@@ -44,12 +44,12 @@ impl Serving {
         self.judge(Timestamp::now());
     }
 
-    /// A new pair was broken, and the one in use stays.
+    /// Records that a new pair was broken; the pair in use stays.
     pub(super) fn refused(&self) {
         self.metrics.certificate_reload(Reload::Refused);
     }
 
-    /// Tells the readiness condition how the certificate in use stands at `now`. To be called often.
+    /// Updates the readiness condition with the validity of the certificate in use at `now`. Call this often.
     pub(super) fn judge(&self, now: Timestamp) {
         let validity = self.validity();
         if fit(validity, now) {
@@ -68,11 +68,11 @@ impl Serving {
         self.validity().to
     }
 
-    /// The settings for a listener: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1. Where `clients` are given, every client needs
-    /// a certificate.
+    /// The settings for a listener: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1. With `clients`, every client needs a
+    /// certificate.
     pub(super) fn server_config(&self, clients: Option<&Clients>) -> Arc<ServerConfig> {
         let versions = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-        // ring has the cipher suites of both versions, so this cannot fail; a builder with its defaults is the same.
+        // ring has the cipher suites of both versions, so this cannot fail; a default builder is equivalent.
         let builder = versions.unwrap_or_else(|_| ServerConfig::builder());
         let builder = match clients {
             Some(clients) => builder.with_client_cert_verifier(clients.verifier()),
@@ -80,7 +80,7 @@ impl Serving {
         };
         let mut config = builder.with_cert_resolver(self.slot.clone());
         if clients.is_some() {
-            // A session that is taken up again is not verified again, and its certificate may be good no more.
+            // A resumed session is not verified again, and its certificate may no longer be valid.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -89,8 +89,8 @@ impl Serving {
     }
 }
 
-/// Whether a certificate is fit to be presented at `now`: false already a little before its end, so that readiness falls
-/// before the certificate does.
+/// Whether a certificate is fit to be presented at `now`. It becomes unfit shortly before its end, so that the replica
+/// is unready before the certificate expires.
 pub(super) fn fit(validity: Validity, now: Timestamp) -> bool {
     let lifetime = validity.from.duration_until(validity.to);
     let margin = SignedDuration::try_from(MARGIN).unwrap_or(SignedDuration::ZERO).min(lifetime / 20);

@@ -1,9 +1,9 @@
-//! What the replicas share in the Secret `confrev-ca`, and the next step of its life, as pure functions.
+//! The content of the Secret `confrev-ca`, which the replicas share, and its next state, as pure functions.
 //!
-//! An authority is followed by the next in three steps, so that no request fails:
-//! 1. The next one is made and put into the bundle beside the present one, which goes on signing.
-//! 2. When every API server has had time to trust it, it becomes the present one, and replicas issue from it.
-//! 3. The old one leaves the bundle when no certificate of it can be alive.
+//! The next CA replaces the current one in three steps, so that no request fails:
+//! 1. The next CA is made and added to the bundle; the current CA continues to sign.
+//! 2. When every API server has had time to trust it, it becomes the current CA, and replicas issue from it.
+//! 3. The old CA leaves the bundle when all its certificates must have expired.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,35 +27,35 @@ const SINCE: &str = "since";
 /// The content of the Secret.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
-    /// Signs.
+    /// The CA that signs.
     pub(super) current: Arc<Authority>,
-    /// Will sign, when it is trusted everywhere.
+    /// The CA that will sign once it is trusted everywhere.
     pub(super) next: Option<Arc<Authority>>,
-    /// What clients trust.
+    /// The CAs that clients trust.
     pub(super) bundle: Vec<CertificateDer<'static>>,
-    /// When `current` began to sign; `None` in a Secret that somebody else wrote.
+    /// When `current` began to sign; `None` if somebody else wrote the Secret.
     since: Option<Timestamp>,
 }
 
-/// What a replica knows beside the Secret.
+/// What a replica knows besides the Secret.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The authority of its own serving certificate.
+    /// The CA of its own serving certificate.
     pub(super) own: Option<Arc<Authority>>,
-    /// What every API server trusts by now.
+    /// The CAs that every API server trusts by now.
     pub(super) settled: Vec<CertificateDer<'static>>,
 }
 
 impl Shared {
-    /// The first content ever.
+    /// The first content of the Secret.
     pub(super) fn create(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, authority::Error> {
         let current = Arc::new(Authority::generate(now, lifetimes.authority)?);
         let bundle = vec![current.certificate().clone()];
         Ok(Self { current, next: None, bundle, since: Some(now) })
     }
 
-    /// The content after the Secret was deleted under running replicas: whoever deletes it wants another authority,
-    /// but `own` still signs what is served, so the other one comes by the usual steps.
+    /// The content after the Secret was deleted while replicas run. Deleting the Secret asks for another CA. `own`
+    /// still signs the certificates in use, so the other CA follows by the usual steps.
     pub(super) fn recreate(
         own: Arc<Authority>,
         now: Timestamp,
@@ -69,7 +69,7 @@ impl Shared {
     pub(super) fn parse(data: &BTreeMap<String, ByteString>) -> Result<Self, authority::Error> {
         let field = |name: &str| data.get(name).map_or(&[][..], |value| &value.0);
         let current = Arc::new(Authority::from_pem(field(CERTIFICATE), field(KEY))?);
-        // A broken next one signs nothing yet, so nothing is lost: another is made when it is time.
+        // A broken next CA signs nothing yet, so nothing is lost: another one is made in time.
         let next = Authority::from_pem(field(NEXT_CERTIFICATE), field(NEXT_KEY)).ok().map(Arc::new);
         let since = std::str::from_utf8(field(SINCE)).ok().and_then(|text| text.parse().ok());
         Ok(Self { current, next, bundle: certificates(field(BUNDLE)), since })
@@ -95,7 +95,7 @@ impl Shared {
         self.bundle.iter().map(to_pem).collect::<String>().into_bytes().into()
     }
 
-    /// The content that should follow at `now`; `None` where all is as it should be.
+    /// The next content at `now`; `None` if the content need not change.
     pub(super) fn follow(
         &self,
         known: &Known,
@@ -105,7 +105,7 @@ impl Shared {
         let expired = now >= self.current.validity().to;
         let mut after = match &self.next {
             Some(next) if expired || known.settled.contains(next.certificate()) => self.promote(next, now),
-            // Nobody trusts the present one any more, so there is nothing to wait for.
+            // The current CA has expired, so waiting for trust is pointless.
             None if expired => Self::create(now, lifetimes)?,
             None if now >= renewal(self.current.validity()) => self.clone().with_next(now, lifetimes)?,
             _ => self.clone(),
@@ -125,7 +125,8 @@ impl Shared {
         Self { current: next.clone(), next: None, bundle: self.bundle.clone(), since: Some(now) }
     }
 
-    /// Every authority that signs, will sign, or has signed what may still be served; no other.
+    /// Sets the bundle to the CAs that sign, will sign, or have signed certificates that may still be served; no
+    /// others.
     fn mend_bundle(&mut self, known: &Known, now: Timestamp, lifetimes: &Lifetimes) {
         let since = *self.since.get_or_insert(now);
         let mut wanted = vec![self.current.certificate().clone()];
@@ -138,7 +139,7 @@ impl Shared {
             certificate == self.current.certificate()
                 || Validity::of(certificate).is_ok_and(|validity| now < validity.to)
         });
-        // What is there keeps its order, so that equal content gives an equal bundle.
+        // Existing CAs keep their order, so that equal content gives an equal bundle.
         self.bundle.retain(|certificate| wanted.contains(certificate));
         for certificate in wanted {
             if !self.bundle.contains(&certificate) {
@@ -155,8 +156,8 @@ impl Shared {
             && self.since == other.since
     }
 
-    /// The authority that a replica should issue a new serving certificate from now, or `None` where the one it has,
-    /// of `known.own` and with the validity `serving`, does.
+    /// The CA from which a replica should issue a new serving certificate now. `None` if its certificate, issued by
+    /// `known.own` with the validity `serving`, is still good.
     pub(super) fn issuer(
         &self,
         known: &Known,
@@ -170,12 +171,12 @@ impl Shared {
         if moved && (trusted(&self.current) || !own_trusted || now >= own.validity().to) {
             return Some(self.current.clone());
         }
-        // `own` goes on signing while the present one is not trusted everywhere.
+        // `own` continues to sign until the current CA is trusted everywhere.
         (now >= renewal_of_serving(serving)).then(|| own.clone())
     }
 }
 
-/// An authority is renewed after four fifths of its life: two years before the end of ten.
+/// A CA is renewed after four fifths of its life: two years before the end of ten.
 fn renewal(validity: Validity) -> Timestamp {
     part(validity, 4, 5)
 }

@@ -1,5 +1,5 @@
-//! Which authorities the API server should trust, and which it is known to trust: the word between the source of
-//! certificates and the keeper of the webhook configurations.
+//! The CAs that the API server should trust, and those that it is known to trust. The certificate source and the keeper
+//! of the webhook configurations exchange them here.
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use super::authority::to_pem;
 use super::pair::Validity;
 
-/// Certificates of authorities, in PEM, as they belong into `caBundle` before base64.
+/// Certificates of CAs, in PEM: a `caBundle` before base64.
 pub type Bundle = Arc<[u8]>;
 
 /// The two bundles: wanted by the source, published by the keeper.
@@ -46,12 +46,12 @@ impl Trust {
         });
     }
 
-    /// Fires when another bundle is wanted.
+    /// Signals when another bundle is wanted.
     pub(super) fn wanted_changes(&self) -> watch::Receiver<Option<Bundle>> {
         self.wanted.subscribe()
     }
 
-    /// The webhook configurations were seen to carry `bundle`, or, with `None`, not to be right.
+    /// Records that the webhook configurations carry `bundle`, or, with `None`, that they are not right.
     pub(super) fn publish(&self, bundle: Option<Bundle>) {
         self.published.send_if_modified(|published| {
             let changed = published.as_ref().map(|published| &published.bundle) != bundle.as_ref();
@@ -62,20 +62,20 @@ impl Trust {
         });
     }
 
-    /// Wakes when something else was published.
+    /// Returns when another bundle is published.
     pub(super) async fn published_changed(&self) {
         let mut receiver = self.published.subscribe();
         // The sender lives in `self`, so the channel is open.
         let _ = receiver.changed().await;
     }
 
-    /// The authorities that the webhook configurations carry at this moment, as far as is known.
+    /// The CAs that the webhook configurations are known to carry at this moment.
     pub(super) fn published(&self) -> Option<Vec<CertificateDer<'static>>> {
         self.published.borrow().as_ref().map(|published| certificates(&published.bundle))
     }
 
-    /// The authorities that every API server trusts by now: published for at least `settle` without a break. An API
-    /// server learns of a changed webhook configuration from its own watch, a moment after the write.
+    /// The CAs that every API server trusts by now: published for at least `settle` without a break. An API server
+    /// learns of a changed webhook configuration from its own watch, a moment after the write.
     pub(super) fn settled(&self, settle: Duration) -> Vec<CertificateDer<'static>> {
         match &*self.published.borrow() {
             Some(published) if published.since.elapsed() >= settle => certificates(&published.bundle),
@@ -84,12 +84,12 @@ impl Trust {
     }
 }
 
-/// The certificates in a PEM text, as far as they can be read.
+/// The certificates in a PEM text, up to the first unreadable one.
 pub(super) fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem).map_while(Result::ok).collect()
 }
 
-/// `pem`, and after it what of `more` is not in it.
+/// `pem`, followed by the certificates of `more` that it lacks.
 pub(super) fn union(pem: &[u8], more: &[CertificateDer<'static>]) -> Bundle {
     let mut there = certificates(pem);
     let mut pem = pem.to_vec();
@@ -105,13 +105,13 @@ pub(super) fn union(pem: &[u8], more: &[CertificateDer<'static>]) -> Bundle {
     pem.into()
 }
 
-/// Whether both hold the same authorities, in whatever order and with whatever between them.
+/// Whether both hold the same CAs, in any order and with any text between them.
 pub(super) fn same(one: &[u8], other: &[u8]) -> bool {
     let set = |pem: &[u8]| certificates(pem).into_iter().map(|der| der.to_vec()).collect::<BTreeSet<_>>();
     one == other || (!set(one).is_empty() && set(one) == set(other))
 }
 
-/// Until when some authority of a `caBundle`, in base64, is valid; `None` where it holds none that can be read.
+/// When the last CA in a base64 `caBundle` expires; `None` if no certificate in it can be read.
 pub fn bundle_end(ca_bundle: &str) -> Option<Timestamp> {
     let pem = BASE64.decode(ca_bundle).ok()?;
     let ends = certificates(&pem).into_iter().filter_map(|certificate| Validity::of(&certificate).ok());

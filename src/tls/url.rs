@@ -1,4 +1,4 @@
-//! The URL under which the API server reaches the webhook when it runs outside the cluster.
+//! The URL at which the API server reaches the webhook when confrev runs outside the cluster.
 use std::fmt;
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ pub struct WebhookUrl {
     host: String,
 }
 
-/// What was given is not an `https://HOST[:PORT]`.
+/// The value is not an `https://HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not of the form https://HOST or https://HOST:PORT (the paths of the webhooks are added to it)"
@@ -41,7 +41,7 @@ impl FromStr for WebhookUrl {
             && uri.path_and_query().is_none_or(|rest| rest == "/")
             && !authority.as_str().contains('@')
             && !text.contains('#')
-            // A port that is none is not told by `http`.
+            // `http` does not report an invalid port.
             && (authority.as_str() == authority.host() || authority.port_u16().is_some());
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         if !plain || host.is_empty() {

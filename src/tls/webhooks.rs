@@ -1,4 +1,4 @@
-//! Keeps the webhook configurations right: whom the API server asks, and which authority it trusts there.
+//! Keeps the webhook configurations right: the address that the API server calls, and the CAs that it trusts there.
 use std::fmt;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -22,15 +22,14 @@ use super::{Source, WebhookUrl};
 use crate::telemetry::Condition;
 use crate::telemetry::log::causes;
 
-/// The longest time between two looks, whatever the watches say.
+/// The longest time between two checks, whatever the watches report.
 const LOOK: Duration = Duration::from_mins(1);
-/// The pause after a first write or failure; it doubles with each that follows.
+/// The pause after a first write or failure; it doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause: somebody else writes the opposite again and again, or the API server is away.
+/// The longest pause: while somebody else keeps overwriting the configuration, or the API server is down.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The keeper of `MutatingWebhookConfiguration/confrev` and, where there is one,
-/// `ValidatingWebhookConfiguration/confrev`.
+/// Keeps `MutatingWebhookConfiguration/confrev` and, if it exists, `ValidatingWebhookConfiguration/confrev`.
 pub struct Keeper {
     client: Client,
     namespace: String,
@@ -42,7 +41,7 @@ pub struct Keeper {
 /// Why the webhook configurations are not known to be right.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// There is none, so the API server asks nobody.
+    /// The configuration does not exist, so the API server calls no webhook.
     #[error(
         "MutatingWebhookConfiguration {NAME} does not exist: kubectl apply -f manifests/self-signed.yaml (or manifests/cert-manager.yaml)"
     )]
@@ -72,7 +71,7 @@ enum Kind {
 }
 
 impl Keeper {
-    /// A keeper for the webhooks served from `namespace` or at `url`, which trust what `source` says. `condition`
+    /// A keeper for the webhooks served from `namespace` or at `url`, which trust the CAs of `source`. `condition`
     /// holds while the configurations are right.
     pub fn new(
         client: Client,
@@ -94,7 +93,8 @@ impl Keeper {
         let mut lingering = Lingering::new(self.source.linger());
         loop {
             let outcome = self.look(&mut lingering).await;
-            // What is right now, or only missing, is looked at when it changes; anything else once more, after a pause.
+            // A configuration that is right or missing is checked when it changes; any other is checked again after a
+            // pause.
             let again = match &outcome {
                 Ok(wrote) => *wrote,
                 Err(error) => !matches!(error, Error::Missing | Error::Injector { .. }),
@@ -113,7 +113,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at both configurations and writes what is wrong. True when something was written.
+    /// Checks both configurations and corrects them. Returns true if something was written.
     async fn look(&self, lingering: &mut Lingering) -> Result<bool, Error> {
         let mutating = self.read(Kind::Mutating).await?.ok_or(Error::Missing)?;
         let validating = self.read(Kind::Validating).await?;
@@ -129,7 +129,7 @@ impl Keeper {
             wrote |= self.mend(Kind::Validating, &validating, bundle.as_ref()).await?;
         }
         if !wrote {
-            // What another injector has written counts, not what it should have.
+            // With another injector, the CAs that it has written count, not those that it should write.
             let injected = !self.source.owns_authority() && has_injector(&mutating);
             let in_all = |one: &_| carried.iter().all(|webhook| webhook.contains(one));
             let published = present.into_iter().filter(in_all).collect::<Vec<_>>();
@@ -179,8 +179,8 @@ impl Keeper {
         Api::all_with(self.client.clone(), &resource)
     }
 
-    /// Tells the readiness condition. A read that failed says nothing about the configurations, so it takes nothing
-    /// back: an API server that is away asks no webhook either, and comes back to replicas that are ready.
+    /// Updates the readiness condition. A failed read proves nothing about the configurations, so the condition stays:
+    /// an API server that is down calls no webhook, and finds ready replicas when it is back.
     fn tell(&self, outcome: Result<bool, Error>) {
         match outcome {
             Ok(false) => self.condition.hold(),
@@ -213,7 +213,7 @@ impl fmt::Debug for Keeper {
     }
 }
 
-/// How long to wait after a write or a failure: short after a quiet time, longer and longer in a quarrel.
+/// How long to wait after a write or failure: short after a quiet time, longer while writes or failures repeat.
 #[derive(Debug, Default)]
 struct Pace {
     last: Option<(Instant, Duration)>,

@@ -1,4 +1,5 @@
-//! A minimal blocking client of the API server: a request costs a millisecond, where kubectl costs a tenth of a second.
+//! A minimal blocking client of the API server: a request takes a millisecond; with kubectl it takes a tenth of a
+//! second.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use crate::Result;
 use crate::kubeconfig::{Connection, Credentials};
 
-/// The longest a request may take; the API server's own limit is 60 s.
+/// The time limit of a request; the API server's own limit is 60 s.
 const LIMIT: Duration = Duration::from_secs(70);
 
-/// A client with one identity. Cloning it is cheap.
+/// A client with one identity. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Api {
     agent: ureq::Agent,
@@ -45,20 +46,20 @@ impl Api {
         Ok(Self { agent: config.new_agent(), url: connection.url.clone(), token, limit: LIMIT })
     }
 
-    /// The same client for another server under the same authority.
+    /// The same client for another server whose certificate is from the same CA.
     #[must_use]
     pub fn at(&self, url: &str) -> Self {
         Self { url: url.to_owned(), ..self.clone() }
     }
 
-    /// The same client, which waits at most so long for an answer.
+    /// The same client with another time limit for answers.
     #[must_use]
     pub fn within(&self, limit: Duration) -> Self {
         Self { limit, ..self.clone() }
     }
 
-    /// GET: the status code and the answer. As all methods, it panics when the server cannot be reached; what the
-    /// server answers, whatever the code, is returned. An answer that is not JSON comes as a string.
+    /// GET: the status code and the answer, whatever the code. Like all methods, it panics if the server cannot be
+    /// reached. An answer that is not JSON is returned as a string.
     pub fn get(&self, path: &str) -> (u16, Value) {
         self.request(&Method::GET, path)
     }
@@ -78,7 +79,7 @@ impl Api {
         self.request_with(&Method::PATCH, path, content_type, body)
     }
 
-    /// DELETE. Options go into the query, such as `?propagationPolicy=Orphan`.
+    /// DELETE. Options are part of the query, such as `?propagationPolicy=Orphan`.
     pub fn delete(&self, path: &str) -> (u16, Value) {
         self.request(&Method::DELETE, path)
     }
@@ -91,7 +92,7 @@ impl Api {
         self.send(method, path, Some((content_type, body))).unwrap_or_else(|problem| panic!("{problem}"))
     }
 
-    /// One request, the body with its content type; an error when there is no answer.
+    /// One request, with the body and its content type; an error if no answer comes.
     pub fn send(&self, method: &Method, path: &str, body: Option<(&str, &Value)>) -> Result<(u16, Value)> {
         let problem = |e: &dyn std::fmt::Display| format!("{method} {path}: {e}");
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));

@@ -1,4 +1,4 @@
-//! What a program asked of the API server, from the API server's own audit log.
+//! The requests that a program sent to the API server, from the API server's audit log.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -11,7 +11,7 @@ use crate::cluster::ControlPlane;
 pub(crate) const LOG: &str = "audit.log";
 pub(crate) const POLICY: &str = "audit-policy.json";
 
-/// Only confrev's own requests, and of those no bodies: there are Secrets among them.
+/// Only confrev's own requests, without bodies, which may contain Secrets.
 pub(crate) fn policy() -> Value {
     json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -33,29 +33,29 @@ pub struct Request {
     pub group: String,
     /// Such as `configmaps`.
     pub resource: String,
-    /// Empty where the request names no namespace.
+    /// Empty if the request names no namespace.
     pub namespace: String,
-    /// Empty where the request names no object.
+    /// Empty if the request names no object.
     pub name: String,
-    /// Whether a watch ended thus.
+    /// Whether this is the entry for the end of a watch.
     pub ended: bool,
     /// The path and query.
     pub uri: String,
-    /// Whether the API server's authorizer let it pass.
+    /// Whether the API server's authorizer allowed it.
     pub allowed: bool,
 }
 
 impl ControlPlane {
-    /// What ServiceAccounts of the namespace `confrev` have asked for resources until now, oldest first. A watch is
-    /// entered when it begins, and once more at its end.
+    /// The requests for resources by ServiceAccounts of the namespace `confrev` so far, oldest first. A watch has one
+    /// entry when it begins and one when it ends.
     ///
     /// # Panics
-    /// On a cluster of the user's own, whose audit log is not at hand.
+    /// On the user's own cluster: its audit log is not available.
     pub fn requests_of_confrev(&self) -> Vec<Request> {
         self.requests_of_confrev_from(&mut 0)
     }
 
-    /// The same from a place in the log on, which moves to the log's end.
+    /// The same from a position in the log, which moves to the log's end.
     ///
     /// # Panics
     /// As [`requests_of_confrev`](Self::requests_of_confrev).
@@ -68,7 +68,7 @@ impl ControlPlane {
             file.read_to_string(&mut text).map(|_| text)
         };
         let text = read_on().unwrap_or_else(|e| panic!("no audit log {}: {e}", log.display()));
-        // The last line may be half written.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         *place += whole.len() as u64;
         whole.lines().filter_map(|line| read(&serde_json::from_str(line).ok()?)).collect()

@@ -11,15 +11,15 @@ use crate::Result;
 use crate::gobuild::{Workshop, go_version};
 use crate::recipe::{Artifact, GoModule, NEWEST, OLDER, modules};
 
-/// The environment variable that says which version of Kubernetes the control plane has.
+/// The environment variable with the Kubernetes version of the control plane.
 const VERSION_VARIABLE: &str = "CONFREV_KUBERNETES";
 
-/// The version of Kubernetes that `CONFREV_KUBERNETES` asks for, such as `1.34`; the newest there is, unless it says.
+/// The Kubernetes version in `CONFREV_KUBERNETES`, such as `1.34`; by default the newest available.
 pub fn kubernetes() -> String {
     env::var(VERSION_VARIABLE).ok().filter(|version| !version.is_empty()).unwrap_or_else(|| NEWEST.to_owned())
 }
 
-/// All versions of Kubernetes that there are, the newest first.
+/// All available versions of Kubernetes, the newest first.
 pub fn versions() -> impl Iterator<Item = &'static str> {
     std::iter::once(NEWEST).chain(OLDER.iter().map(|(version, _)| *version))
 }
@@ -31,13 +31,13 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Takes what `KUBEBUILDER_ASSETS` has, and the rest from the cache, building what is not there yet. That takes
-    /// about ten minutes on two cores the first time, and needs Go; progress goes to stderr.
+    /// Uses the binaries in `KUBEBUILDER_ASSETS`, and takes the rest from the cache. Missing ones are built, which
+    /// takes about ten minutes on two cores and needs Go. Progress goes to stderr.
     pub fn all() -> Result<Self> {
         Self::of(|_| true, &assets())
     }
 
-    /// As [`all`](Self::all), but only these, looked for in `PATH` too.
+    /// As [`all`](Self::all), but only for these names, which are searched in `PATH` too.
     pub(crate) fn only(names: &[&str]) -> Result<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut found = assets();
@@ -45,12 +45,12 @@ impl Binaries {
         Self::of(|artifact| names.contains(&artifact.name), &found)
     }
 
-    /// The folder. It has one file (or link) for each binary.
+    /// The folder. It contains one file (or link) for each binary.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The path of one of them.
+    /// The path of one binary.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -81,7 +81,8 @@ impl Binaries {
     }
 }
 
-/// Adds to `files` the `missing` ones of a module, from its folder in the cache; what that lacks is built into it.
+/// Adds the `missing` artifacts of a module to `files`, from its folder in the cache. Artifacts that are not there are
+/// built into it.
 fn make(
     module: &GoModule,
     missing: &[&'static Artifact],
@@ -107,7 +108,7 @@ fn make(
             let made = scratch.0.join(artifact.name);
             let kubectl = files.get("kubectl").map(PathBuf::as_path);
             workshop.as_ref().expect("laid out above").make(artifact, &made, kubectl)?;
-            // Only whole files ever have their name in the cache, whatever interrupts this.
+            // The rename means that only complete files have their name in the cache, even if the build is interrupted.
             fs::rename(&made, &file).map_err(|e| format!("cannot rename to {}: {e}", file.display()))?;
         }
         files.insert(artifact.name, file);
@@ -115,7 +116,7 @@ fn make(
     Ok(())
 }
 
-/// What the files of a module depend on, as a short hash.
+/// A short hash of everything that the files of a module depend on.
 fn key(module: &GoModule, go_version: &str) -> String {
     digest(&format!("{go_version}\n{module:?}"))
 }
@@ -126,7 +127,7 @@ fn digest(text: &str) -> String {
     format!("{start:012x}")
 }
 
-/// A folder with a link to each file, so that one entry in PATH is enough. Its name says what it links to.
+/// A folder with a link to each file, so that one entry in PATH suffices. Its name contains a hash of the link targets.
 fn link(files: &BTreeMap<&'static str, PathBuf>, cache: &Path) -> Result<Binaries> {
     let folder = cache.join(format!("controlplane-{}", digest(&format!("{files:?}"))));
     let problem = |e| format!("cannot link the binaries in {}: {e}", folder.display());
@@ -134,7 +135,7 @@ fn link(files: &BTreeMap<&'static str, PathBuf>, cache: &Path) -> Result<Binarie
     for (name, file) in files {
         let link = folder.join(name);
         if !link.exists() {
-            // A link whose file has gone and come back in the meantime is as good as a new one.
+            // Removes a broken link. If its file came back in the meantime, a new link is as good.
             let _ = fs::remove_file(&link);
             std::os::unix::fs::symlink(file, &link).map_err(problem)?;
         }
@@ -162,13 +163,13 @@ fn cache_folder() -> Result<PathBuf> {
     fs::canonicalize(&folder).map_err(|e| format!("cannot use the cache {}: {e}", folder.display()))
 }
 
-/// A folder to build in, on the cache's file system so that a rename is enough. Removed at the end.
+/// A folder to build in, on the cache's file system so that a rename suffices. Removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(cache: &Path) -> Result<Self> {
         let folder = cache.join("building");
-        // What an interrupted build left: only the holder of the lock gets here.
+        // The remains of an interrupted build: only the holder of the lock gets here.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
         Ok(Self(folder))

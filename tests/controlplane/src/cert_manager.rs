@@ -1,4 +1,4 @@
-//! cert-manager beside the control plane.
+//! cert-manager, running beside the control plane.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::wait::wait_for;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// cert-manager's own controllers: those of self-signed issuers and of issuers with a CA, and the one that writes CAs into
-/// webhook configurations. There is no webhook of its own. Killed when dropped.
+/// cert-manager's own controllers: those for self-signed issuers and CA issuers, and the injector of CAs into webhook
+/// configurations. cert-manager's webhook does not run. Killed on drop.
 #[derive(Debug)]
 pub struct CertManager {
     child: Child,
@@ -23,10 +23,10 @@ pub struct CertManager {
 }
 
 impl CertManager {
-    /// Applies its resource definitions and starts it.
+    /// Applies the CustomResourceDefinitions and starts the controllers.
     ///
     /// # Panics
-    /// When either cannot be done.
+    /// If either fails.
     #[track_caller]
     pub fn start(cluster: &ControlPlane) -> Self {
         let definitions = cluster.bin(CERT_MANAGER_MANIFESTS).display().to_string();

@@ -1,4 +1,4 @@
-//! The cluster's certificate authority.
+//! The cluster's CA.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -14,13 +14,13 @@ pub(crate) struct Identity {
     pub(crate) key: String,
 }
 
-/// The authority that signs the servers' and the clients' certificates.
+/// The CA that signs the certificates of servers and clients.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// A new one, and its own certificate and key.
+    /// A new CA, and its own certificate and key.
     pub(crate) fn create() -> Result<(Self, Identity)> {
         let key = generate_key()?;
         let certificate = parameters()
@@ -30,7 +30,7 @@ impl Authority {
         Ok((Self { issuer: Issuer::new(parameters(), key) }, identity))
     }
 
-    /// The one whose key this is (PEM).
+    /// The CA with this key (PEM).
     pub(crate) fn load(key: &str) -> Result<Self> {
         let key = KeyPair::from_pem(key).map_err(|e| format!("cannot read the authority's key: {e}"))?;
         Ok(Self { issuer: Issuer::new(parameters(), key) })
@@ -61,7 +61,7 @@ impl Authority {
         parameters.distinguished_name.push(DnType::CommonName, name);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![usage];
-        // rcgen keeps one value of each type, so a second organization goes by the type's number.
+        // rcgen keeps one value of each type, so a second organization is given by the type's number.
         let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         if organizations.len() > types.len() {
             return Err(format!("cannot sign a certificate for {name}: at most two groups fit into one"));

@@ -1,4 +1,4 @@
-//! confrev's chart, installed as far as it is no pod.
+//! confrev's chart, installed without its pods.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +6,14 @@ use std::process::Command;
 use crate::cluster::ControlPlane;
 
 impl ControlPlane {
-    /// Renders the chart for the namespace `confrev` with these values (`key=JSON`), and applies what comes of it.
+    /// Renders the chart for the namespace `confrev` with these values (`key=JSON`), and applies the result.
     ///
     /// # Panics
-    /// When something in it is refused.
+    /// If an object is refused.
     #[track_caller]
     pub fn install_chart(&self, values: &[&str]) {
-        // One that ran outside the cluster left its URL there, beside which the API server takes no Service.
+        // A confrev that ran outside the cluster left its URL in the configurations; the API server allows no Service
+        // beside it.
         let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         self.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/confrev");

@@ -1,4 +1,4 @@
-//! The control plane as tests see it.
+//! The control plane, as tests use it.
 
 use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -26,12 +26,12 @@ pub struct ControlPlane {
     binaries: PathBuf,
     state: PathBuf,
     authority_key: Option<PathBuf>,
-    // What stops, or goes, with this value.
+    // Stopped or removed on drop.
     supervisor: Option<Mutex<Supervisor>>,
     _folder: Option<StateFolder>,
 }
 
-/// A running supervisor. It stops everything when the pipe to it closes, which the kernel does when this process ends.
+/// A running supervisor. It stops everything when its stdin closes, which the kernel does when this process ends.
 #[derive(Debug)]
 struct Supervisor(Child, BufReader<ChildStdout>);
 
@@ -42,7 +42,7 @@ impl Supervisor {
         self.line()
     }
 
-    /// The next line that it writes; an empty one when it has ended.
+    /// The next line of its output; empty if it has ended.
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.1.read_line(&mut line).map_err(|e| format!("cannot read from the supervisor: {e}"))?;
@@ -52,7 +52,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // Closes the pipe, too.
+        // Also closes the pipe.
         let _ = self.0.wait();
     }
 }
@@ -64,19 +64,18 @@ impl ControlPlane {
     /// - else a new one, which stops when this process ends, however it ends.
     ///
     /// # Panics
-    /// When there is none, saying why.
+    /// If no control plane is available, with the reason.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Result<ControlPlane>> = OnceLock::new();
         SHARED.get_or_init(Self::find_or_start).as_ref().unwrap_or_else(|problem| panic!("{problem}"))
     }
 
-    /// A new one for this value alone. It stops when the value is dropped.
+    /// Starts a control plane for this value alone. It stops on drop.
     pub fn start() -> Result<Self> {
         Self::start_with(&[])
     }
 
-    /// The same, with these flags for its API server beside those that it always has, such as
-    /// `--admission-control-config-file=/some/file`.
+    /// The same, with additional flags for its API server, such as `--admission-control-config-file=/some/file`.
     pub fn start_with(api_server: &[&str]) -> Result<Self> {
         let mut supervisor = Command::new(locate::supervisor()?);
         supervisor.arg("serve").args(api_server).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -90,16 +89,16 @@ impl ControlPlane {
         Self::attach(&Facts::parse(&line)?, Some(supervisor))
     }
 
-    /// Kills a component (`etcd`, `kube-apiserver` and so on) of a control plane that this process has started by itself.
+    /// Kills a component (`etcd`, `kube-apiserver` and so on) of a control plane that this process has started itself.
     ///
     /// # Panics
-    /// Where it cannot, as on a control plane that others use too.
+    /// If the component cannot be killed, as on a control plane of another process.
     #[track_caller]
     pub fn kill(&self, component: &str) {
         self.order(Order::Kill, component);
     }
 
-    /// Starts a component again that was killed, with its ports and its data; does not wait until it is ready.
+    /// Restarts a killed component with the same ports and data; does not wait until it is ready.
     ///
     /// # Panics
     /// As [`kill`](Self::kill).
@@ -108,7 +107,7 @@ impl ControlPlane {
         self.order(Order::Start, component);
     }
 
-    /// Stops a component in the middle of whatever it does.
+    /// Suspends a component (SIGSTOP).
     ///
     /// # Panics
     /// As [`kill`](Self::kill).
@@ -117,7 +116,7 @@ impl ControlPlane {
         self.order(Order::Pause, component);
     }
 
-    /// Lets a component go on that was paused.
+    /// Resumes a paused component (SIGCONT).
     ///
     /// # Panics
     /// As [`kill`](Self::kill).
@@ -126,10 +125,11 @@ impl ControlPlane {
         self.order(Order::Resume, component);
     }
 
-    /// Stops a control plane that this process has started by itself, for those that live as long as the process does.
+    /// Stops a control plane that this process has started itself, for one that would otherwise live as long as the
+    /// process.
     ///
     /// # Panics
-    /// Where others use it too.
+    /// If another process has started the control plane.
     #[track_caller]
     pub fn stop(&self) {
         let supervisor = self.supervisor.as_ref().expect("this process has started the control plane");
@@ -186,7 +186,7 @@ impl ControlPlane {
         let connection = Connection::parse(&String::from_utf8_lossy(&output.stdout))?;
         let folder = StateFolder::create("confrev-test-cluster")?;
         let state = folder.path().to_owned();
-        // One file with all in it, whatever list of files KUBECONFIG is.
+        // One file with all settings, since KUBECONFIG may list several files.
         let kubeconfig_copy = state.join("admin.kubeconfig");
         connection.write(&kubeconfig_copy)?;
         eprintln!("controlplane: using the cluster of {} at {}", kubeconfig.display(), connection.url);
@@ -217,12 +217,12 @@ impl ControlPlane {
         &self.connection.url
     }
 
-    /// The certificate of the authority that signed the API server's, PEM.
+    /// The certificate of the CA that signed the API server's certificate, PEM.
     pub fn ca_pem(&self) -> &str {
         &self.connection.authority
     }
 
-    /// The folder of logs, certificates and kubeconfigs; tests may add files with names of their own. It goes with the
+    /// The folder of logs, certificates and kubeconfigs; tests may add files of their own. It is removed with the
     /// control plane.
     pub fn state_dir(&self) -> &Path {
         &self.state
@@ -247,11 +247,10 @@ impl ControlPlane {
         Kubectl::new(&self.bin("kubectl-argo-rollouts"), &self.kubeconfig, arguments)
     }
 
-    /// An object, if there is one. The kind is written as for kubectl; the namespace of a kind without namespaces is
-    /// ignored.
+    /// An object, if it exists. The kind is written as for kubectl; the namespace of a cluster-scoped kind is ignored.
     ///
     /// # Panics
-    /// On an unknown kind, and on any other answer than yes or no.
+    /// On an unknown kind, or if the answer is neither the object nor 404.
     #[track_caller]
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let path = format!("{}/{name}", resources::path(kind, namespace));
@@ -262,7 +261,7 @@ impl ControlPlane {
         }
     }
 
-    /// The objects of a kind that a label selector selects (an empty one: all), in one namespace (an empty one: all).
+    /// The objects of a kind that match a label selector, in one namespace. An empty selector or namespace means all.
     ///
     /// # Panics
     /// As [`get`](Self::get).
@@ -281,7 +280,7 @@ impl ControlPlane {
     /// Creates an object of the kind.
     ///
     /// # Panics
-    /// When it is refused, with the server's message.
+    /// If it is refused, with the server's message.
     #[track_caller]
     pub fn create(&self, kind: &str, namespace: &str, object: &Value) -> Value {
         let path = resources::path(kind, namespace);
@@ -291,7 +290,7 @@ impl ControlPlane {
         }
     }
 
-    /// The pods that a label selector selects which are ready and not being deleted.
+    /// The pods that match a label selector, are ready and are not being deleted.
     #[track_caller]
     pub fn ready_pods(&self, namespace: &str, selector: &str) -> Vec<Value> {
         let ready = |pod: &Value| {
@@ -303,7 +302,7 @@ impl ControlPlane {
         pods
     }
 
-    /// A new namespace with a random suffix to its name.
+    /// A new namespace; its name gets a random suffix.
     #[track_caller]
     pub fn namespace(&self, prefix: &str) -> Namespace<'_> {
         self.namespace_labelled(prefix, &[])

@@ -1,4 +1,4 @@
-//! Builds one file of one Go module.
+//! Builds the artifacts of a Go module.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::Result;
 use crate::recipe::{Artifact, GoModule, Patch, Source};
 
-/// The module's files, laid out in a folder to run `go` in, while something of it is missing.
+/// The module's files, laid out in a folder to run `go` in. It is needed only while artifacts are missing.
 pub(crate) struct Workshop<'a> {
     module: &'a GoModule,
     folder: PathBuf,
 }
 
 impl<'a> Workshop<'a> {
-    /// Lays out `module` below `scratch`.
+    /// Lays out `module` in a folder below `scratch`.
     pub(crate) fn lay_out(module: &'a GoModule, scratch: &Path) -> Result<Self> {
         let folder = scratch.join(module.name);
         fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
@@ -31,7 +31,7 @@ impl<'a> Workshop<'a> {
         Ok(workshop)
     }
 
-    /// Makes the file `artifact` at `to`, saying on stderr what it does and how long it took. `kubectl` renders
+    /// Makes the file `artifact` at `to`. Prints to stderr what it builds and how long that took. `kubectl` renders
     /// kustomizations.
     pub(crate) fn make(&self, artifact: &Artifact, to: &Path, kubectl: Option<&Path>) -> Result<()> {
         let start = Instant::now();
@@ -57,7 +57,7 @@ impl<'a> Workshop<'a> {
             ["-s -w"].iter().chain(self.module.linker_values).copied().collect::<Vec<_>>().join(" -X ");
         let mut go = go_in(&self.folder);
         go.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(to).arg(package);
-        // Its own lines (downloads, compile errors) are progress too.
+        // go's own output (downloads, compile errors) shows the progress.
         run_go(go.stdout(Stdio::null()).stderr(Stdio::inherit()), self.module).map(drop)
     }
 
@@ -91,7 +91,7 @@ impl<'a> Workshop<'a> {
         write(to, &joined)
     }
 
-    /// The folder of the files of a required module, as it is built.
+    /// The folder with the source files of a required module, patched if it has a patch.
     fn sources(&self, module: &str) -> Result<PathBuf> {
         match &self.module.patch {
             Some(patch) if patch.module == module => Ok(self.patched()),
@@ -103,7 +103,7 @@ impl<'a> Workshop<'a> {
         self.folder.join("patched")
     }
 
-    /// The same in the module cache, downloaded if need be.
+    /// The folder of a required module in the module cache, downloaded if necessary.
     fn download(&self, module: &str) -> Result<PathBuf> {
         let mut go = go_in(&self.folder);
         go.args(["mod", "download", "-json", module]).stderr(Stdio::inherit());
@@ -114,7 +114,7 @@ impl<'a> Workshop<'a> {
         Ok(PathBuf::from(folder))
     }
 
-    /// Puts a patched copy of a required module in its place. The module cache itself is read-only, for good reason.
+    /// Replaces a required module by a patched copy. The module cache itself is read-only.
     fn apply(&self, patch: &Patch) -> Result<()> {
         let copy = self.patched();
         copy_sources(&self.download(patch.module)?, &copy)?;
@@ -130,7 +130,7 @@ impl<'a> Workshop<'a> {
     }
 }
 
-/// What `go version` prints in `folder`, where the module's `go.mod` may choose the toolchain.
+/// The output of `go version` in `folder`, where the module's `go.mod` may choose the toolchain.
 pub(crate) fn go_version(module: &GoModule, folder: &Path) -> Result<String> {
     let output = run_go(go_in(folder).arg("version").stderr(Stdio::inherit()), module)?;
     Ok(String::from_utf8_lossy(&output).trim().to_owned())
@@ -138,7 +138,7 @@ pub(crate) fn go_version(module: &GoModule, folder: &Path) -> Result<String> {
 
 fn go_in(folder: &Path) -> Command {
     let mut go = Command::new("go");
-    // A workspace file or a flag meant for another module must not reach this one.
+    // A workspace file or flags of another module must not affect this one.
     go.current_dir(folder)
         .env("GOWORK", "off")
         .env("GOFLAGS", "")

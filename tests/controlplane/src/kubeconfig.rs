@@ -11,24 +11,24 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::certs::Identity;
 
-/// How a client says who it is.
+/// The credentials of a client.
 #[derive(Debug, Clone)]
 pub(crate) enum Credentials {
     Certificate(Identity),
     Token(String),
 }
 
-/// The API server and how to talk to it: what a kubeconfig says.
+/// The content of a kubeconfig: the API server and how to connect to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) url: String,
-    /// The authority of the server's certificate, PEM.
+    /// The CA of the server's certificate, PEM.
     pub(crate) authority: String,
     pub(crate) credentials: Credentials,
 }
 
 impl Connection {
-    /// Writes it as a kubeconfig that only this user may read.
+    /// Writes a kubeconfig that only this user may read.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let user = match &self.credentials {
             Credentials::Certificate(identity) => json!({
@@ -51,7 +51,7 @@ impl Connection {
         write_private(path, &config.to_string())
     }
 
-    /// Reads a kubeconfig in JSON that has one cluster and one user, and all data in the file itself.
+    /// Reads a kubeconfig in JSON with one cluster and one user, and with all data in the file itself.
     pub(crate) fn parse(config: &str) -> Result<Self> {
         let config: Value =
             serde_json::from_str(config).map_err(|e| format!("cannot read the kubeconfig: {e}"))?;

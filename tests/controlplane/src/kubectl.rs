@@ -14,17 +14,17 @@ pub struct Kubectl {
     stdin: Option<String>,
 }
 
-/// How it went.
+/// The result of a command.
 #[derive(Debug, Clone)]
 #[must_use = "a failure shows with `ok` only"]
 pub struct Output {
     /// The command, for messages.
     pub command: String,
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What it wrote to stdout.
+    /// The text on stdout.
     pub stdout: String,
-    /// What it wrote to stderr.
+    /// The text on stderr.
     pub stderr: String,
 }
 
@@ -41,22 +41,22 @@ impl Kubectl {
         self
     }
 
-    /// Gives it an input, as for `apply -f -`; JSON is YAML too.
+    /// Sets its standard input, as for `apply -f -`; JSON is YAML too.
     pub fn stdin(mut self, text: impl fmt::Display) -> Self {
         self.stdin = Some(text.to_string());
         self
     }
 
-    /// Runs it as another user.
+    /// Runs it with another kubeconfig, as for another user.
     pub fn kubeconfig(mut self, path: &Path) -> Self {
         self.command.env("KUBECONFIG", path);
         self
     }
 
-    /// Runs it to its end, whatever that is.
+    /// Runs it to its end, whether it succeeds or fails.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the command cannot be started.
     pub fn run(mut self) -> Output {
         let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
         let command = words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
@@ -64,7 +64,8 @@ impl Kubectl {
         self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap_or_else(|e| panic!("cannot run {command}: {e}"));
         if let (Some(mut pipe), Some(text)) = (child.stdin.take(), self.stdin) {
-            // From a thread, so that neither side waits for the other; it is no failure of ours if it is not read.
+            // On a thread, so that neither side waits for the other. It is no error if the command does not read its
+            // input.
             thread::spawn(move || pipe.write_all(text.as_bytes()));
         }
         let output = child.wait_with_output().unwrap_or_else(|e| panic!("cannot wait for {command}: {e}"));
@@ -78,10 +79,10 @@ impl Kubectl {
 }
 
 impl Output {
-    /// What it wrote to stdout.
+    /// The text on stdout.
     ///
     /// # Panics
-    /// When it failed, with all of it.
+    /// If the command failed, with its whole output.
     #[track_caller]
     #[expect(clippy::must_use_candidate, reason = "often only the success matters")]
     pub fn ok(self) -> String {
@@ -89,10 +90,10 @@ impl Output {
         self.stdout
     }
 
-    /// Its complaint.
+    /// The error message on stderr.
     ///
     /// # Panics
-    /// When it succeeded.
+    /// If the command succeeded.
     #[track_caller]
     pub fn refused(self) -> String {
         assert!(!self.status.success(), "should have failed: {self}");

@@ -1,4 +1,4 @@
-//! Starts the components, one after another as far as they need each other, and waits until each is ready.
+//! Starts the components in the order of their dependencies, and waits until each is ready.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,15 +20,16 @@ use crate::process::{self, Component, Order};
 use crate::recipe::{ARGO_MANIFESTS, STAGES};
 use crate::state::{Facts, StateFolder, write_identities};
 
-/// How long a component may take to become ready. It takes 2 s on an idle machine; many tests may build meanwhile.
+/// The longest that a component may take to become ready. It takes 2 s on an idle machine, but many tests may build
+/// meanwhile.
 const LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A running control plane. Everything stops, and the state folder goes, when it is dropped.
+/// A running control plane. On drop, everything stops and the state folder is removed.
 #[derive(Debug)]
 pub(crate) struct Launch {
     facts: Facts,
-    /// Flags of the API server beside those that it always has.
+    /// Additional flags of the API server.
     api_server: Vec<OsString>,
     // Before the folder: fields are dropped in this order.
     components: Vec<Component>,
@@ -49,8 +50,8 @@ struct Ports {
 }
 
 impl Launch {
-    /// Starts a control plane, whose API server gets the flags `api_server` too; again, with other ports, should
-    /// another process have taken one of them. `cancelled` is asked while waiting.
+    /// Starts a control plane with the additional flags `api_server` for its API server. If another process has taken
+    /// one of the ports, it tries again with other ports. `cancelled` is checked while waiting.
     pub(crate) fn start(
         binaries: &Binaries,
         api_server: &[OsString],
@@ -65,17 +66,17 @@ impl Launch {
         }
     }
 
-    /// What others need to know.
+    /// The facts that others need.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The first component that has ended, if one has, and the end of its log.
+    /// If a component has ended: its name and the end of its log.
     pub(crate) fn failure(&mut self) -> Option<String> {
         self.components.iter_mut().find_map(Component::failure)
     }
 
-    /// Does what one line says: an [`Order`]'s word and the name of a component.
+    /// Carries out the order in a line: an [`Order`]'s word and the name of a component.
     pub(crate) fn obey(&mut self, line: &str) -> Result<()> {
         let unknown = || format!("no such order: {line}");
         let (word, name) = line.split_once(' ').ok_or_else(unknown)?;
@@ -124,7 +125,8 @@ impl Launch {
         let rollouts = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argoproj.io";
         let established = || condition(&api, rollouts, "Established");
         self.wait("the Rollout resource definition (Established)", &established, cancelled)?;
-        // Only now: the garbage collector looks for new kinds every 30 s, and would not delete what Rollouts own.
+        // Not earlier: the garbage collector looks for new kinds every 30 s, and would not delete objects owned by
+        // Rollouts until then.
         self.spawn_controllers()?;
         self.spawn_argo()?;
 
@@ -142,7 +144,7 @@ impl Launch {
         self.wait("the service account default", &|| ok(&api, account), cancelled)
     }
 
-    /// Waits until `ready`, a component ends, the limit is reached, or somebody cancels.
+    /// Waits until `ready` returns true, a component ends, the limit is reached, or the start is cancelled.
     fn wait(&mut self, what: &str, ready: &dyn Fn() -> bool, cancelled: &dyn Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         while !ready() {
@@ -175,7 +177,7 @@ impl Launch {
         let binary: PathBuf = self.facts.binaries.join(name);
         let mut command = Command::new(binary);
         command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}"))).args(more);
-        // Some components write files into their folder; and none may take its cluster from the caller.
+        // Some components write files into their working directory, and none may use the caller's cluster.
         command.current_dir(self.folder.path()).env_remove("KUBECONFIG");
         self.components.push(Component::spawn(name, command, self.folder.log(name))?);
         Ok(())
@@ -204,7 +206,7 @@ impl Launch {
         flags.extend([
             ("etcd-servers", loopback("http", self.ports.etcd)),
             ("advertise-address", "127.0.0.1".into()),
-            // Loopback is no address for the Service `kubernetes`, and nothing here would use it.
+            // A loopback address is not valid for the Service `kubernetes`, and no client here uses that Service.
             ("endpoint-reconciler-type", "none".into()),
             ("client-ca-file", self.in_state("ca.crt")),
             ("authorization-mode", "RBAC".into()),
@@ -216,7 +218,7 @@ impl Launch {
             ("service-account-signing-key-file", self.in_state("service-accounts.key")),
             ("audit-policy-file", policy),
             ("audit-log-path", self.in_state(audit::LOG)),
-            // MB: it stays one file, however many requests there are.
+            // In MB: so large that the log stays one file, whatever the number of requests.
             ("audit-log-maxsize", "100000".into()),
             ("max-requests-inflight", "2000".into()),
             ("max-mutating-requests-inflight", "1000".into()),
@@ -250,7 +252,7 @@ impl Launch {
                 ("node-ip", "127.0.0.1".into()),
                 ("cidr", "10.64.0.0/12".into()),
                 ("manage-all-nodes", "true".into()),
-                // Without a lease the node is not ready any more after a minute, and neither are its pods.
+                // Without a lease, the node and its pods become unready after a minute.
                 ("node-lease-duration-seconds", "40".into()),
             ],
         )
@@ -270,7 +272,7 @@ impl Launch {
         )
     }
 
-    /// Flags of a server that shows the cluster's certificate on loopback.
+    /// Flags of a server on loopback with the cluster's certificate.
     fn serving(&self, port: u16) -> Vec<(&'static str, String)> {
         vec![
             ("bind-address", "127.0.0.1".into()),
@@ -281,7 +283,7 @@ impl Launch {
         ]
     }
 
-    /// Flags of a controller that does not wait for its turn, neither with the API server nor for a lease.
+    /// Flags of a controller that is not throttled by its client, and does not wait for a lease.
     fn client(&self, name: &str) -> Vec<(&'static str, String)> {
         vec![
             ("kubeconfig", self.in_state(&format!("{name}.kubeconfig"))),
@@ -291,7 +293,7 @@ impl Launch {
         ]
     }
 
-    /// Argo Rollouts as its installation has it, except that its controller is no pod.
+    /// Installs Argo Rollouts as its own manifests do, except that the controller is not a pod.
     fn apply_argo_manifests(&self, api: &Api) -> Result<()> {
         create(api, "/api/v1/namespaces", &json!({"metadata": {"name": "argo-rollouts"}}))?;
         let account = json!({"metadata": {"name": "argo-rollouts"}});

@@ -1,9 +1,9 @@
 //! A real Kubernetes control plane on loopback, for tests, the demo and benchmarks.
 //!
-//! etcd, the API server, the controller manager, the scheduler, kwok (which plays the kubelet) and the Argo Rollouts
+//! etcd, the API server, the controller manager, the scheduler, kwok (in place of the kubelet) and the Argo Rollouts
 //! controller are built from Go modules once, cached, and started by a supervisor, the `controlplane` binary of this
-//! crate. So are helm and cert-manager's controllers, which a test starts itself ([`CertManager`]). Tests share one with
-//! [`ControlPlane::shared`]:
+//! crate. helm and cert-manager's controllers are built likewise; a test starts them itself ([`CertManager`]). Tests
+//! share a control plane with [`ControlPlane::shared`]:
 //!
 //! ```no_run
 //! use confrev_controlplane::ControlPlane;

@@ -1,4 +1,4 @@
-//! Finds the supervisor's binary for a test program, which depends on this crate's library only.
+//! Finds the supervisor's binary for a test program, which depends only on this crate's library.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::Result;
 
 const NAME: &str = "controlplane";
 
-/// The binary: built by cargo, which is quick when it is up to date; else, without cargo, the one in the folder where
+/// The binary. cargo builds it, which is quick if it is up to date. Without cargo, it is the one in the folder where
 /// this program was built.
 pub(crate) fn supervisor() -> Result<PathBuf> {
     if env::var_os("CARGO_MANIFEST_DIR").is_some() {
@@ -38,7 +38,7 @@ fn build() -> Result<PathBuf> {
     if let Some((_, target)) = target_folder() {
         cargo.arg("--target-dir").arg(target);
     }
-    // What cargo tells this program about its package would make it build this one anew.
+    // Variables that cargo sets for this program's package would make it rebuild the supervisor.
     for (name, _) in env::vars_os() {
         let about_us = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
         if name.to_str().is_some_and(|name| about_us.iter().any(|prefix| name.starts_with(prefix))) {
@@ -54,7 +54,7 @@ fn build() -> Result<PathBuf> {
         .ok_or_else(|| "cargo could not build the supervisor".to_owned())
 }
 
-/// The folders of the profile and of all profiles that this program was built in: `target/debug` and `target` of
+/// The folder of this program's profile, and the target folder that contains it: `target/debug` and `target` for
 /// `target/debug/deps/test-0123`, `target/debug/examples/demo` and `target/debug/bench`.
 fn target_folder() -> Option<(PathBuf, PathBuf)> {
     let program = env::current_exe().ok()?;
@@ -64,6 +64,6 @@ fn target_folder() -> Option<(PathBuf, PathBuf)> {
         _ => folder,
     };
     let target = profile.parent()?;
-    // Nowhere else than in a folder that cargo has marked as its own.
+    // Only a folder that cargo has marked as its own counts.
     target.join("CACHEDIR.TAG").is_file().then(|| (profile.to_owned(), target.to_owned()))
 }

@@ -13,7 +13,7 @@ use crate::resources;
 /// The prefix of confrev's labels and annotations.
 const PREFIX: &str = "confrev.dev/";
 
-/// What a failed test shows of its namespace.
+/// The kinds that a failed test prints of its namespace.
 const SHOWN: &[&str] = &[
     "configmaps",
     "secrets",
@@ -28,8 +28,8 @@ const SHOWN: &[&str] = &[
     "pods",
 ];
 
-/// A namespace of one test's own. When dropped, it is deleted, without waiting; before that, if the test has failed,
-/// what is in it is written to stderr.
+/// A namespace for one test. It is deleted on drop, without waiting. If the test has failed, the namespace's objects
+/// are first printed to stderr.
 #[derive(Debug)]
 pub struct Namespace<'a> {
     cluster: &'a ControlPlane,
@@ -50,7 +50,7 @@ impl<'a> Namespace<'a> {
         &self.name
     }
 
-    /// What is in it, one line for each object, and its events: what a failed test shows.
+    /// The namespace's objects, one per line, and its events: the output of a failed test.
     pub fn describe(&self) -> String {
         let mut text = format!("namespace {}:\n", self.name);
         for kind in SHOWN {
@@ -68,7 +68,7 @@ impl<'a> Namespace<'a> {
         text
     }
 
-    /// The objects of a kind, none if they cannot be had: this runs while a test fails.
+    /// The objects of a kind, or none if they cannot be read: this runs while a test fails.
     fn items(&self, kind: &str) -> Vec<Value> {
         let path = resources::path(kind, &self.name);
         match self.cluster.api().send(&ureq::http::Method::GET, &path, None) {
@@ -92,7 +92,7 @@ impl Drop for Namespace<'_> {
     }
 }
 
-/// Six random characters that may be in a name.
+/// Six random characters that are valid in a name.
 pub(crate) fn suffix() -> String {
     const CHARACTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let bytes = RandomState::new().hash_one(0).to_le_bytes();
@@ -103,7 +103,7 @@ pub(crate) fn suffix() -> String {
         .collect()
 }
 
-/// One line about an object. Never the data of it: there are Secrets among them.
+/// One line about an object. It never contains the object's data, which may be a Secret's.
 fn describe(object: &Value) -> String {
     let metadata = &object["metadata"];
     let mut parts = vec![word(&metadata["name"])];

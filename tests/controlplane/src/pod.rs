@@ -1,4 +1,4 @@
-//! What a pod reads.
+//! The config that a pod reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,23 +11,23 @@ use crate::cluster::ControlPlane;
 
 /// The content that a pod's containers would find, had it started at this moment.
 ///
-/// Values are text; bytes that are no text are written as `base64:` and their encoding. The volume that the API server
-/// adds for the service account's token is left out, as are values of the downward API.
+/// Values are text; bytes that are not text are written as `base64:` and their encoding. The volume of the service
+/// account's token, which the API server adds, is left out, and so are values of the downward API.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodConfig {
     /// `<volume>/<path>` to content.
     pub files: BTreeMap<String, String>,
     /// `<container>/<variable>` to value.
     pub env: BTreeMap<String, String>,
-    /// The objects that it was read from: `ConfigMap/<name>` and `Secret/<name>`.
+    /// The objects that were read: `ConfigMap/<name>` and `Secret/<name>`.
     pub objects: BTreeSet<String>,
 }
 
 impl ControlPlane {
-    /// What a pod reads: as the kubelet does, it follows the references in the pod's own spec to the live objects.
+    /// The config of a pod. It follows the references in the pod's own spec to the live objects, like the kubelet.
     ///
     /// # Errors
-    /// When the kubelet could not start the pod: an object or a key that is not optional is missing.
+    /// If the kubelet could not start the pod: an object or key is missing and not optional.
     pub fn pod_config(&self, pod: &Value) -> Result<PodConfig> {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
         read(pod, &|kind, name| self.get(kind, &namespace, name))
@@ -108,7 +108,7 @@ impl Reader<'_> {
                 self.config.env.extend(variables);
             }
         }
-        // After envFrom, whose variables these override.
+        // After envFrom, since these override its variables.
         for variable in items(&container["env"]) {
             let name = format!("{owner}/{}", text(&variable["name"]));
             if let Some(value) = self.value(variable)? {
@@ -138,7 +138,7 @@ impl Reader<'_> {
         Ok(variable["value"].as_str().map(str::to_owned))
     }
 
-    /// The content of an object; none if it is missing and optional.
+    /// The content of an object; `None` if it is missing and optional.
     fn data(&mut self, kind: &str, name: &str, optional: bool) -> Result<Option<BTreeMap<String, String>>> {
         let Some(object) = (self.lookup)(kind, name) else {
             return if optional { Ok(None) } else { Err(format!("there is no {kind} {name}")) };

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use crate::Result;
 
-/// Below the ports that Linux gives to outgoing connections (`net.ipv4.ip_local_port_range`, by default from 32768), so
-/// that no connection takes a port before its server listens, or while the server restarts.
+/// Below the ports that Linux gives to outgoing connections (`net.ipv4.ip_local_port_range`, by default from 32768). So
+/// no connection takes a port before its server listens, or while the server restarts.
 const RANGE: std::ops::Range<u16> = 16_384..32_768;
 
-/// As many different ports as asked for, free at the moment, from a random place in the range. Another process may take
-/// one before its server does; the supervisor then starts over.
+/// `N` different ports that are free at the moment, from a random place in the range. If another process takes one
+/// before its server does, the supervisor starts again.
 pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
     let random = RandomState::new().hash_one(std::process::id());
     let from = usize::try_from(random % u64::from(RANGE.end - RANGE.start)).unwrap_or(0);

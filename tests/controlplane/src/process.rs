@@ -9,52 +9,53 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 
 use crate::Result;
 
-/// Lets this process, and what it spawns from now on, have as many descriptors open as it may. Few are what a shell gives.
+/// Raises the limit of open descriptors of this process, and of its later children, to the maximum. A shell's default
+/// is low.
 ///
 /// # Panics
-/// When the system does not let it.
+/// If the system refuses.
 pub fn raise_descriptors() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
         .expect("the limit may be raised that far");
 }
 
-/// One component, with its log. Killed and reaped when dropped.
+/// One component and its log. Killed and reaped on drop.
 #[derive(Debug)]
 pub(crate) struct Component {
     name: &'static str,
     command: Command,
     child: Child,
     log: PathBuf,
-    /// It was killed by an order, and not started again.
+    /// Whether it was killed by an order, and not restarted yet.
     killed: bool,
-    /// How often it was started again by itself.
+    /// How often it was restarted after it ended by itself.
     revived: u32,
 }
 
-/// kwok 0.8 now and then ends with this when it begins, by a race with itself over what it keeps of its stages. Started again
-/// it goes on where it was: all that it knows stands in the API server.
+/// An error with which kwok 0.8 sometimes ends at its start, from a race over its own record of its stages. A restarted
+/// kwok continues where it was: its whole state is in the API server.
 const PASSING: (&str, &str) = ("kwok", "fatal error: concurrent map writes");
-/// How often that may be so.
+/// The most restarts after that error.
 const MOST_REVIVALS: u32 = 3;
 
-/// What may be done to a component while the others run on.
+/// An order for one component, while the others continue to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Ends it as a failing machine does.
+    /// Kills it, as a machine failure does.
     Kill,
-    /// Starts it again after that: on the same ports, with the same data.
+    /// Restarts it after that, with the same ports and data.
     Start,
-    /// Stops it in the middle of whatever it does.
+    /// Suspends it (SIGSTOP).
     Pause,
-    /// Lets it go on after that.
+    /// Resumes it after that (SIGCONT).
     Resume,
 }
 
 impl Order {
     pub(crate) const ALL: [Self; 4] = [Self::Kill, Self::Start, Self::Pause, Self::Resume];
 
-    /// The word for it.
+    /// The name of the order.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -66,18 +67,18 @@ impl Order {
 }
 
 impl Component {
-    /// Starts `command` in a process group of its own, its output going to `log`.
+    /// Starts `command` in a process group of its own; its output goes to `log`.
     pub(crate) fn spawn(name: &'static str, mut command: Command, log: PathBuf) -> Result<Self> {
         let problem = |e| format!("cannot start {name}: {e}");
         let output = File::create(&log).map_err(problem)?;
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(problem)?).stderr(output);
-        // Ctrl-C goes to the terminal's foreground group: it is the supervisor that decides when these stop.
+        // Ctrl-C goes to the terminal's foreground group, but the supervisor decides when components stop.
         command.process_group(0);
         let child = die_with_parent(&mut command).spawn().map_err(problem)?;
         Ok(Self { name, command, child, log, killed: false, revived: 0 })
     }
 
-    /// Does as ordered. To be called from the thread that has spawned it.
+    /// Carries out an order. Call it from the thread that spawned the component.
     pub(crate) fn obey(&mut self, order: Order) -> Result<()> {
         let problem = |e: &dyn std::fmt::Display| format!("cannot {} {}: {e}", order.word(), self.name);
         match order {
@@ -98,7 +99,8 @@ impl Component {
         Ok(())
     }
 
-    /// How it ended by itself, with the end of its log, if it did. To be called from the thread that has spawned it.
+    /// If it ended by itself: its exit status and the end of its log. Call it from the thread that spawned the
+    /// component.
     pub(crate) fn failure(&mut self) -> Option<String> {
         if self.killed {
             return None;
@@ -113,7 +115,7 @@ impl Component {
         Some(format!("{} ended ({status}). The end of its log:\n{log}", self.name))
     }
 
-    /// Its name, as in messages.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
@@ -123,7 +125,7 @@ impl Component {
         &self.log
     }
 
-    /// Sends SIGKILL: nothing that these processes store is kept.
+    /// Sends SIGKILL: the data of these processes is not kept.
     fn kill(&mut self) {
         let _ = self.child.kill();
     }
@@ -136,7 +138,7 @@ impl Drop for Component {
     }
 }
 
-/// Stops all of them, at once rather than one after another.
+/// Stops all components at the same time.
 pub(crate) fn stop(mut components: Vec<Component>) {
     components.iter_mut().rev().for_each(Component::kill);
 }
@@ -148,8 +150,8 @@ pub(crate) fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(60)..].join("\n")
 }
 
-/// Has the kernel kill the child when the thread that spawns it ends, so that not even SIGKILL leaves it behind. It
-/// must therefore be spawned from the main thread.
+/// Makes the kernel kill the child when the thread that spawns it ends, so that not even SIGKILL leaves it behind. The
+/// child must therefore be spawned from the main thread.
 #[cfg(target_os = "linux")]
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
@@ -163,13 +165,13 @@ pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
         unsafe_code,
         reason = "the closure makes two system calls, which are safe between fork and exec"
     )]
-    // SAFETY: as the reason says; it neither allocates (on success) nor takes a lock.
+    // SAFETY: as the reason states; it neither allocates (on success) nor takes a lock.
     unsafe {
         command.pre_exec(in_child)
     }
 }
 
-/// Elsewhere the end of the supervisor's standard input has to do.
+/// On other systems, the end of the supervisor's standard input has to suffice.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     command

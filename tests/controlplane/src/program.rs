@@ -22,15 +22,15 @@ use crate::{ports, resources};
 
 /// The namespace of the manifests, and of the ServiceAccount in them.
 const NAMESPACE: &str = "confrev";
-/// How long it may take to be ready, and to end. Both take about three seconds on an idle machine.
+/// The longest that confrev may take to become ready, and to end. Both take about three seconds on an idle machine.
 const LIMIT: Duration = Duration::from_mins(1);
-/// The annotation that confrev writes on workloads which use something, and takes off those that do not.
+/// The annotation that confrev writes on workloads that use a source, and removes from others.
 const SEEN: &str = "confrev.dev/seen";
-/// How much of the log a failed test shows.
+/// How many lines of the log a failed test prints.
 const TAIL: usize = 80;
 
-/// confrev as a process of its own, on two ports of loopback that stay the same over restarts. It is killed when this
-/// value is dropped, and when this process ends, however it ends.
+/// confrev as a process of its own, on two loopback ports that stay the same over restarts. It is killed on drop, and
+/// when this process ends, however it ends.
 #[derive(Debug)]
 pub struct Program {
     cluster: &'static ControlPlane,
@@ -49,7 +49,7 @@ impl Program {
     /// Applies `manifests/self-signed.yaml`.
     ///
     /// # Panics
-    /// When something in it is refused.
+    /// If an object is refused.
     #[track_caller]
     pub fn install(cluster: &ControlPlane) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
@@ -59,19 +59,20 @@ impl Program {
     /// Applies another manifest, such as an older one.
     ///
     /// # Panics
-    /// When something in it is refused.
+    /// If an object is refused.
     #[track_caller]
     pub fn install_from(cluster: &ControlPlane, manifests: &Path) {
-        // One that ran outside the cluster left its URL there, beside which the API server takes no Service.
+        // A confrev that ran outside the cluster left its URL in the configurations; the API server allows no Service
+        // beside it.
         let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         cluster.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
         cluster.kubectl(&["apply", "-f"]).arg(&manifests.display().to_string()).run().ok();
     }
 
-    /// The binary, to be run as the ServiceAccount of the manifests, which must have been applied.
+    /// confrev from this binary, to run as the ServiceAccount of the manifests, which must have been applied.
     ///
     /// # Panics
-    /// When there is no such ServiceAccount.
+    /// If the ServiceAccount does not exist.
     pub fn new(cluster: &'static ControlPlane, binary: &Path) -> Self {
         let kubeconfig = cluster.kubeconfig_for_service_account(NAMESPACE, "confrev");
         let [webhook, admin] = ports::free().expect("there are free ports");
@@ -90,21 +91,21 @@ impl Program {
         }
     }
 
-    /// Runs it with the identity of this kubeconfig instead.
+    /// Runs confrev with the identity of this kubeconfig instead.
     #[must_use]
     pub fn as_user(mut self, kubeconfig: &Path) -> Self {
         kubeconfig.clone_into(&mut self.kubeconfig);
         self
     }
 
-    /// Adds options of `serve` to those that it always has.
+    /// Adds options of `serve` to the default ones.
     #[must_use]
     pub fn options(mut self, options: &[&str]) -> Self {
         self.options = options.iter().map(|&option| option.to_owned()).collect();
         self
     }
 
-    /// The API server reaches it at this URL, behind which there may be others: something listens there and passes
+    /// Lets the API server reach confrev at this URL, which may serve several instances: a listener there passes
     /// connections on to [`address`](Self::address).
     #[must_use]
     pub fn behind(mut self, url: &str) -> Self {
@@ -112,23 +113,23 @@ impl Program {
         self
     }
 
-    /// It serves the certificate in this folder, a mounted Secret, and leaves `caBundle` to whoever issued it.
+    /// Serves the certificate in this folder, like a mounted Secret, and leaves `caBundle` to the certificate's issuer.
     #[must_use]
     pub fn with_certificates(mut self, folder: &Path) -> Self {
         self.certificates = Some(folder.to_owned());
         self
     }
 
-    /// Starts it, and waits until it is ready and the API server calls it.
+    /// Starts confrev, and waits until it is ready and the API server calls it.
     ///
     /// # Panics
-    /// When it is not ready in time, with the end of its log.
+    /// If confrev is not ready in time, with the end of its log.
     #[track_caller]
     pub fn start(&mut self) {
         self.start_with(&[]);
     }
 
-    /// The same with more options, for this run only.
+    /// The same with additional options, for this run only.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -139,10 +140,10 @@ impl Program {
         wait_for("the API server to call confrev", LIMIT, || self.called());
     }
 
-    /// Starts it with more options, and waits for nothing.
+    /// Starts confrev with additional options, without waiting.
     ///
     /// # Panics
-    /// When it runs already, or cannot be run.
+    /// If confrev is running already, or cannot be started.
     #[track_caller]
     pub fn launch(&mut self, more: &[&str]) {
         assert!(!self.is_running(), "confrev is running already");
@@ -152,14 +153,14 @@ impl Program {
         command.args(self.arguments()).args(&self.options).args(more).env("KUBECONFIG", &self.kubeconfig);
         let errors = output.try_clone().expect("a file can be shared");
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        // Ctrl-C goes to the terminal's foreground group: it is the test program that decides when this one stops.
+        // Ctrl-C goes to the terminal's foreground group, but the test program decides when confrev stops.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         die_with_parent(&mut command);
         let child = spawn(command).unwrap_or_else(|e| panic!("cannot run {}: {e}", self.binary.display()));
         self.child = Some(child);
     }
 
-    /// The command line of the README, for these ports.
+    /// The command line of the README, with these ports.
     pub fn arguments(&self) -> Vec<String> {
         let certificates = match &self.certificates {
             Some(folder) => vec!["--tls-dir".to_owned(), folder.display().to_string()],
@@ -178,7 +179,7 @@ impl Program {
         [vec!["serve".to_owned()], certificates, more.map(str::to_owned).to_vec()].concat()
     }
 
-    /// Ends it as a node that fails does.
+    /// Kills confrev, as a node failure does.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -186,19 +187,19 @@ impl Program {
         }
     }
 
-    /// Stops it in the middle of whatever it does.
+    /// Suspends confrev (SIGSTOP).
     ///
     /// # Panics
-    /// When it does not run.
+    /// If confrev is not running.
     #[track_caller]
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on after [`pause`](Self::pause).
+    /// Resumes confrev after [`pause`](Self::pause).
     ///
     /// # Panics
-    /// When it does not run.
+    /// If confrev is not running.
     #[track_caller]
     pub fn resume(&self) {
         self.signal(Signal::CONT);
@@ -210,10 +211,10 @@ impl Program {
         kill_process(Pid::from_child(child), signal).expect("it can be sent a signal");
     }
 
-    /// Ends it as the kubelet does, and waits until it has ended.
+    /// Stops confrev with SIGTERM, as the kubelet does, and waits until it has ended.
     ///
     /// # Panics
-    /// When it does not end in time, or not with success.
+    /// If confrev does not end in time, or fails.
     #[track_caller]
     pub fn stop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
@@ -224,33 +225,33 @@ impl Program {
         assert!(status.success(), "confrev ended with {status}. The end of its log:\n{}", self.log_tail());
     }
 
-    /// Whether it runs. That it has ended by itself is found here.
+    /// Whether confrev is running. This notices if it has ended by itself.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Whether it was started, and neither stopped nor killed since.
+    /// Whether confrev was started, and neither stopped nor killed since.
     pub fn is_started(&self) -> bool {
         self.child.is_some()
     }
 
-    /// Whether it says that it is ready.
+    /// Whether confrev reports that it is ready.
     pub fn is_ready(&self) -> bool {
         let admin = self.cluster.api().at(&self.admin_url()).within(Duration::from_secs(1));
         matches!(admin.send(&Method::GET, "/readyz", None), Ok((200, _)))
     }
 
-    /// Whether it answers, and says that it leads.
+    /// Whether confrev answers, and reports that it leads.
     pub fn leads(&self) -> bool {
         let admin = self.cluster.api().at(&self.admin_url()).within(Duration::from_secs(1));
         let answer = admin.send(&Method::GET, "/metrics", None);
         matches!(answer, Ok((200, Value::String(text))) if text.lines().any(|line| line == "confrev_leader 1"))
     }
 
-    /// What the kernel says of its process: the value of that line of `/proc/…/status`, in KiB, or as a count.
+    /// A value of the kernel about confrev's process: the line `field` of `/proc/…/status`, in KiB or as a count.
     ///
     /// # Panics
-    /// When it does not run, or the kernel does not say so.
+    /// If confrev is not running, or the kernel reports no such value.
     #[track_caller]
     pub fn status(&self, field: &str) -> u64 {
         let text =
@@ -260,48 +261,48 @@ impl Program {
         number.unwrap_or_else(|| panic!("{field} is not in\n{text}"))
     }
 
-    /// How many descriptors it has open.
+    /// The number of open descriptors of confrev.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If confrev is not running.
     #[track_caller]
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the kernel tells of it").count()
     }
 
-    /// Its process.
+    /// confrev's process id.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If confrev is not running.
     #[track_caller]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("confrev runs").id()
     }
 
-    /// The port of loopback on which it serves the webhooks.
+    /// The loopback port on which confrev serves the webhooks.
     pub fn port(&self) -> u16 {
         self.webhook
     }
 
-    /// Where the API server finds the webhooks.
+    /// The URL at which the API server reaches the webhooks.
     pub fn webhook_url(&self) -> String {
         self.service.clone().unwrap_or_else(|| format!("https://{}", self.address()))
     }
 
-    /// Where it listens for webhooks itself.
+    /// The address on which confrev itself listens for webhooks.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.webhook).into()
     }
 
-    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    /// The URL of `/healthz`, `/readyz` and `/metrics`.
     pub fn admin_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.admin)
     }
 
-    /// The value of one of its metrics now; the name with its labels, as the text has it.
+    /// The current value of a metric; `name` includes the labels, as in the text.
     ///
     /// # Panics
-    /// When it does not answer, or has no such metric.
+    /// If confrev does not answer, or has no such metric.
     #[track_caller]
     pub fn metric(&self, name: &str) -> f64 {
         let answer = self.cluster.api().at(&self.admin_url()).send(&Method::GET, "/metrics", None);
@@ -314,14 +315,14 @@ impl Program {
         values.next().unwrap_or_else(|| panic!("{name} is not in\n{text}"))
     }
 
-    /// The end of its log, over all its runs.
+    /// The end of confrev's log, over all its runs.
     pub fn log_tail(&self) -> String {
         let text = self.log();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
-    /// Its log, over all its runs.
+    /// confrev's log, over all its runs.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
@@ -335,7 +336,7 @@ impl Program {
         }
     }
 
-    /// The API server learns by a watch of its own where to send requests to, a moment after confrev has told it.
+    /// The API server learns from its own watch where to send requests, a moment after confrev wrote that.
     fn called(&self) -> Result<(), String> {
         let path = format!("{}?dryRun=All", resources::path("deployments", "default"));
         match self.cluster.api().post(&path, &probe()) {
@@ -351,7 +352,7 @@ impl Drop for Program {
     }
 }
 
-/// An opted-in workload that is never stored. It uses nothing, so confrev takes its own annotation off it.
+/// An opted-in workload that is never stored. It uses no source, so confrev removes its annotation from it.
 fn probe() -> Value {
     let labels = json!({"app": "confrev-probe"});
     json!({
@@ -371,8 +372,8 @@ fn probe() -> Value {
     })
 }
 
-/// Spawns from a thread that lives as long as this process: the kernel kills a child that is to die with its parent
-/// when the *thread* that has spawned it ends, and threads of tests end early.
+/// Spawns from a thread that lives as long as this process. The kernel kills a child with a parent-death signal when
+/// the *thread* that spawned it ends, and threads of tests end early.
 pub(crate) fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();

@@ -1,10 +1,10 @@
-//! What is built, and from which Go modules.
+//! The artifacts to build, and their Go modules.
 
 use crate::Result;
 
-/// A Go module of this crate (a folder with a `go.mod` and a `go.sum`) and what is made of it.
+/// A Go module of this crate (a folder with a `go.mod` and a `go.sum`) and the artifacts made from it.
 ///
-/// To add one: a folder beside the others, and an entry in [`MODULES`], or in [`OLDER`] for an older Kubernetes.
+/// To add one, create a folder beside the others, and an entry in [`MODULES`], or in [`OLDER`] for an older Kubernetes.
 #[derive(Debug)]
 pub(crate) struct GoModule {
     /// The folder's name, which is part of the name of its folder in the cache.
@@ -17,7 +17,7 @@ pub(crate) struct GoModule {
     pub(crate) artifacts: &'static [Artifact],
 }
 
-/// One replacement of text in one file of a required module, before building.
+/// The replacement of a text in a file of a required module, before the build.
 #[derive(Debug)]
 pub(crate) struct Patch {
     pub(crate) module: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Patch {
     pub(crate) to: &'static str,
 }
 
-/// One file that is made.
+/// A file to make.
 #[derive(Debug)]
 pub(crate) struct Artifact {
     pub(crate) name: &'static str,
@@ -38,16 +38,16 @@ pub(crate) struct Artifact {
 pub(crate) enum Source {
     /// Built from this Go package.
     Package(&'static str),
-    /// Built from this text, which is all of the module's own package.
+    /// Built from this text, which is the whole package of the module.
     Main(&'static str),
-    /// What `kubectl kustomize` renders of a folder of a module.
+    /// The output of `kubectl kustomize` for a folder of a module.
     Kustomization { module: &'static str, folder: &'static str },
-    /// The YAML files of folders of a module, joined into one.
+    /// The YAML files in folders of a module, joined into one.
     Manifests { module: &'static str, folders: &'static [&'static str] },
 }
 
 impl GoModule {
-    /// The oldest Go that builds it, as its `go.mod` says.
+    /// The oldest Go version that builds it, from its `go.mod`.
     pub(crate) fn minimum_go(&self) -> &'static str {
         self.go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or("1.26")
     }
@@ -59,17 +59,17 @@ const fn binary(name: &'static str, package: &'static str) -> Artifact {
 
 /// kwok's stages, which make nodes and pods ready.
 pub(crate) const STAGES: &str = "kwok-stages.yaml";
-/// Argo Rollouts' resource definitions and the role of its controller.
+/// Argo Rollouts' CustomResourceDefinitions and its controller's role.
 pub(crate) const ARGO_MANIFESTS: &str = "argo-manifests.yaml";
 
 /// The program that runs cert-manager's controllers.
 pub(crate) const CERT_MANAGER: &str = "cert-manager-controllers";
-/// cert-manager's resource definitions.
+/// cert-manager's CustomResourceDefinitions.
 pub(crate) const CERT_MANAGER_MANIFESTS: &str = "cert-manager-manifests.yaml";
 
 const ARGO: &str = "github.com/argoproj/argo-rollouts";
 
-/// The version of Kubernetes that [`MODULES`] has.
+/// The Kubernetes version of [`MODULES`].
 pub(crate) const NEWEST: &str = "1.36";
 
 /// All modules, with the newest Kubernetes.
@@ -102,7 +102,7 @@ pub(crate) const MODULES: &[GoModule] = &[
         go_mod: include_str!("../argo/go.mod"),
         go_sum: include_str!("../argo/go.sum"),
         linker_values: &["github.com/argoproj/argo-rollouts/utils/version.version=1.10.1"],
-        // The controller has no option for the address it listens on, and nothing here listens off loopback.
+        // The controller has no option for its listen address, and everything here listens on loopback only.
         patch: Some(Patch {
             module: ARGO,
             file: "controller/controller.go",
@@ -119,13 +119,13 @@ pub(crate) const MODULES: &[GoModule] = &[
         ],
     },
     GoModule {
-        // Not `helm`: the module is laid out beside what is made of it.
+        // Not `helm`: the module's folder is beside its artifacts, one of which has that name.
         name: "helm3",
         go_mod: include_str!("../helm/go.mod"),
         go_sum: include_str!("../helm/go.sum"),
         linker_values: &[
             "helm.sh/helm/v3/internal/version.version=v3.21.4",
-            // What `helm template` takes the cluster's version to be, for the chart's `kubeVersion`.
+            // The cluster version that `helm template` assumes, for the chart's `kubeVersion`.
             "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
             "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
         ],
@@ -151,7 +151,7 @@ pub(crate) const MODULES: &[GoModule] = &[
     },
 ];
 
-/// Older versions of Kubernetes, and what is built of each in place of the newest's.
+/// Older versions of Kubernetes, and the modules that replace those of the newest.
 pub(crate) const OLDER: &[(&str, GoModule)] = &[(
     "1.34",
     GoModule {
@@ -173,7 +173,7 @@ pub(crate) const OLDER: &[(&str, GoModule)] = &[(
     },
 )];
 
-/// The modules for a version of Kubernetes. What two of them make is the first one's.
+/// The modules for a version of Kubernetes. If two of them make the same artifact, the first one's is used.
 pub(crate) fn modules(version: &str) -> Result<Vec<&'static GoModule>> {
     if version == NEWEST {
         return Ok(MODULES.iter().collect());

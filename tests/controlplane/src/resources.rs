@@ -1,6 +1,6 @@
 //! The API paths of the kinds that tests use.
 
-/// Plural name, API group and version, whether its objects are in namespaces.
+/// The plural name, the API group and version, and whether the kind is namespaced.
 const RESOURCES: &[(&str, &str, bool)] = &[
     ("configmaps", "v1", true),
     ("secrets", "v1", true),
@@ -34,12 +34,12 @@ const RESOURCES: &[(&str, &str, bool)] = &[
     ("experiments", "argoproj.io/v1alpha1", true),
 ];
 
-/// The path of a kind's collection. The kind is written as for kubectl: `ReplicaSet`, `replicaset` or `replicasets`; a
-/// kind that is not in the list above as group, version and plural: `apps/v1/deployments`. The namespace of a kind
-/// without namespaces is ignored; an empty one means all namespaces.
+/// The path of a kind's collection. The kind is written as for kubectl (`ReplicaSet`, `replicaset` or `replicasets`),
+/// or, if it is not in the list above, as group, version and plural: `apps/v1/deployments`. The namespace of a
+/// cluster-scoped kind is ignored; an empty one means all namespaces.
 ///
 /// # Panics
-/// When it does not know the kind.
+/// If the kind is unknown.
 pub(crate) fn path(kind: &str, namespace: &str) -> String {
     let lower = kind.to_lowercase();
     let forms = [lower.clone(), format!("{lower}s"), format!("{}ies", lower.trim_end_matches('y'))];

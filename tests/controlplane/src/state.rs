@@ -14,11 +14,11 @@ use crate::kubeconfig::{Connection, Credentials, write_private};
 /// The environment variable that names the state folder of a running control plane.
 pub(crate) const STATE_VARIABLE: &str = "CONFREV_CONTROL_PLANE";
 
-/// The file in a state folder that its owner holds locked: one without an owner is rubbish.
+/// The file in a state folder that its owner keeps locked: a folder without an owner may be removed.
 const LOCK: &str = "lock";
 
-/// A new folder below the system's temporary folder, which only this user may enter. Removed when dropped, unless
-/// `CONFREV_KEEP=1`; should its owner have no time to, by the next that creates one.
+/// A new folder below the system's temporary folder, which only this user may access. It is removed on drop, unless
+/// `CONFREV_KEEP=1`. If its owner was killed, the next process that creates one removes it.
 #[derive(Debug)]
 pub(crate) struct StateFolder {
     path: PathBuf,
@@ -26,14 +26,14 @@ pub(crate) struct StateFolder {
 }
 
 impl StateFolder {
-    /// The folder's name begins with `prefix`.
+    /// Creates a folder whose name begins with `prefix`.
     pub(crate) fn create(prefix: &str) -> Result<Self> {
         let above = env::temp_dir();
         remove_abandoned(&above, prefix);
         let path = above.join(format!("{prefix}-{}", crate::namespace::suffix()));
         let problem = |e| format!("cannot create {}: {e}", path.display());
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(problem)?;
-        // It appears under its name when it is locked: between the two it would look abandoned.
+        // The lock file gets its name only once it is locked: an unlocked one would look abandoned.
         let (hidden, shown) = (path.join(".lock"), path.join(LOCK));
         let lock = File::create(&hidden).map_err(problem)?;
         lock.lock().map_err(problem)?;
@@ -61,7 +61,7 @@ impl Drop for StateFolder {
     }
 }
 
-/// Removes what processes have left that were killed.
+/// Removes the folders of killed processes.
 fn remove_abandoned(above: &Path, prefix: &str) {
     let entries = fs::read_dir(above).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix)) {
@@ -71,7 +71,7 @@ fn remove_abandoned(above: &Path, prefix: &str) {
     }
 }
 
-/// What others need to know of a running control plane. Kept as `controlplane.json` in the state folder.
+/// The facts that others need about a running control plane. Stored as `controlplane.json` in the state folder.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) state: PathBuf,
@@ -92,7 +92,7 @@ impl Facts {
         self.state.join("ca.key")
     }
 
-    /// One line of JSON.
+    /// The facts as one line of JSON.
     pub(crate) fn to_json(&self) -> String {
         json!({
             "stateDir": self.state,
@@ -129,7 +129,8 @@ impl Facts {
 
 /// The clients with a kubeconfig of their own: the file's name, the user and the groups.
 ///
-/// The controllers are not administrators, as in a real cluster. Argo's has the name and the role of its service account.
+/// As in a real cluster, the controllers are not administrators. Argo's controller has the name and role of its service
+/// account.
 const CLIENTS: &[(&str, &str, &[&str])] = &[
     ("admin", "kubernetes-admin", &["system:masters"]),
     ("kube-controller-manager", "system:kube-controller-manager", &[]),

@@ -1,9 +1,9 @@
 //! Runs all test suites of a workspace, several at a time: they wait more than they compute.
 //!
-//! A suite takes a cluster for its own. It installs confrev under names that a cluster has once (webhook configurations,
-//! roles, the guard's policy, CRDs), stops and restarts it, and counts its requests in the audit log. So no two may run on
-//! one control plane at the same time, whichever they are. There are lanes, each with a control plane, on which suites run
-//! one after the other; and nothing has to be known of a suite but how long it takes.
+//! A suite needs a cluster of its own. It installs confrev under names that are unique in a cluster (webhook
+//! configurations, roles, the guard's policy, CRDs), stops and restarts it, and counts its requests in the audit log.
+//! So no two suites may run on one control plane at the same time. There are several lanes, each with a control plane,
+//! on which suites run one after another. All that has to be known of a suite is how long it takes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::env;
@@ -28,35 +28,34 @@ use crate::process::die_with_parent;
 use crate::state::Facts;
 use crate::supervisor::{inside, without_this_package};
 
-/// How many run at a time, if not as many as this variable says. Two keep two processors busy; with three, control planes are so
-/// slow at times that their own limits of time are reached.
+/// The number of lanes, unless the variable sets another one. Two keep two processors busy; with three, control planes
+/// are sometimes so slow that their own timeouts expire.
 const LANES: usize = 2;
 const LANES_VARIABLE: &str = "CONFREV_LANES";
-/// What takes long begins first, longest first, so that no lane is left alone with it at the end.
+/// The long suites, which start first, longest first, so that no lane runs one alone at the end.
 const LONG: [&str; 9] =
     ["cluster", "chart", "storms", "appliers", "kinds", "tls", "chaos", "model", "instructions"];
 
-/// What is run by one command.
+/// The tests that one command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Suite {
     name: String,
-    /// The flags of `cargo test` that choose it.
+    /// The flags of `cargo test` that select it.
     flags: Vec<String>,
 }
 
-/// What the lanes share.
+/// The state that the lanes share.
 #[derive(Debug, Default)]
 struct Board {
     waiting: Mutex<VecDeque<Suite>>,
-    /// By process group: the name and the output so far.
+    /// The name and the log of each running suite, by process group.
     running: Mutex<BTreeMap<i32, (String, PathBuf)>>,
-    /// What has ended: how, in words, and whether well.
+    /// The result of each finished suite, in words, and whether it passed.
     ended: Mutex<Vec<(String, bool)>>,
 }
 
-/// Builds the tests that `program arguments...`, a `cargo test` command, would run, and runs them: one command for each
-/// suite, as if it were typed alone under `controlplane run`. Each one's output is shown whole when it has ended. Returns
-/// the exit code.
+/// Builds the tests of `program arguments...`, a `cargo test` command, and runs them: one command for each suite, as
+/// under `controlplane run`. The output of a suite is printed as a whole when it has ended. Returns the exit code.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     let mut cargo = Command::new(program);
     cargo.args(arguments);
@@ -82,7 +81,7 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     Ok(u8::from(ended.iter().any(|(_, well)| !well)))
 }
 
-/// Builds all tests. Returns what cargo tells of them.
+/// Builds all tests. Returns cargo's messages about them.
 fn build(cargo: &mut Command) -> Result<Vec<Value>> {
     cargo.args(["--no-run", "--message-format=json-render-diagnostics"]).stdin(Stdio::null());
     without_this_package(cargo);
@@ -92,7 +91,7 @@ fn build(cargo: &mut Command) -> Result<Vec<Value>> {
     output.status.success().then_some(messages).ok_or_else(|| "the tests do not build".to_owned())
 }
 
-/// A suite for each integration test, one for all unit tests, and one for those of the docs.
+/// A suite for each integration test, one for all unit tests, and one for the tests in the docs.
 fn suites(messages: &[Value]) -> Vec<Suite> {
     let is_test = |message: &&Value| message["profile"]["test"] == true && !message["executable"].is_null();
     let mut units = BTreeSet::new();
@@ -115,7 +114,7 @@ fn suites(messages: &[Value]) -> Vec<Suite> {
     suites
 }
 
-/// Runs suites on a control plane of its own until none is left. Its control plane goes with it.
+/// Runs suites on a control plane of its own until none is left. The control plane stops with the lane.
 fn lane(program: &OsString, arguments: &[OsString], board: &Board) -> Result<()> {
     let mut control_plane = None;
     while let Some(suite) = next(board) {
@@ -142,12 +141,12 @@ fn next(board: &Board) -> Option<Suite> {
     locked(&board.waiting).pop_front()
 }
 
-/// Runs one to its end.
+/// Runs a suite to its end.
 fn run_suite(cargo: &mut Command, name: &str, log: &Path, board: &Board) -> Result<ExitStatus> {
     let problem = |e: io::Error| format!("cannot run {name}: {e}");
     let output = File::create(log).map_err(problem)?;
     cargo.stdin(Stdio::null()).stdout(output.try_clone().map_err(problem)?).stderr(output);
-    // A signal is for this process, which shows what there is before it ends them.
+    // A signal goes to this process, which prints the suites' output before it ends them.
     cargo.process_group(0);
     let mut child = {
         let mut running = locked(&board.running);
@@ -162,20 +161,20 @@ fn run_suite(cargo: &mut Command, name: &str, log: &Path, board: &Board) -> Resu
     status
 }
 
-/// Ends everything on a signal, and shows what ran: of a suite that hangs, one wants to know where.
+/// Ends everything on a signal, and prints the output of running suites: it shows where a suite hangs.
 fn stop_on_signals(board: Arc<Board>) -> Result<()> {
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| format!("cannot handle signals: {e}"))?;
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            // Held to the end: nothing begins any more.
+            // Held to the end, so that no suite starts.
             let _waiting = locked(&board.waiting);
             let running = locked(&board.running);
             for (group, (name, log)) in &*running {
                 let _ = Pid::from_raw(*group).map(|group| kill_process_group(group, Signal::KILL));
                 show(&format!("interrupted: {name}"), log);
             }
-            // The supervisors' pipes close.
+            // This closes the pipes of the supervisors.
             std::process::exit(128 + signal);
         }
     });
@@ -185,7 +184,7 @@ fn stop_on_signals(board: Arc<Board>) -> Result<()> {
 fn show(line: &str, log: &Path) {
     let mut stdout = io::stdout().lock();
     let text = fs::read(log).unwrap_or_default();
-    // Whoever reads this may be gone.
+    // The reader of this output may be gone.
     let _ = writeln!(stdout, "controlplane: {line}");
     let _ = stdout.write_all(&text).and_then(|()| stdout.flush());
 }

@@ -19,15 +19,15 @@ use crate::launch::Launch;
 use crate::process::die_with_parent;
 use crate::state::{Facts, STATE_VARIABLE};
 
-/// How often it looks whether a component has ended.
+/// How often it checks whether a component has ended.
 const CHECK: Duration = Duration::from_millis(500);
 /// How long a command may take to end after a SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What it waits for.
+/// An event that the supervisor waits for.
 #[derive(Debug)]
 enum Event {
-    /// Standard input was closed: whoever started the supervisor is gone.
+    /// Standard input was closed: the process that started the supervisor has ended.
     Orphaned,
     Signal(i32),
     /// A line of standard input.
@@ -35,7 +35,7 @@ enum Event {
     Ended(io::Result<ExitStatus>),
 }
 
-/// Runs a command against a new control plane and returns its exit code. To be called from the main thread.
+/// Runs a command against a new control plane and returns its exit code. Call it from the main thread.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     let binaries = Binaries::all()?;
     let (sender, events) = channel();
@@ -47,9 +47,9 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     code
 }
 
-/// Starts a control plane, whose API server gets these flags too, prints its facts as one line of JSON on stdout, and
-/// stops it when stdin is closed or on a signal. A line of stdin is an order about one component, and is answered by a
-/// line: empty, or why it failed. To be called from the main thread.
+/// Starts a control plane with these additional flags for its API server, and prints its facts as one line of JSON on
+/// stdout. Stops it when stdin is closed or on a signal. Each line of stdin is an order for one component, and is
+/// answered by one line: empty, or why the order failed. Call it from the main thread.
 pub fn serve(api_server: &[OsString]) -> Result<u8> {
     let binaries = Binaries::all()?;
     let (sender, events) = channel();
@@ -65,7 +65,7 @@ pub fn serve(api_server: &[OsString]) -> Result<u8> {
     let mut reported = false;
     loop {
         match events.recv_timeout(CHECK) {
-            // Here, since components die with the thread that has spawned them.
+            // On this thread, since components die with the thread that spawned them.
             Ok(Event::Order(line)) => println!("{}", launch.obey(&line).err().unwrap_or_default()),
             Err(RecvTimeoutError::Timeout) => report(&mut launch, &mut reported),
             Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
@@ -77,7 +77,7 @@ pub fn serve(api_server: &[OsString]) -> Result<u8> {
 
 fn start(binaries: &Binaries, api_server: &[OsString], events: &Receiver<Event>) -> Result<Launch> {
     let start = Instant::now();
-    // Nothing is in the channel but reasons to stop.
+    // At this point, the channel holds only reasons to stop.
     let launch = Launch::start(binaries, api_server, &|| events.try_recv().is_ok())?;
     eprintln!("controlplane: ready in {:.1} s", start.elapsed().as_secs_f32());
     Ok(launch)
@@ -97,7 +97,7 @@ fn spawn(program: &OsString, arguments: &[OsString], launch: &Launch) -> Result<
     die_with_parent(&mut command).spawn().map_err(|e| format!("cannot run {}: {e}", program.display()))
 }
 
-/// The environment of a command that is run against a control plane.
+/// Sets the environment of a command that runs against a control plane.
 pub(crate) fn inside(command: &mut Command, facts: &Facts) -> Result<()> {
     let path = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths([facts.binaries.clone()].into_iter().chain(env::split_paths(&path)))
@@ -107,7 +107,8 @@ pub(crate) fn inside(command: &mut Command, facts: &Facts) -> Result<()> {
     Ok(())
 }
 
-/// What `cargo run` says of this package is not the command's: build scripts that look at it would run anew each time.
+/// Removes the variables that `cargo run` sets for this package: build scripts that read them would run again each
+/// time.
 pub(crate) fn without_this_package(command: &mut Command) {
     let of_this_package = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -118,7 +119,7 @@ pub(crate) fn without_this_package(command: &mut Command) {
     }
 }
 
-/// Waits for the command's end, passing SIGTERM on to it.
+/// Waits for the command to end, and passes SIGTERM on to it.
 fn attend(
     mut child: Child,
     sender: Sender<Event>,
@@ -133,7 +134,7 @@ fn attend(
     loop {
         match events.recv_timeout(CHECK) {
             Ok(Event::Ended(status)) => return exit_code(&status),
-            // The terminal has told the command too, which may want to clean up. Twice means now.
+            // The terminal sends SIGINT to the command too, which may want to clean up. A second SIGINT means stop now.
             Ok(Event::Signal(SIGINT)) if interrupts == 0 => interrupts += 1,
             Ok(Event::Signal(_) | Event::Orphaned) => {
                 let _ = kill_process(process, Signal::TERM);
@@ -149,12 +150,12 @@ fn attend(
 
 fn exit_code(status: &io::Result<ExitStatus>) -> Result<u8> {
     let status = status.as_ref().map_err(|e| format!("cannot wait for the command: {e}"))?;
-    // As a shell has it for a command that a signal ended.
+    // The code that a shell gives for a command that was ended by a signal.
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
-/// Says once that a component has ended: what uses it will fail in ways that do not tell.
+/// Reports once that a component has ended: clients of it will fail with misleading errors.
 fn report(launch: &mut Launch, reported: &mut bool) {
     if !*reported && let Some(failure) = launch.failure() {
         eprintln!("controlplane: {failure}");

@@ -1,4 +1,4 @@
-//! Kubeconfigs for other users than the administrator.
+//! Kubeconfigs for users other than the administrator.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use crate::cluster::ControlPlane;
 use crate::kubeconfig::{Connection, Credentials};
 use crate::{Result, resources};
 
-/// The longest that a test run may last, in seconds: the tokens expire then.
+/// The longest duration of a test run, in seconds: the tokens expire then.
 const TOKEN_SECONDS: u32 = 24 * 60 * 60;
 
 impl ControlPlane {
-    /// A new kubeconfig for a service account, with a token of the TokenRequest API that is good for a day.
+    /// A new kubeconfig for a service account, with a token of the TokenRequest API that is valid for a day.
     ///
     /// # Panics
-    /// When there is no such service account.
+    /// If the service account does not exist.
     pub fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> PathBuf {
         let path = format!("{}/{name}/token", resources::path("serviceaccounts", namespace));
         let request = json!({"spec": {"expirationSeconds": TOKEN_SECONDS}});
@@ -33,7 +33,7 @@ impl ControlPlane {
     /// A new kubeconfig for a user in at most two groups (besides `system:authenticated`), with a client certificate.
     ///
     /// # Errors
-    /// On a cluster of the user's own, whose certificate authority's key is not at hand.
+    /// On the user's own cluster: the key of its CA is not available.
     pub fn kubeconfig_for_user(&self, name: &str, groups: &[&str]) -> Result<PathBuf> {
         let key =
             self.authority_key().ok_or("only a cluster that these tests have started signs certificates")?;
@@ -42,10 +42,10 @@ impl ControlPlane {
         self.kubeconfig_with(name, Credentials::Certificate(identity))
     }
 
-    /// A client with the identity of a kubeconfig that one of the methods above has written.
+    /// A client with the identity of a kubeconfig that one of the methods above wrote.
     ///
     /// # Panics
-    /// When the file cannot be used.
+    /// If the file cannot be used.
     pub fn api_as(&self, kubeconfig: &std::path::Path) -> Api {
         let text = fs::read_to_string(kubeconfig).expect("the kubeconfig can be read");
         Connection::parse(&text)
@@ -57,7 +57,7 @@ impl ControlPlane {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        // The process's id too: the state folder may be shared by several test programs.
+        // With the process id, since several test programs may share the state folder.
         let path = self.state_dir().join(format!("{plain}-{}-{number}.kubeconfig", process::id()));
         let authority = self.ca_pem().to_owned();
         Connection { url: self.api_url().to_owned(), authority, credentials }.write(&path)?;

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What one look at a condition saw.
+/// The result of one check of a condition.
 pub trait Observed {
-    /// What there is once the condition holds.
+    /// The value that is returned once the condition holds.
     type Value;
 
-    /// The value, or why not yet.
+    /// The value, or why the condition does not hold yet.
     fn observed(self) -> std::result::Result<Self::Value, String>;
 }
 
@@ -32,10 +32,10 @@ impl<T, E: Display> Observed for std::result::Result<T, E> {
     }
 }
 
-/// Looks again and again, with short pauses, until `look` returns `Some` or `Ok`; returns what is in it.
+/// Calls `look` repeatedly, with short pauses, until it returns `Some` or `Ok`; returns the value in it.
 ///
 /// # Panics
-/// After `limit`, saying what it waited for and what the last look saw.
+/// After `limit`, with `what` and the last result of `look`.
 #[track_caller]
 pub fn wait_for<O: Observed>(what: &str, limit: Duration, mut look: impl FnMut() -> O) -> O::Value {
     let start = Instant::now();
@@ -52,10 +52,10 @@ pub fn wait_for<O: Observed>(what: &str, limit: Duration, mut look: impl FnMut()
     }
 }
 
-/// Asserts that `look` returns `Ok` all through `duration`, looking again and again with short pauses.
+/// Asserts that `look` returns `Ok` throughout `duration`. Calls it repeatedly, with short pauses.
 ///
 /// # Panics
-/// At once when it does not, saying what no longer held, when and why.
+/// As soon as it does not, with `what`, the time and the error.
 #[track_caller]
 pub fn holds_for<T, E: Display + Debug>(
     what: &str,
