@@ -1,4 +1,5 @@
-//! The decision with its reads and writes: facts are read live and side by side, snapshots are made before the object is.
+//! The decision with its reads and writes: facts are read live and concurrently, and snapshots are created before the
+//! object is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +14,14 @@ use crate::{
     telemetry::{Metrics, metrics::Limit},
 };
 
-/// How often facts may have to be read anew: each round answers what the one before it found, and a round is lost only
-/// where someone else writes the same names at the same moment.
+/// How often facts may have to be read again. Each round answers the needs of the previous one. A round is lost only if
+/// someone else writes the same names at the same moment.
 const MOST_ROUNDS: usize = 12;
 
-/// Reads under way at once for one decision.
+/// Reads in progress at once for one decision.
 const CONCURRENCY: usize = 32;
 
-/// A decision that has taken effect, as far as anything but the object itself goes.
+/// A decision whose writes are done, except for the object itself.
 pub type Decided = Decision;
 
 /// Decides with live facts.
@@ -29,26 +30,26 @@ pub struct Decider<'a, A> {
     pub api: &'a A,
     /// How much may be read for one decision.
     pub limits: Limits,
-    /// Write nothing.
+    /// Whether to write nothing.
     pub dry_run: bool,
-    /// What it reads, and its calls, are counted here.
+    /// Counts what the decision reads, and its calls.
     pub share: Share,
-    /// Limits that are reached are counted here.
+    /// Counts limits that are reached.
     pub metrics: &'a Metrics,
-    /// What is known of snapshots, to guess which one is needed. Nothing of it is believed.
+    /// The state, used only to guess which snapshots are needed.
     pub shared: &'a Shared,
 }
 
 impl<A: Api> Decider<'_, A> {
-    /// Decides; what was read stands in `facts` afterwards. Unless this is a dry run, the snapshots that the decision
-    /// needs exist when this returns, and those that it adopts are bound to `owner`, the workload, if it is stored already.
+    /// Decides, and leaves what was read in `facts`. Unless this is a dry run, the snapshots that the decision needs exist
+    /// when this returns. Adopted snapshots are then bound to `owner`, the workload, if it is already stored.
     pub async fn decide(
         &self,
         request: &Request<'_>,
         owner: Option<&Owner>,
         facts: &mut Facts,
     ) -> Result<Decided, ApiError> {
-        // What was guessed rightly, until it is asked for: a decision, its limits too, is as it were without a guess.
+        // Correct guesses that are not asked for yet: a decision, including its limits, is the same as without guesses.
         let mut guessed = BTreeMap::new();
         for _ in 0..MOST_ROUNDS {
             let decision = match resolve(request, facts) {
@@ -82,7 +83,7 @@ impl<A: Api> Decider<'_, A> {
         Err(ApiError::Conflict { what: format!("snapshots for {}", request.new.display()) })
     }
 
-    /// Why no more is read for this decision; `None` where it may go on.
+    /// Why this decision may not read more; `None` if it may.
     fn too_much(&self, request: &Request<'_>, facts: &Facts, more: usize) -> Option<String> {
         let (reads, read_bytes) = (self.limits.reads, self.limits.bytes_of_one());
         let (objects, bytes) = facts.size();
@@ -103,9 +104,9 @@ impl<A: Api> Decider<'_, A> {
         })
     }
 
-    /// Which snapshots are likely to be needed as soon as the sources are known, and the source of each: to read both at
-    /// once saves a round. Those that were read already, or are needed anyway, are none; and there are none where all
-    /// together might be more than may be read.
+    /// The snapshots that are likely to be needed once the sources are known, with their sources: reading both at once
+    /// saves a round. Snapshots that were read already, or are needed anyway, are left out. There are no guesses if they
+    /// might exceed the limit of reads.
     fn guesses(
         &self,
         namespace: &str,
@@ -127,7 +128,7 @@ impl<A: Api> Decider<'_, A> {
         if all > self.limits.reads { BTreeMap::new() } else { guesses }
     }
 
-    /// Reads facts, side by side, but not all at once: what is too much is noticed in between.
+    /// Reads facts concurrently, but not all at once, so that an exceeded limit is noticed in between.
     async fn read(
         &self,
         namespace: &str,
@@ -138,7 +139,7 @@ impl<A: Api> Decider<'_, A> {
         let api = self.api;
         let guessed = guesses.keys().cloned().map(Need::Object);
         let reads = needs.into_iter().chain(guessed).map(|need| async move {
-            // Where it could be guessed, its name stands beside it.
+            // If it could be guessed, the guess is among these reads.
             if matches!(need, Need::Newest { .. }) {
                 return Ok(Read::Nothing);
             }
@@ -150,7 +151,7 @@ impl<A: Api> Decider<'_, A> {
                 Need::Object(name) => {
                     match api.read(namespace, &name).await {
                         Ok(observed) => Read::Object(name, observed.map(Box::new)),
-                        // Nobody needs it yet.
+                        // The guess is not needed yet.
                         Err(_) if guesses.contains_key(&name) => Read::Nothing,
                         Err(error) => return Err(error),
                     }
@@ -169,7 +170,7 @@ impl<A: Api> Decider<'_, A> {
             }
             let (_, bytes) = facts.size();
             if bytes > self.limits.bytes_of_one() {
-                // The decision goes no further than asking for the rest.
+                // The decision is denied if it asks for the rest.
                 return Ok(());
             }
             if !self.share.set(bytes) {
@@ -181,11 +182,10 @@ impl<A: Api> Decider<'_, A> {
         Ok(())
     }
 
-    /// Makes and binds snapshots. Answers with the objects that turned out not to be as the decision thought.
+    /// Creates and binds snapshots. Returns the objects that differ from what the decision read.
     ///
-    /// What is written comes from live reads alone: the content of a snapshot, and an owner that was looked at. The uid that
-    /// a review states would otherwise let anybody bind a snapshot to an owner that does not exist, and the garbage
-    /// collector delete it.
+    /// Writes use live reads only: for the content of a snapshot, and for an owner. If the uid of a review were written,
+    /// anyone could bind a snapshot to an owner that does not exist, and the garbage collector would delete the snapshot.
     async fn write(
         &self,
         namespace: &str,
@@ -226,8 +226,8 @@ impl<A: Api> Decider<'_, A> {
     }
 }
 
-/// How many owners below the most a snapshot gets from the controller alone: admissions add owners without a condition, so
-/// several may at the same time.
+/// The places for owners of a snapshot that only the controller fills. Admissions add owners without a precondition, so
+/// several may add one at the same time.
 const LEFT_TO_CONTROLLER: usize = 256;
 
 /// Whether a snapshot has so many owners that admission adds no workload.
@@ -236,8 +236,8 @@ fn is_nearly_full(facts: &Facts, snapshot: &ObjectName) -> bool {
     owners >= MOST_OWNERS - LEFT_TO_CONTROLLER
 }
 
-/// The live source of a snapshot, as an owner that keeps the snapshot for users that are no owners. `None`: the source is gone,
-/// or owns the snapshot already.
+/// The live source of a snapshot, as an owner that keeps the snapshot for users that are not owners. `None` if the source
+/// is missing, or owns the snapshot already.
 fn source_as_owner(facts: &Facts, snapshot: &ObjectName) -> Option<Owner> {
     let observed = facts.object(snapshot)??;
     let source = ObjectName::new(snapshot.kind, observed.identity()?.source.as_str());
@@ -246,7 +246,7 @@ fn source_as_owner(facts: &Facts, snapshot: &ObjectName) -> Option<Owner> {
     (!observed.owner_uids().contains(&present.uid)).then_some(owner)
 }
 
-/// Takes up what was guessed and is asked for now. Answers with what is still to be read.
+/// Moves guesses that are needed now into the facts. Returns the needs that remain.
 fn take_up(
     needs: BTreeSet<Need>,
     guessed: &mut BTreeMap<ObjectName, Option<Observed>>,

@@ -1,9 +1,10 @@
 //! A semaphore whose units are shared fairly by source address, and within an address by namespace.
 //!
 //! An address may hold at most [`PART`] times as many units as remain free. One address alone can therefore use three
-//! quarters of all units, and an address that holds nothing finds free units: once n greedy addresses have had their
-//! units back, 1/(3n + 1) of all units stay free. The same rule divides an address's part among its namespaces. Of those that wait,
-//! the address that holds least is served first, then its namespace that holds least.
+//! quarters of all units, and an address that holds nothing finds free units: once n greedy addresses have released their
+//! units and acquired new ones, 1/(3n + 1) of all units stay free. The same rule divides an address's part among its
+//! namespaces. Of the waiting requests, those of the address that holds least are served first, and within it those of the
+//! namespace that holds least.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -97,7 +98,7 @@ enum Refusal {
 }
 
 impl Fair {
-    /// A semaphore of so many units.
+    /// A semaphore with this many units.
     pub(crate) fn new(units: usize) -> Self {
         let state = State { free: units, addresses: HashMap::new(), waiting: 0, grants: 0 };
         Self(Arc::new(Mutex::new(state)))
@@ -116,7 +117,7 @@ impl Fair {
         self.lock().check(client, 1).is_ok()
     }
 
-    /// Takes units, and waits for them until `by`. `None`: the client's share had too few units in all that time.
+    /// Takes units, and waits for them until `by`. `None` if the client's share had too few units until then.
     pub(crate) async fn acquire(&self, client: &Client, amount: usize, by: Instant) -> Option<Permit> {
         let granted = {
             let mut state = self.lock();
@@ -132,12 +133,12 @@ impl Fair {
             state.waiting += 1;
             granted
         };
-        // Those that wait may belong to clients that come later than this one.
+        // The requests that wait may rank after this one.
         self.grant();
         tokio::time::timeout_at(by, granted).await.ok()?.ok()
     }
 
-    /// Gives free units to those that wait.
+    /// Grants free units to waiting requests.
     fn grant(&self) {
         let mut granted = Vec::new();
         {
@@ -187,7 +188,7 @@ impl State {
         if client.namespace.is_none() || used == 0 {
             return true;
         }
-        // What the address may hold in all, less what it holds.
+        // The units that the address may still take.
         let left = (PART * (address.used + self.free) / (PART + 1)).saturating_sub(address.used);
         used + amount <= PART * left.saturating_sub(amount)
     }
@@ -218,7 +219,7 @@ impl State {
         }
     }
 
-    /// The next request that is served now, taken out of its queue.
+    /// The next request to serve, removed from its queue.
     fn next(&mut self) -> Option<(Client, Waiter)> {
         self.forget_abandoned();
         let waiting = self.addresses.iter().filter(|(_, address)| address.waiting > 0);
@@ -236,7 +237,7 @@ impl State {
                 let amount = address.namespaces.get(&client.namespace)?.queue.front()?.amount;
                 match self.check(&client, amount) {
                     Ok(()) => return self.pop(client),
-                    // Units that become free are kept for it: those that hold more would starve it.
+                    // Freed units are kept for this address: addresses that hold more would starve it.
                     Err(Refusal::Address) => return None,
                     Err(Refusal::Namespace) => {}
                 }
@@ -253,7 +254,7 @@ impl State {
         Some((client, waiter))
     }
 
-    /// Removes the requests at the head of each queue that nobody waits for any more.
+    /// Removes abandoned requests at the head of each queue.
     fn forget_abandoned(&mut self) {
         let waiting = &mut self.waiting;
         self.addresses.retain(|_, address| {
@@ -279,8 +280,8 @@ impl Permit {
         self.amount += std::mem::take(&mut other.amount);
     }
 
-    /// Counts the units for a namespace of the client's address from now on. False where the namespace would hold more
-    /// than its share: nothing changes then.
+    /// Counts the units for a namespace of the client's address from now on. Returns false and changes nothing if the
+    /// namespace would exceed its share.
     pub(crate) fn assign(&mut self, namespace: &str) -> bool {
         let client = self.client.of_namespace(namespace);
         let mut state = self.fair.lock();
@@ -303,7 +304,7 @@ impl Permit {
         }
     }
 
-    /// How many units it holds.
+    /// How many units the permit holds.
     pub(crate) fn amount(&self) -> usize {
         self.amount
     }

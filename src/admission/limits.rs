@@ -1,4 +1,4 @@
-//! The limits of one review and of all reviews together. Past each limit there is a clear answer, and others are served.
+//! The limits of one review and of all reviews together. A request beyond a limit gets a clear answer; others are served.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -25,7 +25,7 @@ use crate::{
 
 /// The unit in which memory is handed out.
 const KIB: usize = 1024;
-/// What a review takes beside its body.
+/// The memory that a review takes in addition to its body.
 const BESIDE: usize = 16 * KIB;
 /// The longest time between the deadline of a review and the API server's timeout.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// divided fairly by source address and namespace ([`super::fair`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one body. An AdmissionReview carries the object twice, and etcd takes 1.5 MiB of each. The same as
+    /// Bytes of one body. An AdmissionReview contains the object twice, and etcd accepts 1.5 MiB of each. The same as
     /// controller-runtime's limit.
     pub body: usize,
     /// Bytes of all bodies that are read, decided on or answered at once, except for one body, so that half-read bodies
@@ -48,7 +48,7 @@ pub struct Limits {
     pub reads: usize,
     /// Bytes of all objects that are read for all decisions at once. One decision may read half of it.
     pub read_bytes: usize,
-    /// Snapshots of a source, beyond which none is taken of a version that nothing uses yet.
+    /// Snapshots of a source. At this limit none is created in advance, before a workload references the content.
     pub snapshots: usize,
     /// The longest time for one review, whatever timeout the API server states.
     pub review: Duration,
@@ -85,11 +85,11 @@ impl Limits {
     }
 }
 
-/// Hands out the memory for bodies, and turns.
+/// Grants memory for bodies, and turns to decide.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     places: Fair,
-    /// For one body that may take more than there is.
+    /// For one body beyond the memory of `places`.
     beyond: Fair,
     turns: Fair,
     body: usize,
@@ -112,16 +112,16 @@ pub(super) struct Held {
 
 impl Budget {
     pub(super) fn new(limits: &Limits, metrics: Metrics) -> Self {
-        // One body always finds its place.
+        // There is always room for one body.
         let places = limits.bodies.max(limits.body + BESIDE).div_ceil(KIB);
         let [places, beyond, turns] = [places, 1, limits.decisions].map(Fair::new);
         Self { places, beyond, turns, body: limits.body, metrics }
     }
 
-    /// Reads a body as it comes, until `by`. Only the bytes that have come take memory, so a slow client keeps nobody
-    /// waiting.
+    /// Reads a body as it arrives, until `by`. Only the bytes that have arrived take memory, so a slow client delays no
+    /// other.
     pub(super) async fn admit(&self, body: Body, client: &Client, by: Instant) -> Result<Admitted, Response> {
-        // A length that is stated is known before a byte has come.
+        // A stated length is known before the first byte arrives.
         if body.size_hint().lower() > self.body as u64 {
             return Err(self.too_large(body, 0, by).await);
         }
@@ -143,7 +143,7 @@ impl Budget {
                 return Err(self.too_large(body, read, by).await);
             }
             if bytes.len() + data.len() > room {
-                // As the vector grows.
+                // Doubles, as the vector does.
                 let more = (bytes.len() + data.len() - room).max(room).min(self.body - room);
                 if beyond.is_none() {
                     let amount = more.div_ceil(KIB);
@@ -178,7 +178,7 @@ impl Budget {
         self.wait(&self.turns, client, 1, by, Limit::Decisions).await
     }
 
-    /// So many KiB of memory, or a turn.
+    /// Waits for that many KiB of memory, or for a turn.
     async fn wait(
         &self,
         of: &Fair,
@@ -195,8 +195,8 @@ impl Budget {
         Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response())
     }
 
-    /// Refuses a body of which `read` bytes were read. Up to twice the limit is taken to its end and thrown away: a client
-    /// that writes to the end before it reads would otherwise see a broken connection.
+    /// Refuses a body of which `read` bytes were read. Up to twice the limit is read to the end and discarded: a client
+    /// that writes everything before it reads would otherwise see a broken connection.
     async fn too_large(&self, mut body: Body, read: usize, by: Instant) -> Response {
         self.metrics.limit_reached(Limit::Body, 1);
         let mut left = (2 * self.body).saturating_sub(read);
@@ -223,7 +223,7 @@ pub struct Reading {
     calls: Fair,
 }
 
-/// The part of one decision. It is given back when dropped.
+/// The share of one decision, released when dropped.
 #[derive(Debug)]
 pub struct Share {
     reading: Reading,
@@ -239,19 +239,19 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// Nothing is read yet.
+    /// Creates the shared counts, with nothing read yet.
     pub fn new(limits: &Limits) -> Self {
         Self { bytes: Fair::new(limits.read_bytes.div_ceil(KIB)), calls: Fair::new(limits.calls) }
     }
 
-    /// The part of a decision that begins, and that ends by then.
+    /// The share of a new decision, which ends at `by` at the latest.
     pub fn share(&self, client: Client, by: Instant) -> Share {
         Share { reading: self.clone(), client, by, held: Mutex::new(None) }
     }
 }
 
 impl Share {
-    /// Records how many bytes the decision has read by now. False where its namespace would hold more than its share.
+    /// Records how many bytes the decision has read so far. Returns false if its namespace would exceed its share.
     pub fn set(&self, bytes: usize) -> bool {
         let amount = bytes.div_ceil(KIB);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +268,7 @@ impl Share {
         true
     }
 
-    /// Waits for a call to the API server, which lasts until the permit is dropped.
+    /// Waits until a call to the API server may begin. The call lasts until the permit is dropped.
     pub async fn call(&self, metrics: &Metrics) -> Result<Permit, ApiError> {
         if let Some(permit) = self.reading.calls.acquire(&self.client, 1, self.by).await {
             return Ok(permit);
@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that comes in these parts, and then no more, without an end.
+    /// A body that delivers these parts and never ends.
     fn unfinished(parts: Vec<Vec<u8>>) -> Body {
         let parts = parts.into_iter().map(Ok::<_, std::io::Error>);
         Body::from_stream(stream::iter(parts).chain(stream::pending()))
@@ -319,7 +319,7 @@ mod tests {
         let limits = Limits { body: 1 << 20, bodies: 3 << 20, ..Limits::default() };
         let budget = Budget::new(&limits, metrics.clone());
         let body = |length| Body::from(vec![b'x'; length]);
-        // The third one goes beyond.
+        // The third body exceeds the memory.
         let large = async || admit(&budget, body(1 << 20)).await.unwrap();
         let large = [large().await, large().await, large().await];
         let small = admit(&budget, body(1000)).await.unwrap();
@@ -339,7 +339,7 @@ mod tests {
         assert!(text.contains("{limit=\"max-bodies\"} 1\n"), "{text}");
     }
 
-    /// A body of so many KiB, with the length stated or not. It tells how much of it is left.
+    /// A body of that many KiB, with or without a stated length. It records how much is left.
     struct Counted {
         left: Arc<AtomicUsize>,
         stated: bool,

@@ -1,4 +1,4 @@
-//! Admission over HTTP: from the body of a request to the body of an answer, and nothing that outlives either.
+//! Admission over HTTP: from the body of a request to the body of an answer. Nothing outlives either.
 
 mod decision;
 mod fair;
@@ -38,23 +38,23 @@ use crate::{
 /// configurations (`timeoutSeconds: 5`), so that the answer can say why.
 pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
 
-/// What handlers work with.
+/// The dependencies of the handlers.
 pub struct Context<A> {
     /// Calls to the API server.
     pub api: A,
-    /// The kinds in force.
+    /// The known kinds of workloads.
     pub kinds: Arc<Kinds>,
-    /// Whether Secrets are snapshotted at all.
+    /// Whether Secrets get snapshots.
     pub secrets: bool,
-    /// What reviews may take.
+    /// The limits of reviews.
     pub limits: Limits,
-    /// Who uses which source.
+    /// The state that the controller maintains.
     pub shared: Shared,
     /// Counters.
     pub metrics: Metrics,
 }
 
-/// What handlers share beside that.
+/// The context, with what all handlers share.
 struct Site<A> {
     context: Context<A>,
     budget: limits::Budget,
@@ -109,7 +109,7 @@ async fn validate_workloads<A: Api>(State(site): State<Arc<Site<A>>>, body: Body
     answer(&site, "/validate/workloads", body, decide).await
 }
 
-/// Reads the review, has it answered, counts it, and writes the answer.
+/// Parses the review, decides it, counts it, and writes the answer.
 async fn answer<A: Api>(
     site: &Site<A>,
     path: &'static str,
@@ -163,13 +163,13 @@ async fn answer<A: Api>(
     response.map(|body| server::hold(body, held))
 }
 
-/// The client that a review comes from, and when the review must be answered.
+/// The client that a review comes from, and the deadline for the answer.
 struct Call {
     client: Client,
     deadline: Instant,
 }
 
-/// A body of JSON, within the limits.
+/// A JSON body, within the limits.
 struct Body {
     admitted: limits::Admitted,
     call: Call,

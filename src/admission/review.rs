@@ -1,4 +1,4 @@
-//! `AdmissionReview` v1 as it goes over the wire: the request borrowed from the body, the answer built by hand.
+//! `AdmissionReview` v1 on the wire: the request is borrowed from the body, and the answer is built by hand.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use crate::{
     telemetry::metrics,
 };
 
-/// The only version there is.
+/// The only version that exists.
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// More warnings than this help nobody; the rest is counted.
+/// The most warnings in an answer: more help nobody. The rest is counted.
 const MOST_WARNINGS: usize = 5;
 /// The API server cuts longer warnings off (`maxLengthWarnings` in its webhook code is 256 characters).
 const LONGEST_WARNING: usize = 256;
@@ -67,13 +67,13 @@ struct Resource<'a> {
     resource: Str<'a>,
 }
 
-/// A body that is no review.
+/// A body that is not a review.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// Not JSON, or not of a review's form.
     #[error("the body is not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
-    /// Another object.
+    /// A different object.
     #[error("the body is a {kind:?} of {api_version:?}, not an AdmissionReview of admission.k8s.io/v1")]
     Kind {
         /// Its kind.
@@ -81,7 +81,7 @@ pub enum ReviewError {
         /// Its version.
         api_version: String,
     },
-    /// Nothing is asked.
+    /// There is no request in it.
     #[error("the AdmissionReview has no request")]
     NoRequest,
     /// An answer could not be matched to the request.
@@ -104,8 +104,8 @@ impl<'a> Review<'a> {
         Ok(Self(request))
     }
 
-    /// Why no request to the API server may be built from this review: names that no object can have, or a namespace that
-    /// the webhooks leave out. The API server sends no such review; anybody else can.
+    /// Why no request to the API server may be built from this review: a name that no object can have, or a namespace that
+    /// the webhooks exclude. The API server sends no such review; anyone else can.
     pub fn refusal(&self, is_excluded: impl FnOnce(&str) -> bool) -> Option<String> {
         let (namespace, name) = (self.namespace(), self.name());
         if !namespace.is_empty() && !is_namespace_name(namespace) {
@@ -121,7 +121,7 @@ impl<'a> Review<'a> {
         })
     }
 
-    /// The request's uid, to be echoed.
+    /// The request's uid, which the answer repeats.
     pub fn uid(&self) -> &str {
         &self.0.uid
     }
@@ -142,7 +142,7 @@ impl<'a> Review<'a> {
         &*self.0.operation == "DELETE"
     }
 
-    /// The object's name; empty where the API server is still to make one.
+    /// The object's name; empty if the API server has yet to generate it.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -152,17 +152,17 @@ impl<'a> Review<'a> {
         &self.0.namespace
     }
 
-    /// The object as the request wants it.
+    /// The object as requested.
     pub fn object(&self) -> Option<&'a str> {
         self.0.object.map(RawValue::get)
     }
 
-    /// The object as it is stored; `None` for a creation.
+    /// The object as it is stored; `None` unless this is an update.
     pub fn old_object(&self) -> Option<&'a str> {
         self.0.old_object.map(RawValue::get).filter(|_| &*self.0.operation == "UPDATE")
     }
 
-    /// Whether nothing may be written.
+    /// Whether this is a dry run: nothing may be written.
     pub fn dry_run(&self) -> bool {
         self.0.dry_run.unwrap_or(false)
     }
@@ -187,7 +187,7 @@ impl Answer {
         Self { patch, ..Self::default() }
     }
 
-    /// Refuses for good: the request must be another.
+    /// Refuses for good: the request must be changed.
     pub fn denied(message: impl Into<String>) -> Self {
         Self { refusal: Some((403, message.into())), ..Self::default() }
     }
@@ -204,7 +204,7 @@ impl Answer {
         self
     }
 
-    /// How the answer is counted.
+    /// The outcome in metrics.
     pub fn outcome(&self) -> metrics::Review {
         match &self.refusal {
             Some((403, _)) => metrics::Review::Denied,
@@ -214,7 +214,7 @@ impl Answer {
         }
     }
 
-    /// The body that answers the request of that uid.
+    /// The body of the answer to the request with that uid.
     pub fn to_json(&self, uid: &str) -> Vec<u8> {
         let patch = (self.refusal.is_none() && !self.patch.0.is_empty()).then(|| {
             serde_json::to_vec(&self.patch).map(|json| BASE64_STANDARD.encode(json)).unwrap_or_default()

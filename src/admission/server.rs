@@ -2,10 +2,9 @@
 //! that a client can hold.
 //!
 //! A connection is cheap until a request is complete: small windows, small buffers, and a time limit for a head that has
-//! begun. One source address holds a part of the connections at most, and of the requests a fair share. When as many
-//! connections are open as may be, a new connection takes the place of an idle connection of the address that holds most:
-//! one that never sent a request, else the one that has been idle longest. Only when none is idle, the new connection
-//! waits. So thousands of idle connections keep nobody out.
+//! begun. One source address may hold only a part of the connections, and a fair share of the requests. At the limit, a new
+//! connection replaces an idle connection of the address that holds most: one that never sent a request, else the one that
+//! has been idle longest. A new connection waits only if none is idle. So thousands of idle connections keep nobody out.
 
 mod connections;
 mod held;
@@ -46,46 +45,46 @@ use crate::telemetry::{Metrics, metrics::Limit};
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
 
-/// After an accept that failed for want of descriptors or memory: time for a connection to end.
+/// The pause after an accept that failed for lack of descriptors or memory, in which a connection may end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection that was asked to go may take before another one is asked.
+/// How long an evicted connection may take to close before another one is evicted.
 const EVICTION: Duration = Duration::from_secs(1);
 
-/// How often, at most, it is told that clients without a good certificate come.
+/// The shortest time between two warnings about clients without a valid certificate.
 const TELL: Duration = Duration::from_secs(30);
 
-/// What a client may hold on to. A request's body is limited by the router.
+/// The limits of what a client may hold. A request's body is limited by the router.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections open at once.
     pub connections: usize,
     /// Connections open at once from one source address.
     pub connections_per_address: usize,
-    /// Requests under way at once, divided fairly by source address.
+    /// Requests in progress at once, divided fairly by source address.
     pub requests: usize,
-    /// For the TLS handshake.
+    /// Time for the TLS handshake.
     pub handshake: Duration,
-    /// For a request's head, counted from its first byte.
+    /// Time for a request's head, from its first byte.
     pub header: Duration,
-    /// For a request, from the first byte of its head to the head of its answer; after that it is answered with 503.
+    /// Time for a request, from the first byte of its head to the head of its answer. After that, the answer is 503.
     pub request: Duration,
-    /// A connection without a request for so long is closed.
+    /// A connection without a request for this long is closed.
     pub idle: Duration,
-    /// How long requests in flight may go on when the server stops, or when an idle connection is asked to go.
+    /// How long requests in flight may continue when the server stops, or when a connection reaches the idle limit.
     pub drain: Duration,
     /// Requests at once on one HTTP/2 connection.
     pub streams: u32,
     /// Bytes of all headers of a request.
     pub headers: u32,
-    /// With HTTP/2, a client that does not answer a ping in this time is gone. A ping is sent after twice this time
-    /// without a word.
+    /// With HTTP/2, a client that does not answer a ping within this time is disconnected. A ping is sent after twice this
+    /// time of silence.
     pub ping: Duration,
 }
 
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still open when the time to drain was over, and were cut.
+    /// Connections that were still open at the end of the drain time, and were cut.
     pub cut: usize,
 }
 
@@ -128,7 +127,7 @@ impl From<Arc<ServerConfig>> for Transport {
 pub struct Arrival {
     /// The source address of the connection.
     pub address: IpAddr,
-    /// When the first byte of its head came.
+    /// When the first byte of the request's head arrived.
     pub start: tokio::time::Instant,
 }
 
@@ -141,15 +140,15 @@ struct Server {
     http: Builder<TokioExecutor>,
     connections: Connections,
     stop: watch::Receiver<bool>,
-    /// When a client without a good certificate was last told of.
+    /// When a client without a valid certificate was last reported.
     told: Mutex<Option<Instant>>,
     metrics: Metrics,
 }
 
-/// Serves `router` on `listener` until `shutdown` is done; then takes no more connections, answers the requests in
-/// flight, tells clients to go elsewhere, and returns when the last is gone or `limits.drain` is over.
+/// Serves `router` on `listener` until `shutdown` is done. Then it accepts no more connections, answers the requests in
+/// flight, asks clients to disconnect, and returns when the last is closed or `limits.drain` is over.
 ///
-/// Let readiness fall, and wait until clients have heard of it, before `shutdown` is done.
+/// Let readiness fail, and wait until clients have noticed, before `shutdown` is done.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -167,7 +166,7 @@ pub async fn serve(
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
-        // Ended tasks are taken out as they come, or the set would grow for ever.
+        // Remove tasks that have ended, or the set would grow forever.
         while tasks.try_join_next().is_some() {}
         let (stream, this) = tokio::select! {
             () = &mut shutdown => break,
@@ -203,7 +202,7 @@ fn http(limits: Limits) -> Builder<TokioExecutor> {
     http
 }
 
-/// The next connection, which has found its place.
+/// Accepts the next connection that gets a place.
 async fn take(listener: &TcpListener, server: &Server) -> (TcpStream, Arc<Connection>) {
     loop {
         match listener.accept().await {
@@ -217,11 +216,11 @@ async fn take(listener: &TcpListener, server: &Server) -> (TcpStream, Arc<Connec
     }
 }
 
-/// A place for one more connection. An idle connection is sent away where there is none. `None`: its address has as many
-/// connections as it may, and none of them is idle.
+/// Finds a place for a new connection, and evicts an idle one if there is none. `None` if its address has too many
+/// requests, or as many connections as allowed with none of them idle.
 async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
     if !server.requests.has_room(&Client::new(address)) {
-        // All that it could bring are requests that are refused.
+        // Any request that it sends would be refused.
         server.metrics.limit_reached(Limit::Requests, 1);
         tracing::debug!(%address, "connection refused: too many requests from one address (--max-requests)");
         return None;
@@ -244,7 +243,7 @@ async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
         if !std::mem::replace(&mut is_counted, true) {
             server.metrics.limit_reached(Limit::Connections, 1);
         }
-        // A connection that was asked to go takes a moment: another is asked only if it does not go at all.
+        // An evicted connection takes a moment to close: another is evicted only if it does not close in time.
         if asked.is_none_or(|at: Instant| at.elapsed() >= EVICTION) {
             let is_evicted = server.connections.evict() || server.connections.cut(address);
             asked = is_evicted.then(Instant::now);
@@ -263,9 +262,8 @@ async fn enter(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
     }
 }
 
-/// A failed accept ends neither the server nor, by being tried again at once, its patience: a client that was gone
-/// already is no matter, while want of descriptors stays for a moment.
-/// For want of them, an idle connection has to go.
+/// Handles a failed accept, which does not end the server. A client that has already disconnected does not matter. A lack
+/// of descriptors lasts for a moment: an idle connection is evicted, and the next accept waits.
 async fn refused(error: &io::Error, server: &Server) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
@@ -276,7 +274,7 @@ async fn refused(error: &io::Error, server: &Server) {
     }
 }
 
-/// One connection, from the handshake to its end. What goes wrong on it concerns nobody else.
+/// Handles one connection, from the handshake to its end. Its errors affect no other connection.
 async fn connection(server: Arc<Server>, this: Arc<Connection>, stream: TcpStream) {
     let mut stop = server.stop.clone();
     // Answers are small, and a client waits for each.
@@ -298,12 +296,12 @@ async fn connection(server: Arc<Server>, this: Arc<Connection>, stream: TcpStrea
         () = this.evicted() => return,
         _ = stop.wait_for(|stop| *stop) => return,
     };
-    // The protocol that was agreed on in the handshake: to find out by the first bytes has no time limit.
+    // The protocol was agreed on in the handshake: detecting it from the first bytes would have no time limit.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     talk(&server, &this, stream, is_http2, &mut stop).await;
 }
 
-/// A client without a good certificate is told of, though not each: anybody can come again and again.
+/// Reports a client without a valid certificate, but not each: anyone can connect again and again.
 fn no_handshake(server: &Server, error: &io::Error) {
     use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
@@ -328,7 +326,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let http = if is_http2 { server.http.clone().http2_only() } else { server.http.clone().http1_only() };
     let (serving, connection) = (server.clone(), this.clone());
     let service = service_fn(move |request| {
-        // The request is under way from now on, not from when its task first runs.
+        // The request is in progress from now on, not from when its task first runs.
         let answered = answer(serving.clone(), &connection, request);
         async move { Ok::<_, Infallible>(answered.await) }
     });
@@ -336,7 +334,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut talk = pin!(http.serve_connection(TokioIo::new(stream), service));
     let limits = &server.limits;
     let patience = tokio::select! {
-        // First, since it finds out what the limits below look at.
+        // First, because it updates the state that the limits below check.
         biased;
         end = talk.as_mut() => return ended(end),
         () = this.head_overdue(limits.header) => {
@@ -350,7 +348,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         () = this.refused() => return tracing::debug!("connection cut: too many requests (--max-requests)"),
         () = this.evicted() => {
             if !this.served() {
-                return; // it never asked for anything, and another client waits for its place
+                return; // it never sent a request, and another client waits for its place
             }
             EVICTION
         }
@@ -358,7 +356,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         () = this.idle(limits.idle) => limits.drain,
     };
     talk.as_mut().graceful_shutdown();
-    // A client that does not go by itself is cut. When the server stops, its own limit is the same.
+    // A client that does not disconnect is cut. When the server stops, its own limit is the same.
     if let Ok(end) = tokio::time::timeout(patience, talk).await {
         ended(end);
     } else {
@@ -372,15 +370,15 @@ fn ended(end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     }
 }
 
-/// The answer to a request; 503 where there is none in time, or where the address has too many requests under way. The
-/// request is under way until its answer is sent.
+/// Answers a request: with 503 if there is no answer in time, or if the address has too many requests in progress. The
+/// request is in progress until its answer is sent.
 fn answer(
     server: Arc<Server>,
     connection: &Arc<Connection>,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Response> + use<> {
     let address = connection.address();
-    // A refusal costs little: it is found before anything is done for the request.
+    // A refusal costs little: it is decided before any work on the request.
     let turn = server.requests.try_acquire(&Client::new(address), 1);
     let begun = if let Some(turn) = turn {
         Some((connection.busy(), turn))
@@ -398,7 +396,7 @@ fn answer(
         request.extensions_mut().insert(Arrival { address, start });
         let answer = server.router.clone().oneshot(request.map(Body::new));
         let answer = match tokio::time::timeout_at(start + server.limits.request, answer).await {
-            // A router's own error is none.
+            // The router's error type is `Infallible`.
             Ok(Ok(answer)) => answer,
             Err(_) => {
                 server.metrics.limit_reached(Limit::Request, 1);

@@ -1,4 +1,4 @@
-//! `/mutate/configmaps` and `/mutate/secrets`: says what a write of a source leads to, and writes nothing.
+//! `/mutate/configmaps` and `/mutate/secrets`: warns about the effects of a write of a source, and writes nothing.
 //!
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
@@ -51,7 +51,7 @@ pub(super) async fn mutate<A: Api>(
     Answer::allowed().with_warnings(warnings(context, &source, &observed, review, used))
 }
 
-/// What the author of the write should know.
+/// The warnings for the author of the write.
 fn warnings<A: Api>(
     context: &Context<A>,
     source: &Name,
@@ -93,9 +93,9 @@ fn warnings<A: Api>(
     warnings
 }
 
-/// Remembers the content of a bound object (`enabled: "bind"`) that is about to be deleted while revisions use it. The
-/// controller makes the object again under its own name once it is gone. The content is read live: the object still
-/// exists at this time.
+/// Remembers the content of a source in bind mode (`enabled: "bind"`) that is about to be deleted while in use. The
+/// controller recreates the source under its own name after the deletion. The content is read live, while the source still
+/// exists.
 async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
     if !context.shared.lock().is_in_use(source) {
         return;

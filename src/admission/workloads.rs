@@ -1,4 +1,4 @@
-//! `/mutate/workloads` and `/validate/workloads`: the decision, for one object.
+//! `/mutate/workloads` and `/validate/workloads`: the decision for one object.
 
 use super::{Answer, Call, Context, Decider, Review, Site};
 use crate::{
@@ -22,21 +22,21 @@ pub(super) async fn mutate<A: Api>(context: &Site<A>, call: &Call, review: &Revi
         return Answer::denied(denial);
     }
     if !review.dry_run() {
-        // Until the controller has bound them, their last owner may go.
+        // The last owner of a snapshot may be deleted before the controller has bound the snapshot.
         context.shared.remember_snapshots(review.namespace(), &facts);
     }
     Answer::patched(decision.patch).with_warnings(decision.warnings)
 }
 
-/// Refuses what the mutating webhook refuses, where another webhook wrote it after that: malformed labels and
-/// annotations, and with `missing: deny` references to what is not there. It writes nothing.
+/// Refuses what the mutating webhook refuses, in case another webhook wrote it afterwards: malformed labels and
+/// annotations, and with `missing: deny` references to missing objects. It writes nothing.
 pub(super) async fn validate<A: Api>(context: &Site<A>, call: &Call, review: &Review<'_>) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
         Err(refusal) => return *refusal,
     };
-    // Nothing but `missing: deny` depends on what is there.
+    // Only `missing: deny` depends on which objects exist.
     if let Some(denial) = malformed(&request) {
         return Answer::denied(denial);
     }
@@ -49,7 +49,7 @@ pub(super) async fn validate<A: Api>(context: &Site<A>, call: &Call, review: &Re
     }
 }
 
-/// The decision within its time; the answer that says why there is none.
+/// The decision within the deadline, or the answer that says why there is none.
 async fn decided<A: Api>(
     context: &Site<A>,
     call: &Call,
@@ -63,7 +63,7 @@ async fn decided<A: Api>(
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
     facts.set_rotated(shared.rotated().clone());
     if let Some(old) = &request.old {
-        // What the Rollouts last reported, whichever template they have seen.
+        // The health that the Rollouts last reported, whichever template they have observed.
         let known = shared.lock().referrers_health(old.kind, review.namespace(), old.name(), None);
         facts.set_referrers_health(known.unwrap_or_default());
     }
@@ -84,7 +84,7 @@ async fn decided<A: Api>(
     }
 }
 
-/// The request to decide on; `None` where there is nothing to decide.
+/// The request to decide on; `None` if there is nothing to decide.
 fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option<Request<'a>>, Box<Answer>> {
     if !review.is_write() {
         return Ok(None);
@@ -110,11 +110,11 @@ fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option
         ))));
     };
     let new = parse(object)?;
-    // What is going away is nobody's to change: its finalizers must come off whatever its references are.
+    // An object that is being deleted is not changed: its finalizers must be removable, whatever its references.
     if new.is_being_deleted() {
         return Ok(None);
     }
-    // Of no kind that it knows does the API server ask so; a kind of the configuration may have none.
+    // No built-in kind is cluster-scoped, but a configured kind may be.
     if review.namespace().is_empty() {
         return Err(Box::new(Answer::denied(format!(
             "{}: the request is of no namespace, and references are resolved in one",

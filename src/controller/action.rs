@@ -1,4 +1,4 @@
-//! What a task comes to, and what comes of that.
+//! The actions that tasks lead to, and their outcomes.
 
 use std::sync::Arc;
 
@@ -9,41 +9,41 @@ use crate::{
     snapshot::Digest,
 };
 
-/// Something to do at the API server.
+/// An operation on the API server.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Read a source.
     Read(Name),
-    /// Read a source beside snapshots of it whose digests cannot be computed, and learn which of them hold its content.
+    /// Read a source and its snapshots whose digests cannot be computed, and find out which of them hold its content.
     Compare {
         /// The source.
         source: Name,
         /// The snapshots.
         snapshots: Vec<Name>,
     },
-    /// Let admission take a workload's sources into account.
+    /// Patch a workload, so that admission resolves its references again.
     Poke {
         /// The workload.
         workload: WorkloadKey,
-        /// The condition of the write.
+        /// The precondition of the write.
         condition: Precondition,
     },
     /// Set a snapshot's owners.
     SetOwners {
         /// The snapshot.
         snapshot: Name,
-        /// The state on which it is conditional.
+        /// The uid and resourceVersion that the write requires.
         version: Version,
         /// All owners.
         owners: Vec<Owner>,
-        /// Its last owners may all be gone, and the collector at work on it.
+        /// All previous owners may be deleted, so the garbage collector may be about to delete the snapshot.
         hazard: bool,
-        /// What it must state and hold, or it is no snapshot; `None` where that was looked at before.
+        /// The digest that the object must state and hold to be a snapshot; `None` where this was checked before.
         verify: Option<Digest>,
-        /// Only of its own may confrev take owners away: the object is a user's.
+        /// Remove no owners but confrev's: the object is a user's.
         own: bool,
     },
-    /// Look live at how owners that no watch knows stand to a snapshot.
+    /// Read owners live that no watch reports as users of a snapshot, and check whether they use it.
     Verify {
         /// The snapshot.
         snapshot: Name,
@@ -57,73 +57,74 @@ pub enum Action {
         /// Its content, if it was just read.
         content: Option<Arc<Observed>>,
     },
-    /// Make a snapshot again that is referenced and gone.
+    /// Recreate a snapshot, or a source in bind mode, that is referenced but missing.
     Restore {
         /// The snapshot.
         snapshot: Name,
         /// The name of its source.
         source: String,
-        /// Snapshots that may hold its content.
+        /// Snapshots that may hold the same content.
         copies: Vec<Name>,
-        /// Its content, where it is remembered.
+        /// The content, if it is remembered.
         content: Option<Arc<Observed>>,
-        /// Its first owners, where it is bound itself: without one it would be the tool's, and stay when its users go.
+        /// The first owners of a source in bind mode. Without one, it would count as the tool's and stay after its users
+        /// are deleted.
         owners: Vec<Owner>,
-        /// Some of those who use it.
+        /// Some of its users.
         users: Vec<Owner>,
     },
-    /// Delete an object that is bound itself, which nothing uses any more.
+    /// Delete a source in bind mode that nothing uses any more.
     Release {
         /// The object.
         object: Name,
-        /// Its state, on which the deletion is conditional.
+        /// The uid and resourceVersion that the deletion requires.
         version: Version,
     },
     /// Write an Event.
     Tell(Box<Event>),
-    /// Take confrev's owners off a user's object.
+    /// Remove confrev's owners from a user's object.
     Free(Name),
-    /// Delete a snapshot that nothing wants.
+    /// Delete an unused snapshot.
     Sweep {
         /// The snapshot.
         snapshot: Name,
-        /// The state on which it is conditional.
+        /// The uid and resourceVersion that the deletion requires.
         version: Version,
-        /// What it must hold, or it is none.
+        /// The digest that the content must have; otherwise the object is not a snapshot.
         digest: Digest,
     },
-    /// Find the workloads of a namespace that opts in, which admission does not know yet.
+    /// Find the workloads without the label in a namespace that opts in.
     OptIn(Arc<str>),
 }
 
-/// What came of an action.
+/// The outcome of an action.
 #[derive(Debug)]
 pub enum Outcome {
     /// A source was read.
     Read(Option<Box<Observed>>),
-    /// A workload was poked; this is what admission made of it.
+    /// A workload was poked; this is the workload as admission changed it.
     Poked(Box<Record>),
-    /// A workload had changed before it was poked; as it is now.
+    /// A workload had changed before the poke; this is its live state.
     Changed(Live),
-    /// The workloads of a namespace that carry no label.
+    /// The workloads of a namespace without the label.
     Unlabelled(Vec<(WorkloadKey, Candidate)>),
-    /// Owners were set on a snapshot that the collector may be at work on; the object as it then was.
+    /// Owners were set on a snapshot that the garbage collector may be about to delete; this is the object after the write.
     OwnersSet(Box<Observed>),
-    /// Owners were looked at live.
+    /// Owners were read live.
     Verified {
-        /// They use the snapshot.
+        /// The owners that use the snapshot.
         used: Vec<Owner>,
-        /// They are gone, or refer to something else.
+        /// The owners that are deleted, or refer to something else.
         unused: Vec<Owner>,
     },
-    /// An object that is bound itself was deleted; the object as it last was.
+    /// A source in bind mode was deleted; this is the object before the deletion.
     Released(Box<Observed>),
-    /// It bears the labels of a snapshot and is none, as it was then.
+    /// The object has the labels of a snapshot but is not one; this is the version that the action was for.
     Impostor(Version),
-    /// A snapshot was made again.
+    /// A missing snapshot was recreated.
     Restored,
-    /// A snapshot is referenced and gone, and its content is not known any more.
+    /// A snapshot is referenced but missing, and its content is no longer known.
     Lost,
-    /// Done, and nothing is learned that a watch will not tell.
+    /// Done; the watches report any further change.
     Done,
 }

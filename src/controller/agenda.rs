@@ -1,5 +1,4 @@
-//! What is to be looked at, and when. An entry says only where to look; what to do is decided then, from what is known
-//! then.
+//! The task queue. A task only names an object to check; the action is decided when the task is due, from the state then.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,55 +14,55 @@ const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
 /// The longest pause of a task whose object had changed.
 const LONGEST_AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(10);
 
-/// For so many tasks there may be room, however few there are.
+/// The capacity that the map of queued tasks keeps, however few tasks there are.
 const MOST_ROOM: usize = 1024;
 
-/// How much later than what is urgent that comes which may wait.
+/// The longest that low-priority tasks wait behind urgent ones.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(2);
 
 /// The longest pause after a write that admission did not see.
 const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 
-/// One object to look at.
+/// An object to check, and what for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
-    /// A source whose content is not known, or changed.
+    /// A source whose content is unknown, or changed.
     Read(Name),
-    /// A workload that has something to take into account.
+    /// A workload that is pending.
     Roll(WorkloadKey),
     /// A source whose present content may have no snapshot.
     Ensure(Name),
     /// A snapshot that may lack an owner.
     Bind(Name),
-    /// A snapshot that may have an owner too many.
+    /// A snapshot that may have stale owners.
     Unbind(Name),
-    /// A user's object that may have owners of confrev's, and is not bound.
+    /// A user's object that may have owners of confrev's, and is not in bind mode.
     Free(Name),
-    /// A snapshot that is referenced and may not be there.
+    /// A snapshot that is referenced and may be missing.
     Restore(Name),
-    /// A snapshot that nothing may want any more.
+    /// A snapshot that may be unused.
     Sweep(Name),
-    /// A workload that may refer to what does not exist.
+    /// A workload that may refer to a missing source.
     Report(WorkloadKey),
-    /// Events that wait to be written, one after the other.
+    /// Events to write, one after the other.
     Tell,
-    /// A namespace that opts in, whose workloads may not know it yet.
+    /// A namespace that opts in, and may have workloads without the label.
     OptIn(std::sync::Arc<str>),
 }
 
 impl Task {
-    /// Whether it may wait while there is something more urgent: owners, clean-up and Events keep for a moment, and a
-    /// change that is under way should not be held up by what it leaves behind.
+    /// Whether the task may wait for urgent ones. Owners, clean-up and Events can wait for a moment, and must not delay a
+    /// change in progress.
     fn may_wait(&self) -> bool {
         matches!(self, Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Report(_) | Self::Tell)
     }
 
-    /// Whether its work may list a whole namespace.
+    /// Whether the task may list a whole namespace.
     fn is_slow(&self) -> bool {
         matches!(self, Self::Restore(_) | Self::Sweep(_) | Self::OptIn(_))
     }
 
-    /// As metrics have it.
+    /// The kind of work in metrics.
     pub fn work(&self) -> Work {
         match self {
             Self::Read(_) => Work::Read,
@@ -81,31 +80,30 @@ impl Task {
 
 type Queue = BTreeSet<(Timestamp, Task)>;
 
-/// Tasks that list whole namespaces, at most so many at a time: one namespace full of objects, or of references that lead
-/// nowhere, must not keep the rolls of others waiting.
+/// The most tasks at a time that list whole namespaces. A namespace full of objects, or of references to nothing, must not
+/// delay the rolls of others.
 const MOST_SLOW: usize = 4;
 
-/// Tasks by time. A task stands in it at most once, and is never handed out while it is being worked on.
+/// Tasks by time. Each task is queued at most once, and is never handed out while it is being worked on.
 #[derive(Debug, Default)]
 pub struct Agenda {
     urgent: Queue,
-    /// Rolls, which are handed out one by one where there is a rate: the others wait where they stand, so that who has
-    /// waited longest comes first.
+    /// Rolls, handed out one by one if there is a rate. The others keep their place, so that the longest wait comes first.
     rolls: Queue,
-    /// What may wait for what is urgent.
+    /// Low-priority tasks, which may wait for urgent ones.
     patient: Queue,
-    /// What is slow, of which a few are worked on at a time.
+    /// Slow tasks, of which only a few are worked on at a time.
     slow: Queue,
     slow_working: usize,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
-    /// How often a task failed in a row, and until when it must rest.
+    /// How often a task failed in a row, and until when it pauses.
     failures: HashMap<Task, (u32, Timestamp)>,
 }
 
 impl Agenda {
-    /// Enters a task for `at`; where it is entered already, the earlier time holds. A task that failed rests first,
-    /// however often it is entered: events on an object must not defeat its pause.
+    /// Queues a task for `at`; if it is already queued, the earlier time applies. A failed task pauses first, however often
+    /// it is queued: events on an object must not defeat the pause.
     pub fn schedule(&mut self, task: Task, at: Timestamp) {
         let at = self.failures.get(&task).map_or(at, |(_, rest)| at.max(*rest));
         if let Some(entered) = self.at.get(&task) {
@@ -119,7 +117,7 @@ impl Agenda {
         self.queue(&task).insert((at, task));
     }
 
-    /// Strikes a task.
+    /// Removes a task.
     pub fn cancel(&mut self, task: &Task) {
         self.failures.remove(task);
         if let Some(at) = self.at.remove(task) {
@@ -141,8 +139,8 @@ impl Agenda {
         queue.iter().find(|(_, task)| !self.working.contains(task))
     }
 
-    /// The next task that is due by `now` and not being worked on: the one that has waited longest, where what may wait has
-    /// some time to its credit. There is no roll before `rolls_from`. The caller must call [`Agenda::done`] for it.
+    /// The next task that is due by `now` and not being worked on: the longest wait comes first, but low-priority tasks
+    /// wait a little longer. No roll is returned before `rolls_from`. The caller must call [`Agenda::done`] for the task.
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
         let due = |queue| self.first(queue).filter(|(at, _)| *at <= now);
         let roll = due(&self.rolls).filter(|_| rolls_from <= now);
@@ -155,7 +153,7 @@ impl Agenda {
         let entry = entry.clone();
         self.queue(&entry.1).remove(&entry);
         self.at.remove(&entry.1);
-        // After a start or a storm it has room for as much as there is of everything.
+        // After a start or a storm, the map has capacity for many more tasks than it holds.
         if self.at.capacity() > MOST_ROOM.max(4 * self.at.len()) {
             self.at.shrink_to_fit();
         }
@@ -164,13 +162,13 @@ impl Agenda {
         Some(entry.1)
     }
 
-    /// Ends the work on a task that [`Agenda::pop`] gave.
+    /// Ends the work on a task that [`Agenda::pop`] returned.
     pub fn done(&mut self, task: &Task) {
         self.leave(task);
         self.failures.remove(task);
     }
 
-    /// The task is worked on no longer.
+    /// Records that the task is no longer being worked on.
     fn leave(&mut self, task: &Task) {
         if self.working.remove(task) {
             self.slow_working -= usize::from(task.is_slow());
@@ -182,24 +180,24 @@ impl Agenda {
         self.failures.get(task).map_or(0, |(failures, _)| *failures)
     }
 
-    /// Hands back a task that [`Agenda::pop`] gave, for another time.
+    /// Queues a task from [`Agenda::pop`] again, for another time.
     pub fn postpone(&mut self, task: Task, at: Timestamp) {
         self.leave(&task);
         self.schedule(task, at);
     }
 
-    /// Ends the work on a task that failed: it comes again after a pause that grows. Answers with the pause.
+    /// Ends the work on a task that failed, and queues it after a pause that grows. Returns the pause.
     pub fn failed(&mut self, task: Task, now: Timestamp) -> SignedDuration {
         self.failed_up_to(LONGEST_BACKOFF, task, now)
     }
 
-    /// The same for a task whose object had changed: its pauses grow to a few seconds. As long as a watch is silent, each try
-    /// is in vain.
+    /// Like [`Agenda::failed`], for a task whose object had changed: the pause grows to a few seconds. While a watch is
+    /// silent, every try fails.
     pub fn conflicted(&mut self, task: Task, now: Timestamp) -> SignedDuration {
         self.failed_up_to(LONGEST_AFTER_CONFLICT, task, now)
     }
 
-    /// The same for a task whose every try is a write that changed nothing: its pauses grow to an hour.
+    /// Like [`Agenda::failed`], for a task whose writes have no effect: the pause grows to an hour.
     pub fn failed_in_vain(&mut self, task: Task, now: Timestamp) -> SignedDuration {
         self.failed_up_to(LONGEST_IN_VAIN, task, now)
     }
@@ -210,7 +208,7 @@ impl Agenda {
         let pause = FIRST_BACKOFF.checked_mul(1 << (*failures).min(20)).unwrap_or(longest).min(longest);
         *failures += 1;
         *rest = now + pause;
-        // What was entered while it was worked on rests as well.
+        // A task that was queued while it was worked on pauses as well.
         if let Some(at) = self.at.remove(&task) {
             self.queue(&task).remove(&(at, task.clone()));
         }
@@ -218,7 +216,7 @@ impl Agenda {
         pause
     }
 
-    /// When the next task that is not being worked on is due, where there is no roll before `rolls_from`.
+    /// When the next task that is not being worked on is due, if no roll starts before `rolls_from`.
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
         let at = |queue| self.first(queue).map(|(at, _)| *at);
         let roll = at(&self.rolls).map(|at| at.max(rolls_from));
@@ -226,7 +224,7 @@ impl Agenda {
         [at(&self.urgent), roll, at(&self.patient), slow].into_iter().flatten().min()
     }
 
-    /// Strikes every task that is not to be kept, those apart that are being worked on.
+    /// Removes every task that is not to be kept, except those being worked on.
     pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         self.at.retain(|task, _| keep(task));
         let Self { at, urgent, rolls, patient, slow, failures, .. } = self;
@@ -236,12 +234,12 @@ impl Agenda {
         failures.retain(|task, _| at.contains_key(task));
     }
 
-    /// Whether the task is entered or being worked on.
+    /// Whether the task is queued or being worked on.
     pub fn has(&self, task: &Task) -> bool {
         self.at.contains_key(task) || self.working.contains(task)
     }
 
-    /// Whether the task is entered, be it for another time after the present one.
+    /// Whether the task is queued, even if it is also being worked on.
     pub fn is_entered(&self, task: &Task) -> bool {
         self.at.contains_key(task)
     }

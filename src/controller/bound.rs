@@ -1,5 +1,5 @@
-//! Users' objects that are bound themselves (`enabled: "bind"`): a tool names them anew on each change, so no snapshot is
-//! taken, and the object goes with the revisions that use it.
+//! Sources in bind mode (`enabled: "bind"`): a tool gives them a new name on each change, so they get no snapshot. They are
+//! deleted with the revisions that use them.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::{
     kinds::REVISION_KINDS,
 };
 
-/// The little that is kept of an object that is bound itself.
+/// The record of a source in bind mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundRecord {
-    /// The state on which writes are conditional.
+    /// The uid and resourceVersion that writes require.
     pub version: Version,
-    /// Its ownerReferences, those of others included.
+    /// Its ownerReferences, including those that others added.
     pub owners: FewSet<Owner>,
 }
 
 impl State {
-    /// An object labelled to be bound itself, as it is now; `None`: it is gone, or not so labelled any more.
+    /// Applies a source in bind mode as it is now; `None` if it is deleted, or no longer in this mode.
     pub fn apply_bound(&mut self, name: &Name, record: Option<BoundRecord>, now: Timestamp) {
         let record = record.filter(|_| self.served.contains(&name.namespace));
         let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
@@ -41,21 +41,21 @@ impl State {
             self.release_namespace(&name.namespace);
             self.agenda.schedule(Task::Free(name.clone()), now);
             if self.users.contains_key(name) {
-                // Its copy is told of by another watch, and may not be known yet.
+                // Another watch reports its copy, which may not be known yet.
                 let delay = if self.taken.contains_key(name) { SignedDuration::ZERO } else { RESTORE_DELAY };
                 self.agenda.schedule(Task::Restore(name.clone()), now + delay);
             }
         }
     }
 
-    /// Whether a live revision or workload reads this very object.
+    /// Whether a workload or revision refers to this object itself.
     pub fn is_in_use(&self, name: &Name) -> bool {
         self.users.contains_key(name)
     }
 
-    /// Adds the owners that the object lacks; with `unbind`, also takes away those of confrev's that use it no longer. An
-    /// owner that someone else entered stays, and so does the last one: an object without owners would never go. One that has
-    /// only such owners left is released.
+    /// Adds the missing owners; with `unbind`, also removes confrev's owners that no longer use the object. Owners that
+    /// others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
+    /// only former users own is released.
     pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
         let all = self.owners_by_use(name);
@@ -85,8 +85,8 @@ impl State {
         })
     }
 
-    /// Whether nothing uses the object any more, and all that still owns it are workloads that have moved on: their last
-    /// ReplicaSet with it went before they could be taken off, so the collector waits for them.
+    /// Whether nothing uses the object any more, and all its owners are former users that still exist. The garbage
+    /// collector waits for these: the last ReplicaSet that used the object was deleted before they could be removed.
     fn is_released(&self, name: &Name) -> bool {
         let Some(record) = self.bound.get(name).filter(|_| !self.users.contains_key(name)) else {
             return false;
@@ -94,7 +94,7 @@ impl State {
         !record.owners.is_empty() && record.owners.iter().all(|owner| self.is_known(name, owner))
     }
 
-    /// What the collector would do, were those workloads not there.
+    /// Deletes a released object, as the garbage collector would if its owners did not exist.
     pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let task = Task::Sweep(name.clone());
         let since = self.unwanted_since.get(name).copied().filter(|_| self.is_released(name));
@@ -114,7 +114,7 @@ impl State {
         Some(Action::Release { object: name.clone(), version: record.version.clone() })
     }
 
-    /// Whether an owner is a workload or revision that lives, and is watched.
+    /// Whether an owner is a workload or revision that exists and is watched.
     pub(super) fn is_known(&self, name: &Name, owner: &Owner) -> bool {
         let of_revision = |kind: usize| {
             let key = super::RevisionKey {

@@ -1,31 +1,31 @@
-//! The time by which the controller waits.
+//! The clock of the controller's schedule.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// A clock that never goes back: when the system's is set back, it goes on from where it was, or all that waits would wait for
-/// as long as it was set back. When the system's is set ahead, it follows.
+/// A clock that never steps back. When the system clock is set back, this clock continues from where it was; otherwise
+/// every task would be delayed by the step. When the system clock is set ahead, this clock follows it.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// The time that it was at that instant.
+    /// The time at the instant `at`.
     time: Timestamp,
     at: Instant,
 }
 
 impl Clock {
-    /// The system's time, from now on.
+    /// A clock that starts at the system time.
     pub(super) fn new() -> Self {
         Self { time: Timestamp::now(), at: Instant::now() }
     }
 
-    /// The time.
+    /// The current time.
     pub(super) fn now(&mut self) -> Timestamp {
         self.read(Timestamp::now())
     }
 
-    /// The time, where the system's is `wall`.
+    /// The current time, where the system clock reads `wall`.
     fn read(&mut self, wall: Timestamp) -> Timestamp {
         let passed = SignedDuration::try_from(self.at.elapsed()).unwrap_or(SignedDuration::ZERO);
         let time = self.time.saturating_add(passed).unwrap_or(wall);
@@ -35,7 +35,7 @@ impl Clock {
         time.max(wall)
     }
 
-    /// How long it is until then.
+    /// The duration from now until `then`.
     pub(super) fn until(&mut self, then: Timestamp) -> Duration {
         Duration::try_from(then.duration_since(self.now())).unwrap_or(Duration::ZERO)
     }

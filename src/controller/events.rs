@@ -1,6 +1,6 @@
-//! What is told by Events, and when: each once in a while, a few in a second, and not more than anybody reads.
+//! The Events that the controller writes, and when: each once in a while, a few per second, and no more than anyone reads.
 //!
-//! Events are of changes that this replica saw. Nothing is told again at a start or when another replica takes over.
+//! Events report changes that this replica saw. Nothing is reported again at a start or when another replica takes over.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -24,23 +24,23 @@ use crate::{
 
 /// The time between two Events: at most ten in a second.
 const PAUSE: SignedDuration = SignedDuration::from_millis(100);
-/// How many may wait. A storm has more to tell than anybody reads; the metrics count it all.
+/// How many may wait. A storm causes more Events than anyone reads; the metrics count all of them.
 const MOST_WAITING: usize = 100;
-/// Of how many it is remembered that they were told.
+/// How many Events are remembered as reported.
 const MOST_REMEMBERED: usize = 1000;
-/// How often one is tried to be written.
+/// How often writing an Event is tried.
 const TRIES: u32 = 3;
-/// How long a reference may lead nowhere before that is told: what is applied together does not come at once.
+/// How long a reference may lead to nothing before it is reported: objects applied together do not arrive at once.
 const MISSING_DELAY: SignedDuration = SignedDuration::from_secs(10);
 /// The time in which another replica restores a snapshot whose content it remembers: its own delay of two seconds, and its
 /// retries after a failed call.
 const OTHERS_RESTORE: SignedDuration = SignedDuration::from_secs(5);
 
-/// Events that wait to be written, and what was told of late.
+/// Events that wait to be written, and Events that were reported recently.
 #[derive(Default)]
 pub(super) struct Events {
     waiting: VecDeque<(Timestamp, Topic)>,
-    /// What is being written.
+    /// The Event that is being written.
     under_way: Option<Event>,
     told: HashMap<(String, Reason, String), Timestamp>,
     /// When the next one may be written.
@@ -48,11 +48,11 @@ pub(super) struct Events {
     dropped: Vec<Reason>,
 }
 
-/// Something to tell.
+/// A subject of an Event.
 enum Topic {
-    /// This.
+    /// A complete Event.
     Event(Box<Event>),
-    /// That a source's change is held: how many workloads it is held from is counted when it is told.
+    /// A held change of a source. The number of held workloads is counted when the Event is written.
     Held(Name),
 }
 
@@ -66,7 +66,7 @@ impl Topic {
 }
 
 impl Events {
-    /// Notes that this is told now; whether it was not told of late.
+    /// Records that an Event is reported now. Returns false if it was reported recently.
     fn is_news(&mut self, event: &Event, now: Timestamp) -> bool {
         let key = (event.regarding.uid.clone(), event.reason, event.same.clone());
         self.told.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
@@ -82,7 +82,7 @@ impl Events {
         true
     }
 
-    /// Enters a topic. Where too many wait, what only informs makes room for what warns.
+    /// Queues a topic. If too many wait, an informational topic makes room for a warning.
     fn enter(&mut self, at: Timestamp, topic: Topic) {
         if self.waiting.len() >= MOST_WAITING {
             let informs = self.waiting.iter().position(|(_, waiting)| !waiting.reason().is_warning());
@@ -94,20 +94,20 @@ impl Events {
         self.waiting.push_back((at, topic));
     }
 
-    /// When the next one is to be written.
+    /// When the next Event is to be written.
     fn due(&self) -> Option<Timestamp> {
         let (at, _) = self.waiting.front()?;
         Some(self.next.map_or(*at, |next| next.max(*at)))
     }
 
-    /// Forgets what waits: another replica tells.
+    /// Drops the waiting Events: another replica writes them.
     pub(super) fn leave(&mut self) {
         self.waiting.clear();
     }
 }
 
 impl State {
-    /// What was left untold for want of room since this was last asked.
+    /// The reasons of Events that were dropped for lack of room since the last call.
     pub fn take_dropped_events(&mut self) -> Vec<Reason> {
         std::mem::take(&mut self.events.dropped)
     }
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Enters that a source's change is held.
+    /// Queues an Event about a held change of a source.
     pub(super) fn tell_later_of_hold(&mut self, source: Name, at: Timestamp) {
         self.events.enter(at, Topic::Held(source));
         self.schedule_events();
@@ -153,7 +153,7 @@ impl State {
         None
     }
 
-    /// An Event was written, or not: a few tries are enough for what is good to know.
+    /// Handles the result of writing an Event. It is retried only a few times, because it is not essential.
     pub(super) fn told(&mut self, outcome: Result<(), &ApiError>, now: Timestamp) {
         let event = self.events.under_way.take();
         let again = outcome.is_err_and(ApiError::may_pass) && self.agenda.failures(&Task::Tell) + 1 < TRIES;
@@ -169,7 +169,7 @@ impl State {
         self.schedule_events();
     }
 
-    /// An Event on a source; `None` where that does not exist.
+    /// An Event on a source; `None` if the source does not exist.
     pub(super) fn event_on_source(
         &self,
         source: &Name,
@@ -201,8 +201,8 @@ impl State {
         Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
     }
 
-    /// A roll took effect: one Event on the workload, and one on each source for each of its contents, whatever the
-    /// number of workloads that take it.
+    /// Reports a roll: one Event on the workload, and one on each source for each of its contents, however many workloads
+    /// roll to it.
     pub(super) fn tell_roll(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
         let name_in = |record: &Record, used: &Use| {
             let held = record.uses.iter().find(|held| held.source == used.source);
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    /// A roll was refused: the workload and each source that it does not take hear of it, with the API server's words.
+    /// Reports a refused roll on the workload and on each source that it did not roll to, with the API server's message.
     pub(super) fn tell_refusal(&mut self, key: &WorkloadKey, code: u16, message: &str, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else { return };
         let is_untaken = |used: &&Use| {
@@ -254,7 +254,7 @@ impl State {
         };
         let untaken: BTreeSet<_> =
             record.uses.iter().filter(is_untaken).map(|used| used.source.clone()).collect();
-        // One Event for each kind of refusal in a while: the words may differ each time, as those of a quota do.
+        // One Event for each kind of refusal in a while: the message may differ each time, like that of a quota.
         let same = code.to_string();
         let note = format!("the roll to the present content was refused, and is tried again: {message}");
         let related = untaken
@@ -276,7 +276,7 @@ impl State {
         }
     }
 
-    /// A workload changed: where it keeps another content than the present one from now on, both sides hear of it.
+    /// Reports a workload that begins to keep other content than the present one, on the workload and on the source.
     pub(super) fn tell_pins(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
         let was_so = |used: &Use| {
             self.pinned(&key.namespace, before)
@@ -302,7 +302,7 @@ impl State {
         }
     }
 
-    /// Has a workload looked at again soon, if something that it refers to may not exist.
+    /// Queues a check of a workload that may refer to a missing object.
     pub(super) fn look_for_missing(&mut self, key: &WorkloadKey, now: Timestamp) {
         let suspect =
             |record: &Record| record.uses.iter().any(|used| used.snapshot.is_none() && !used.optional);
@@ -311,7 +311,7 @@ impl State {
         }
     }
 
-    /// Tells of what a workload refers to that still does not exist.
+    /// Reports the objects that a workload refers to and that are still missing.
     pub(super) fn report(&mut self, key: &WorkloadKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else { return };
         let mut missing: Vec<_> = self.unresolved(&key.namespace, record).map(ToString::to_string).collect();
@@ -331,10 +331,10 @@ impl State {
         }
     }
 
-    /// Takes in that this replica found no content from which to restore a referenced snapshot.
+    /// Handles a restore for which this replica found no content.
     ///
     /// Another replica may still have that content in memory, and restore the snapshot. The loss is therefore reported
-    /// only if a second look, [`OTHERS_RESTORE`] after the first, finds nothing either. Returns when that look is due;
+    /// only if a second try, [`OTHERS_RESTORE`] after the first, finds nothing either. Returns when that try is due;
     /// `None` once the loss is reported.
     pub(super) fn lose(&mut self, snapshot: &Name, now: Timestamp) -> Option<Timestamp> {
         if self.lost.contains(snapshot) {
@@ -353,7 +353,7 @@ impl State {
         None
     }
 
-    /// A snapshot that is referenced was gone, and was made again or is lost: its source hears of it, and the first
+    /// Reports a referenced snapshot that was missing, and was recreated or is lost: on its source, and on the first
     /// workload and revision that refer to it.
     pub(super) fn tell_of_loss(&mut self, snapshot: &Name, reason: Reason, now: Timestamp) {
         let users: Vec<_> = self.staying_users(snapshot).cloned().collect();
@@ -389,7 +389,7 @@ impl State {
         }
     }
 
-    /// The source of a snapshot, by one who uses it.
+    /// The source of a snapshot, according to one of its users.
     fn source_used_by(&self, user: &User, snapshot: &Name) -> Option<Name> {
         let uses = match user {
             User::Workload(key) => &self.workloads.get(key)?.uses,

@@ -1,4 +1,4 @@
-//! Doing an action: the few calls that each comes to.
+//! Runs actions: the few API calls of each.
 
 use jiff::Timestamp;
 
@@ -12,7 +12,7 @@ use crate::{
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
 };
 
-/// Does an action. Every write in it is conditional or idempotent, so doing it twice, or half, loses nothing.
+/// Runs an action. Every write in it is conditional or idempotent, so running it twice, or only in part, loses nothing.
 pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<Outcome, ApiError> {
     match action {
         Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?.map(Box::new))),
@@ -51,7 +51,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
                 Some(content) => Some((*content).clone()),
                 None => api.read(&source.namespace, &source.object).await?,
             };
-            // A snapshot's name may be taken for a source's while the snapshot is gone; there are none of snapshots.
+            // While a snapshot is missing, its name may be taken for a source's. A snapshot gets no snapshots.
             if let Some(observed) = observed.filter(|observed| observed.identity().is_none()) {
                 ensure(api, &source, &observed).await?;
             }
@@ -71,7 +71,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
     }
 }
 
-/// Whether the object is what its labels say, by its content; one that is gone is none.
+/// Whether the object's content matches its labels; false if the object is missing.
 async fn is_sound<A: Api>(api: &A, snapshot: &Name, digest: &Digest) -> Result<bool, ApiError> {
     let observed = api.read(&snapshot.namespace, &snapshot.object).await?;
     Ok(observed.is_some_and(|observed| {
@@ -79,7 +79,7 @@ async fn is_sound<A: Api>(api: &A, snapshot: &Name, digest: &Digest) -> Result<b
     }))
 }
 
-/// These owners, and those that others than confrev entered: who did is known by the object's managedFields.
+/// These owners, and those that others added. The object's managedFields show who added which.
 async fn beside_others<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Result<Vec<Owner>, ApiError> {
     let Some(observed) = api.read(&object.namespace, &object.object).await? else { return Ok(owners) };
     let others = owners_but_our_own(observed.json());
@@ -88,8 +88,8 @@ async fn beside_others<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Re
     Ok(owners.into_iter().chain(more).collect())
 }
 
-/// Sets a snapshot's owners. Where the collector may be at work on it, it is read again: older collectors delete what
-/// they judged before the owners changed (kubernetes#132632), and the watch then finds it gone while it is remembered.
+/// Sets a snapshot's owners. If the collector may be deleting it, it is read again: older collectors delete what they
+/// judged before the owners changed (kubernetes#132632). A watch then reports the deletion while the content is remembered.
 async fn set_owners<A: Api>(
     api: &A,
     snapshot: &Name,
@@ -109,7 +109,7 @@ async fn set_owners<A: Api>(
     Ok(Outcome::OwnersSet(Box::new(observed)))
 }
 
-/// Looks live at how owners stand to a snapshot.
+/// Reads owners live, and checks whether they use a snapshot.
 async fn verify<A: Api>(api: &A, snapshot: &Name, owners: Vec<Owner>) -> Result<Outcome, ApiError> {
     let (mut used, mut unused) = (Vec::new(), Vec::new());
     let usages = api.usages(&snapshot.namespace, &owners, &snapshot.object).await?;
@@ -122,7 +122,7 @@ async fn verify<A: Api>(api: &A, snapshot: &Name, owners: Vec<Owner>) -> Result<
     Ok(Outcome::Verified { used, unused })
 }
 
-/// Makes sure that a sound snapshot of that content exists, under the first name that is free.
+/// Creates a snapshot of that content under the first free name, unless a sound one exists.
 pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Result<Option<String>, ApiError> {
     let digest = observed.digest();
     for digits in DIGITS {
@@ -140,8 +140,8 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
     Ok(None)
 }
 
-/// Whether something that is not being deleted uses the object: what is being deleted starts no pods, and the collector would
-/// take the object again. The watches may lag, or stall, each by itself, so this is a live look: at the known users first,
+/// Whether anything that is not being deleted uses the object. An object that is being deleted starts no pods, and the
+/// collector would delete this object again. Each watch may lag or stall, so this is a live read: of the known users first,
 /// of which one is nearly always enough.
 async fn stays_used<A: Api>(api: &A, object: &Name, users: &[Owner]) -> Result<bool, ApiError> {
     let (namespace, name) = (&*object.namespace, &object.object);
@@ -152,8 +152,8 @@ async fn stays_used<A: Api>(api: &A, object: &Name, users: &[Owner]) -> Result<b
     Ok(api.usages(namespace, &all, name).await?.contains(&Usage::Used))
 }
 
-/// Makes a snapshot again, from a memory of it, from the source where that still holds its content, from another snapshot
-/// that does, or from a copy.
+/// Recreates a snapshot: from memory, from the source if it still holds the content, from another snapshot that does, or
+/// from a copy.
 async fn restore<A: Api>(
     api: &A,
     snapshot: &Name,
@@ -170,7 +170,7 @@ async fn restore<A: Api>(
     }
     if bound_itself {
         if live.is_some() {
-            // It is there, and is not gone; but it may have ceased to be bound while nobody looked.
+            // It exists after all, but may have left bind mode unnoticed.
             return free(api, snapshot).await;
         }
         live = if content.is_none() { last_copy(api, copies).await? } else { None };
@@ -193,7 +193,7 @@ async fn restore<A: Api>(
         if api.namespace(&snapshot.namespace).await?.terminating {
             return Ok(Outcome::Done);
         }
-        // It may be there, and not have been seen yet: the watches may lag, or stall, each by itself.
+        // It may exist without having been seen: each watch may lag or stall.
         if is_snapshot(api, snapshot).await? {
             return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
         }
@@ -210,12 +210,12 @@ async fn restore<A: Api>(
     Ok(Outcome::Restored)
 }
 
-/// Whether there is a snapshot of that name. An object that only poses as one starts no pods.
+/// Whether a snapshot of that name exists. An object that only has the labels of one does not count.
 async fn is_snapshot<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
     Ok(twin(api, std::slice::from_ref(name)).await?.is_some())
 }
 
-/// A snapshot that holds the same content, where it does hold what it says.
+/// The first of these snapshots whose content matches its labels.
 async fn twin<A: Api>(api: &A, twins: &[Name]) -> Result<Option<Observed>, ApiError> {
     for name in twins {
         let found = api.read(&name.namespace, &name.object).await?;
@@ -229,8 +229,8 @@ async fn twin<A: Api>(api: &A, twins: &[Name]) -> Result<Option<Observed>, ApiEr
     Ok(None)
 }
 
-/// The copy that was made of an object that is bound itself when it was deleted last. Its earlier snapshots may hold
-/// anything: it is never made again from one of those.
+/// The latest copy of a source in bind mode, which states its labels and annotations. Other snapshots of the source may hold
+/// anything: it is never recreated from those.
 async fn last_copy<A: Api>(api: &A, copies: &[Name]) -> Result<Option<Observed>, ApiError> {
     let mut found = Vec::new();
     for name in copies {
@@ -240,8 +240,8 @@ async fn last_copy<A: Api>(api: &A, copies: &[Name]) -> Result<Option<Observed>,
     Ok(copies.max_by_key(|copy| (copy.created(), copy.uid.clone())))
 }
 
-/// Takes confrev's owners off a user's object that is not to be bound any more: with them it would go with the workloads
-/// that used it. Who entered which is known by the object's managedFields.
+/// Removes confrev's owners from a user's object that has left bind mode: otherwise it would be deleted with the workloads
+/// that used it. The object's managedFields show who added which.
 async fn free<A: Api>(api: &A, name: &Name) -> Result<Outcome, ApiError> {
     let Some(observed) = api.read(&name.namespace, &name.object).await? else { return Ok(Outcome::Done) };
     if observed.is_bound_itself() || observed.identity().is_some() {
@@ -255,7 +255,7 @@ async fn free<A: Api>(api: &A, name: &Name) -> Result<Outcome, ApiError> {
     Ok(Outcome::Done)
 }
 
-/// Deletes a snapshot, after a last look at what it really is: an object that merely poses as one is left alone.
+/// Deletes a snapshot after a last live read: an object that only has the labels of one is left alone.
 async fn sweep<A: Api>(
     api: &A,
     snapshot: &Name,
@@ -266,7 +266,7 @@ async fn sweep<A: Api>(
         return Ok(Outcome::Done);
     };
     let sound = observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest));
-    // The watches may lag, or stall, each by itself; and they know nothing of a revision without its label.
+    // Each watch may lag or stall, and none reports a revision without its label.
     let used = api.users_of(&snapshot.namespace, &snapshot.object).await?;
     if !used.is_empty() {
         return Ok(Outcome::Verified { used, unused: Vec::new() });
@@ -279,16 +279,16 @@ async fn sweep<A: Api>(
     Ok(Outcome::Done)
 }
 
-/// Deletes an object that is bound itself, after a last look: it must be as it was when it was found to be of no use.
+/// Deletes a source in bind mode after a last live read: it must be unchanged since it was found to be unused.
 async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Outcome, ApiError> {
     let Some(observed) = api.read(&object.namespace, &object.object).await? else {
         return Ok(Outcome::Done);
     };
-    // The watches may lag, or stall, each by itself.
+    // Each watch may lag or stall.
     if !api.users_of(&object.namespace, &object.object).await?.is_empty() {
         return Err(ApiError::Conflict { what: format!("release {object}") });
     }
-    // Without an owner of confrev's, or with one of others', it is theirs to delete.
+    // Without an owner that confrev added, or with an owner that others added, deleting it is left to others.
     if !observed.is_bound_itself()
         || owners_of_others(observed.json()).is_none_or(|others| !others.is_empty())
     {

@@ -1,7 +1,7 @@
-//! `max-in-flight`: how far a change of a source may have spread before the first workloads prove it sound.
+//! `max-in-flight`: how far a change of a source may spread before the first workloads prove it sound.
 //!
-//! Nothing of it is remembered: who has taken the content is in `seen`, how they fare in their status, and who was unhealthy
-//! before in the annotation `unhealthy`, so a restart in the middle changes nothing.
+//! Nothing is stored for it. `seen` shows which workloads rolled to the content, their status shows their health, and the
+//! annotation `unhealthy` shows which were unhealthy before. So a restart in the middle changes nothing.
 
 use std::sync::Arc;
 
@@ -20,39 +20,39 @@ use crate::{
     telemetry::metrics::Reason,
 };
 
-/// How long a workload that is held waits before its turn is looked for again.
+/// How long a held workload waits before its turn is checked again.
 const TURN: SignedDuration = SignedDuration::from_secs(1);
-/// For how long what holds one workload holds the others without another look: a look is at all that use the source, and
-/// as many may wait.
+/// How long the verdict on one workload holds for others without another check. A check reads all workloads that use the
+/// source, and as many may be held.
 const FRESH: SignedDuration = SignedDuration::from_millis(500);
 
-/// Why a workload may not take a source's content yet.
+/// Why a workload may not roll to a source's content yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// As many as may are on their way.
+    /// As many workloads as allowed are rolling.
     Full,
-    /// One that took it failed, or was taken back.
+    /// A workload that rolled to the content failed, or was put back.
     Failed(WorkloadKey),
 }
 
-/// What held a workload a moment ago.
+/// A hold that was found a moment ago.
 #[derive(Debug)]
 pub(super) struct Verdict {
     hold: Hold,
-    /// Of this content, with this limit.
+    /// The content and the limit that it applies to.
     of: (Digest, usize),
     at: Timestamp,
 }
 
 impl Verdict {
-    /// Whether it holds still; one of a time to come is of a clock that has stepped back.
+    /// Whether the verdict still holds. A verdict from the future comes from a clock that stepped back.
     fn is_fresh(&self, now: Timestamp) -> bool {
         self.at <= now && now < self.at + FRESH
     }
 }
 
 impl State {
-    /// When a pending workload must wait for others: until when, before its turn is looked for again.
+    /// When to check the turn of a pending workload again; `None` if the workload is not held.
     pub(super) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
         let record = self.workloads.get(key)?;
         let unwell = self.health(key, record) == Health::Failed;
@@ -91,8 +91,8 @@ impl State {
         self.held.len()
     }
 
-    /// What holds one that waits. One that is unwell itself is not kept from what may be the cure by another that failed,
-    /// which may have been unwell before.
+    /// Why a waiting workload is held. An unhealthy workload is not held by another that failed: the content may be its
+    /// cure, and the other may have been unhealthy before.
     fn hold(
         &self,
         source: &Name,
@@ -110,7 +110,7 @@ impl State {
                 return Some(Hold::Failed(key.clone()));
             }
             let is_under_way = !matches!(health, Health::Settled | Health::Failed);
-            // A workload that nothing gives up may stay as unhealthy as it was.
+            // A workload without a deadline may stay as unhealthy as it was.
             let may_last = was_unhealthy && !unwell && !self.has_deadline(key);
             if (is_under_way && !may_last) || self.agenda.is_working(&Task::Roll(key.clone())) {
                 in_flight += 1;
@@ -119,20 +119,20 @@ impl State {
         (in_flight >= limit).then_some(Hold::Full)
     }
 
-    /// Whether the workload's own controller gives up in the end.
+    /// Whether the workload's own controller gives up after a deadline.
     fn has_deadline(&self, key: &WorkloadKey) -> bool {
         self.kinds.iter().nth(key.kind).is_some_and(|kind| has_deadline(&kind.kind))
     }
 
-    /// Whether a workload that took the content was put back to another one: a verdict on it.
+    /// Whether a workload that rolled to the content was put back to other content, which is a verdict on it.
     fn was_taken_back(&self, record: &Record, source: &Name, found: &Found) -> bool {
         let other = |used: &crate::resolve::Use| self.holds_another(used, source, found);
-        // One that does not track keeps what it has for no fault of the content.
+        // A workload that does not track keeps its snapshot whatever the content.
         record.track
             && record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))
     }
 
-    /// Enters an Event on the source, once for each content.
+    /// Queues an Event on the source, once for each content and failed workload.
     fn tell_of_hold(&mut self, source: &Name, failed: WorkloadKey, now: Timestamp) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
         let digest = found.present.digests.current();
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// The Event on a source whose change is held; `None` where nothing is held any more.
+    /// The Event on a source whose change is held; `None` if the content is no longer the present one.
     pub(super) fn hold_event(&self, source: &Name, now: Timestamp) -> Option<Event> {
         let Some(Source::Found(found)) = self.sources.get(source) else { return None };
         let current = found.present.digests.current();

@@ -1,5 +1,5 @@
-//! Workloads that their namespace opts in, and that carry no label yet: they get the label in the queue of all rolls, so that
-//! neither the rate nor `max-in-flight` is exceeded, and a refusal of one is nothing to the others.
+//! Workloads that their namespace opts in and that have no label yet. They get the label in the queue of all rolls, within
+//! the rate and `max-in-flight`. A refusal of one does not affect the others.
 
 use jiff::Timestamp;
 
@@ -7,15 +7,15 @@ use super::{agenda::Task, state::State};
 use crate::cluster::{Candidate, WorkloadKey};
 
 impl State {
-    /// Enters the workloads of a namespace that opts in.
+    /// Queues the workloads of a namespace that opts in.
     pub(super) fn join(&mut self, found: impl IntoIterator<Item = (WorkloadKey, Candidate)>, now: Timestamp) {
         for (key, Candidate { mut record, condition }) in found {
             let is_enabled = self.namespaces.as_ref().is_some_and(|known| known.contains(&key.namespace));
-            // A watch may have reported that it is opted in since it was read.
+            // A watch may have reported since the read that the workload is opted in.
             if !is_enabled || (self.workloads.contains_key(&key) && !self.joining.contains_key(&key)) {
                 continue;
             }
-            // What a template says of its snapshots was written by anybody.
+            // Anyone may have written what the template states about snapshots.
             for used in &mut record.uses {
                 used.snapshot = None;
             }

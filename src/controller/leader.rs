@@ -1,4 +1,4 @@
-//! Who acts: the replica that holds the Lease, for as long as it can be sure of it, and able to do a leader's work.
+//! Leadership: the replica that holds the Lease acts, as long as it can be sure of the Lease and can do a leader's work.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,9 +14,9 @@ use crate::{
 
 /// How often the Lease is renewed, and tried for.
 const RETRY: Duration = Duration::from_secs(3);
-/// How often a replica that does not hold the Lease looks whether it has become fit to.
+/// How often a replica without the Lease checks whether it has become fit to hold it.
 const FITNESS: Duration = Duration::from_millis(250);
-/// How long before the Lease's end its holder stops acting, so that a slow clock or call cannot make two act.
+/// How long before the Lease ends its holder stops acting, so that a slow clock or call cannot make two replicas act.
 const MARGIN: Duration = Duration::from_secs(5);
 
 /// Until when this replica leads.
@@ -35,7 +35,7 @@ impl Leadership {
     }
 }
 
-/// Tries for the Lease and keeps it until `stop` is set, then gives it up. `changed` is told at every turn.
+/// Tries for the Lease and keeps it until `stop` is set, then releases it. Notifies `changed` at every turn.
 ///
 /// `unfit` says why this replica cannot act. Such a replica does not take the Lease, and releases the Lease that it holds:
 /// otherwise it would keep every other replica from acting.
@@ -47,7 +47,7 @@ pub async fn lead(
     unfit: impl Fn() -> Option<&'static str>,
     mut stop: watch::Receiver<bool>,
 ) {
-    // Whether the Lease may be this replica's, whatever became of the last attempt.
+    // Whether this replica may hold the Lease, whatever the result of the last attempt.
     let mut may_hold = false;
     let mut told = None;
     loop {
@@ -92,7 +92,7 @@ pub async fn lead(
     }
 }
 
-/// Gives the Lease up. Answers whether it is another's to take now.
+/// Releases the Lease. Returns whether another replica may take it now.
 async fn release(lease: &mut Lease) -> bool {
     match tokio::time::timeout(RETRY, lease.release()).await {
         Ok(Ok(())) => return true,

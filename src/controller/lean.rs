@@ -1,7 +1,7 @@
 //! Objects on their way from a watch to a record. They live for one event only.
 //!
-//! An object is kept as its text until the record is made of it, and only the fields that matter are then read. What else it
-//! holds, however deep or large, is skipped.
+//! An object is kept as text until its record is made, and only the fields that matter are then read. Other fields are
+//! skipped, however deep or large.
 
 use std::fmt;
 
@@ -16,13 +16,13 @@ pub struct Lean {
     text: Box<str>,
 }
 
-/// Of an object of any kind, its metadata. The API server is asked for no more.
+/// The metadata of an object of any kind. Nothing else is requested from the API server.
 #[derive(Clone)]
 pub struct LeanMeta {
     pub(super) metadata: ObjectMeta,
 }
 
-/// What a watch brings: made of an object's text, whatever that holds.
+/// An object that a watch delivers. It can be made from any object's text.
 pub trait FromText {
     /// Reads the object. Metadata that cannot be read is left out.
     fn from_text(text: &str) -> Self;
@@ -36,12 +36,12 @@ impl Lean {
         &self.text
     }
 
-    /// The object's uid; empty where it has none.
+    /// The object's uid; empty if it has none.
     pub(super) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Whether its deletion has begun.
+    /// Whether it is being deleted.
     pub(super) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
@@ -67,7 +67,7 @@ impl FromText for LeanMeta {
     }
 }
 
-/// What is read of the metadata.
+/// The fields that are read of the metadata.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
@@ -81,7 +81,7 @@ struct Metadata {
     owner_references: Option<Vec<OwnerReference>>,
 }
 
-// What tells an object from others. The API server vouches for its form, whatever else an object holds.
+// The fields that identify an object. The API server guarantees their form, whatever else the object holds.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Identity {

@@ -1,4 +1,4 @@
-//! A short memory of snapshots that the garbage collector may take at the very moment at which they are bound anew.
+//! A short memory of snapshots that the garbage collector may delete just as they are bound again.
 
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Name;
 use crate::resolve::Observed;
 
-/// How long a content is remembered: the collector acts within seconds of an owner's end.
+/// How long a content is remembered: the garbage collector acts within seconds of an owner's deletion.
 const REMEMBERED: SignedDuration = SignedDuration::from_secs(60);
 /// How many contents are remembered at once. An object holds at most 1 MiB, so this bounds the memory.
 const MOST: usize = 16;
@@ -17,8 +17,8 @@ const MOST: usize = 16;
 pub(super) struct Memory(HashMap<Name, (Timestamp, Arc<Observed>)>);
 
 impl Memory {
-    /// Remembers a snapshot's content for a while. If there are too many, the oldest of the namespace that has the most is
-    /// forgotten: reviews of one namespace cannot displace what others need.
+    /// Remembers a snapshot's content for a while. If there are too many, the oldest of the namespace with the most is
+    /// forgotten: reviews in one namespace cannot displace the snapshots of others.
     pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.forget_old(now);
         if self.0.len() >= MOST && !self.0.contains_key(&name) {
@@ -32,30 +32,30 @@ impl Memory {
         self.0.insert(name, (now, content));
     }
 
-    /// The content of a snapshot, where it is remembered.
+    /// The content of a snapshot, if it is remembered.
     pub(super) fn recall(&self, name: &Name) -> Option<Arc<Observed>> {
         self.0.get(name).map(|(_, content)| Arc::clone(content))
     }
 
-    /// Forgets what was remembered long enough.
+    /// Forgets content that was remembered for long enough.
     pub(super) fn forget_old(&mut self, now: Timestamp) {
         self.0.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
     }
 }
 
-/// Contents of sources between the read that found them and the snapshot that is made of them.
+/// Contents of sources between the read and the creation of the snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
 
 impl Fresh {
-    /// Keeps a content until it is taken. If too many wait already it is not kept, and is read again.
+    /// Keeps a content until it is taken. If too many are waiting, it is dropped and the source is read again.
     pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
         if self.0.len() < MOST || self.0.contains_key(source) {
             self.0.insert(source.clone(), content);
         }
     }
 
-    /// Takes the content of a source.
+    /// Removes and returns the content of a source.
     pub(super) fn take(&mut self, source: &Name) -> Option<Arc<Observed>> {
         self.0.remove(source)
     }

@@ -1,7 +1,8 @@
-//! The controller: rolls workloads whose sources changed, binds snapshots to what uses them, sweeps what nothing wants.
+//! The controller: rolls workloads whose sources changed, binds snapshots to their users, and deletes unused snapshots.
 //!
-//! Level-triggered: watches keep a small state ([`State`]), every change of it enters tasks on an agenda, and a task that
-//! is due decides by what is known then. Every replica keeps the state, since admission asks it; only the leader acts.
+//! Level-triggered: watches maintain a small state ([`State`]), and every change of the state queues tasks. When a task is
+//! due, its action is decided from the state at that time. Every replica keeps the state, because admission reads it; only
+//! the leader acts.
 
 mod action;
 mod agenda;
@@ -66,7 +67,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// That object of that namespace.
+    /// An object of a namespace.
     pub fn new(namespace: impl Into<Arc<str>>, object: ObjectName) -> Self {
         Self { namespace: namespace.into(), object }
     }
@@ -84,19 +85,20 @@ impl fmt::Display for Name {
     }
 }
 
-/// What the operator sets.
+/// The controller's settings, from the options of `serve`.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long a change waits for the workload's own apply, which then takes it along: a ConfigMap and a workload that
-    /// are applied together make one new revision.
+    /// How long a changed source waits for an apply of the workload, which makes a roll unnecessary: a ConfigMap and a
+    /// workload that are applied together make one new revision.
     pub settle: SignedDuration,
-    /// How long a snapshot lives on that nothing wants.
+    /// How long an unused snapshot is kept.
     pub orphan_grace: SignedDuration,
-    /// Automatic rolls in a second, over all workloads.
+    /// Automatic rolls per second, over all workloads.
     pub rolls_per_second: u32,
-    /// Snapshots of one source beyond which the controller makes none of content that nothing uses yet.
+    /// The most snapshots of one source. At this limit the controller creates none in advance, before a workload references
+    /// them.
     pub max_snapshots: usize,
-    /// Whether Secrets are snapshotted at all; without it none is ever read.
+    /// Whether Secrets get snapshots. If not, no Secret is ever read.
     pub secrets: bool,
 }
 
@@ -113,7 +115,7 @@ impl Config {
 }
 
 impl SnapshotRecord {
-    /// The state on which writes are conditional.
+    /// The uid and resourceVersion that writes require.
     fn version(&self) -> Version {
         Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }
     }

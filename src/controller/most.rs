@@ -1,13 +1,13 @@
-//! How many owners an object gets.
+//! The limit on the owners of an object.
 
 use crate::{cluster::Owner, few::FewSet};
 
-/// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB; the
-/// content may take 1 MiB of it. The collector takes a snapshot when its last owner is gone, and others take the place of
-/// those that go: it lives as long as anything uses it.
+/// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB;
+/// the content may take 1 MiB of it. The garbage collector deletes a snapshot with its last owner. Other users replace
+/// deleted owners, so the snapshot lives as long as anything uses it.
 pub const MOST_OWNERS: usize = 2048;
 
-/// So many of these owners: first those that are there already.
+/// At most `most` of these owners, those already present first.
 pub(super) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
     if owners.len() <= most {
         return owners;
@@ -16,7 +16,7 @@ pub(super) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner
     there.into_iter().chain(new).take(most).collect()
 }
 
-/// The owners that are wanted, and of those that are there as many as there is room for beside them.
+/// The wanted owners, and as many of the present ones as there is room for.
 pub(super) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
     let room = MOST_OWNERS.saturating_sub(wanted.len());
     let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();

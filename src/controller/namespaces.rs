@@ -1,4 +1,4 @@
-//! Which namespaces have something to do with confrev, so that their sources are watched, and no others'.
+//! The namespaces that confrev works in: sources are watched in these only.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::State;
 
-/// The namespaces that confrev serves: all but some, or some alone.
+/// The namespaces that confrev serves: all but some, or only some.
 #[derive(Clone, Debug, Default)]
 pub struct Served {
     excluded: HashSet<String>,
@@ -21,7 +21,7 @@ impl Served {
         Self { excluded: excluded.into_iter().collect(), only: BTreeSet::new() }
     }
 
-    /// Of those, these alone; with an empty list, all of them.
+    /// Restricts them to these; an empty list restricts nothing.
     #[must_use]
     pub fn only(self, namespaces: impl IntoIterator<Item = String>) -> Self {
         Self { only: namespaces.into_iter().collect(), ..self }
@@ -32,24 +32,24 @@ impl Served {
         !self.excluded.contains(namespace) && (self.only.is_empty() || self.only.contains(namespace))
     }
 
-    /// The namespaces that are served alone; empty where all but some are.
+    /// The namespaces, if only some are served; empty if all but some are served.
     pub(super) fn listed(&self) -> impl Iterator<Item = &str> {
         self.only.iter().map(String::as_str)
     }
 }
 
 impl State {
-    /// The namespaces whose sources matter: those of opted-in workloads, of snapshots and of labelled sources.
+    /// The namespaces whose sources are watched: those with opted-in workloads, snapshots or labelled sources.
     pub fn watched_namespaces(&self) -> BTreeSet<Arc<str>> {
         self.namespace_holds.keys().cloned().collect()
     }
 
-    /// A number that is another one after [`State::watched_namespaces`] has changed.
+    /// A number that changes with [`State::watched_namespaces`] and with [`State::limited_namespaces`].
     pub(super) fn watched_namespace_generation(&self) -> usize {
         self.namespace_generation
     }
 
-    /// Counts one more object for which a namespace's sources matter.
+    /// Counts one more object that requires a watch of the namespace's sources.
     pub(super) fn hold_namespace(&mut self, namespace: &Arc<str>) {
         let holds = self.namespace_holds.entry(Arc::clone(namespace)).or_insert(0);
         *holds += 1;
@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// Takes back one [`State::hold_namespace`].
+    /// Reverts one [`State::hold_namespace`].
     pub(super) fn release_namespace(&mut self, namespace: &Arc<str>) {
         if let Some(holds) = self.namespace_holds.get_mut(namespace) {
             *holds -= 1;

@@ -1,4 +1,4 @@
-//! Sources, snapshots and namespaces as they are now, and who shall own a snapshot.
+//! Sources, snapshots and namespaces as the watches and live reads report them, and the owners that a snapshot should have.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     snapshot::{DIGITS, Digest, SourceKind, snapshot_name},
 };
 
-/// What a metadata-only watch tells of a source.
+/// What a metadata-only watch reports about a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceMeta {
     /// The object's resourceVersion.
@@ -30,17 +30,17 @@ pub struct SourceMeta {
     pub always: bool,
 }
 
-/// What was found of a snapshot's owners.
+/// The owners that a snapshot should have.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// These shall own it.
+    /// These owners.
     Owners(FewSet<Owner>),
     /// Not known yet: its source has not been read.
     Unknown,
 }
 
 impl State {
-    /// A source as it is now; `None`: it is gone. Sources on which nothing depends leave no trace.
+    /// Applies a source as it is now; `None` if it is deleted. Sources on which nothing depends are not stored.
     pub fn apply_source(&mut self, name: &Name, meta: Option<&SourceMeta>, now: Timestamp) {
         if !self.is_watched(name) {
             return;
@@ -51,21 +51,21 @@ impl State {
             (None, Some(Source::Missing)) => {}
             (None, _) => {
                 self.set_source(name, Source::Missing, now);
-                // A read that is under way may have found it before it went.
+                // A read in progress may have found the source before its deletion.
                 if self.agenda.is_working(&Task::Read(name.clone())) {
                     self.agenda.schedule(Task::Read(name.clone()), now);
                 }
             }
             (Some(_), _) => {
                 self.spare_what_it_held(name);
-                // What it was must not be acted on: this replica may have led long ago, and lead again.
+                // Old content must not be acted on: this replica may have led long ago, and lead again.
                 self.sources.insert(name.clone(), Source::Unknown);
                 self.agenda.schedule(Task::Read(name.clone()), now);
             }
         }
     }
 
-    /// Whether a source is labelled to be snapshotted at every change.
+    /// Records whether a source is labelled to be snapshotted at every change.
     pub fn set_labelled(&mut self, name: &Name, labelled: bool, now: Timestamp) {
         let name = &self.texts.share(name.clone());
         if !labelled || !self.served.contains(&name.namespace) || self.rotated.contains(&name.object) {
@@ -80,7 +80,7 @@ impl State {
         }
     }
 
-    /// What a live read of a source found.
+    /// Applies the result of a live read of a source.
     pub(super) fn source_was_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
         if !self.is_watched(name) {
             self.sources.remove(name);
@@ -89,7 +89,7 @@ impl State {
         if observed.is_some_and(|observed| !observed.is_bound_itself() && observed.may_have_our_owners()) {
             self.agenda.schedule(Task::Free(name.clone()), now);
         }
-        // Without the snapshots that came meanwhile, the content would be taken for another one.
+        // Without the snapshots that appeared during the read, the content would count as new.
         if self.agenda.is_entered(&Task::Read(name.clone())) && !self.unverifiable_of(name).is_empty() {
             self.sources.insert(name.clone(), Source::Unknown);
             return;
@@ -108,7 +108,7 @@ impl State {
                     is_snapshot: observed.identity().is_some(),
                 },
                 always: observed.enabled() == Some("true"),
-                // A malformed count is told to its writer at admission; here it counts as none.
+                // Admission reports a malformed count to its writer; here it counts as none.
                 max_in_flight: max_in_flight.as_deref().and_then(parse_max_in_flight),
                 keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
             })
@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// What was lost of a source is made again when that holds its content once more.
+    /// Queues lost snapshots of a source to be recreated, if the source holds their content again.
     fn look_for_what_it_holds(&mut self, source: &Name, now: Timestamp) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
         let (of, digests) = (&*source.object.name, &found.present.digests);
@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// What was lost may be made again from a snapshot of the same content that has come beside it.
+    /// Queues lost snapshots to be recreated from the new snapshot `beside`, if it may hold their content.
     fn look_for_lost(&mut self, beside: &Name, digest: &Digest, now: Timestamp) {
         let fits = |lost: &&Name| {
             let is_near = lost.namespace == beside.namespace && lost.object.kind == beside.object.kind;
@@ -170,9 +170,9 @@ impl State {
         }
     }
 
-    /// A snapshot as it is now; `None`: it is gone.
+    /// Applies a snapshot as it is now; `None` if it is deleted.
     pub fn apply_snapshot(&mut self, name: &Name, record: Option<SnapshotRecord>, now: Timestamp) {
-        // confrev may write nothing elsewhere.
+        // confrev may not write in other namespaces.
         let record = record.filter(|_| self.served.contains(&name.namespace));
         let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
         let old = match &record {
@@ -200,12 +200,12 @@ impl State {
         };
         let source = name.sibling(Arc::clone(&record.source));
         if self.take(&source, name, &record) {
-            // A new one may push an older one out of the newest `keep`.
+            // A new snapshot may push an older one out of the newest `keep`.
             self.look_at_neighbours(&source, now);
             self.look_for_lost(name, &record.digest, now);
             self.compare_with(&source, &record, now);
         }
-        // The copy of an object that was bound itself, and is gone while it is in use: it is made again from this.
+        // This may be the copy of a source in bind mode that is missing while in use: the source is recreated from it.
         if self.users.contains_key(&source) && source != *name {
             self.agenda.schedule(Task::Restore(source.clone()), now);
         }
@@ -213,7 +213,7 @@ impl State {
         self.look_at_snapshot(name, now);
     }
 
-    /// Reads a source again beside a snapshot whose digest cannot be computed.
+    /// Reads a source again, to compare it with a snapshot whose digest cannot be computed.
     fn compare_with(&mut self, source: &Name, record: &SnapshotRecord, now: Timestamp) {
         if !self.is_unverifiable(record) {
             return;
@@ -221,7 +221,7 @@ impl State {
         let read = Task::Read(source.clone());
         let is_old = match self.sources.get(source) {
             Some(Source::Found(found)) => !found.present.digests.contains(&record.digest),
-            // A read that is under way began without this snapshot.
+            // A read in progress began without this snapshot.
             Some(Source::Unknown) => self.agenda.is_working(&read),
             Some(Source::Missing) | None => false,
         };
@@ -242,7 +242,7 @@ impl State {
         names
     }
 
-    /// A namespace as it is now: whether it is labelled to opt its workloads in.
+    /// Applies whether a namespace is labelled to opt its workloads in.
     pub fn apply_namespace(&mut self, namespace: &Arc<str>, enabled: bool, now: Timestamp) {
         let enabled = enabled && self.served.contains(namespace);
         let known = self.namespaces.get_or_insert_default();
@@ -263,14 +263,14 @@ impl State {
         }
     }
 
-    /// Whether a sound snapshot of this content of the source is known.
+    /// Whether a snapshot of the source's present content is known.
     pub(super) fn has_snapshot_of(&self, source: &Name, found: &Found) -> bool {
         self.snapshots_with(source, &found.present.digests).next().is_some()
     }
 
-    /// Who shall own a snapshot: every user of its name, and its source while it is among the newest `keep`.
+    /// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
-        // There is always room for the source: it is what keeps the newest ones.
+        // There is always room for the source, which keeps the newest snapshots.
         let by_use = self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned());
         let by_use: FewSet<_> = by_use.collect();
         let is_capped = by_use.len() >= MOST_OWNERS;
@@ -280,8 +280,8 @@ impl State {
             None | Some(Source::Unknown) => return Wanted::Unknown,
             Some(Source::Missing) => {}
             Some(Source::Found(found)) => {
-                // The copy of an object that is bound itself must not go with it: it is what that is made again from.
-                // Without the source, a snapshot that has not all of its users as owners could go before they do.
+                // The copy of a source in bind mode must outlive the source, which is recreated from it.
+                // A snapshot with more users than owners needs its source as an owner, or it could be deleted while in use.
                 let is_kept = is_capped || self.is_among_newest(&source, name, found);
                 if !found.present.bound_itself && is_kept {
                     owners.insert(Owner::new(
@@ -296,8 +296,8 @@ impl State {
         Wanted::Owners(owners)
     }
 
-    /// Whether a workload owns this snapshot, or object that is bound itself, whose own controller has not seen its present
-    /// template: it may still make a revision of one before, which names it.
+    /// Whether an owner of this snapshot, or source in bind mode, is a workload whose own controller has not observed its
+    /// present template. That controller may still create a revision of an earlier template, which refers to the object.
     pub(super) fn is_owned_by_one_behind(&self, name: &Name) -> bool {
         let of_snapshot = self.snapshots.get(name).map(|record| &record.owners);
         let owners = of_snapshot.or_else(|| Some(&self.bound.get(name)?.owners)).into_iter().flatten();
@@ -305,7 +305,7 @@ impl State {
         workloads.any(|record| record.health == Health::Unobserved)
     }
 
-    /// The workload that an owner of this object is, where it lives and is watched.
+    /// The workload that is this owner of the object, if it exists and is watched.
     pub(super) fn workload_of(&self, name: &Name, owner: &Owner) -> Option<&Record> {
         let of_kind = |(kind, _): (usize, &WorkloadKind)| {
             let (namespace, name) = (Arc::clone(&name.namespace), Arc::clone(&owner.name));
@@ -315,7 +315,7 @@ impl State {
         kinds.filter_map(of_kind).find(|record| record.uid == owner.uid)
     }
 
-    /// The name of the snapshot that most likely holds the source's present content. A guess: watches come late, and the
+    /// The name of the snapshot that most likely holds the source's present content. This is a guess: watches lag, and the
     /// snapshot may not exist yet.
     pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
         let found = match self.sources.get(source)? {
@@ -328,10 +328,10 @@ impl State {
         self.newest_of(source, found).map(|name| name.to_string())
     }
 
-    /// Enters everything for a look: at the start, and when this replica begins to lead. One that does not lead enters
-    /// nothing that lasts, so what it knows of sources may be old, and is read again.
+    /// Queues everything for a check: at the start, and when this replica begins to lead. A replica that does not lead
+    /// drops its tasks, so what it knows of sources may be old, and they are read again.
     pub fn look_at_all(&mut self, now: Timestamp) {
-        // Whoever was pending then is so anew.
+        // Workloads that are pending count as pending from now on.
         self.pending_since.clear();
         self.held.clear();
         self.forget_rankings();
@@ -359,8 +359,8 @@ impl State {
         }
     }
 
-    /// The name of the source whose content this object should hold, where a live template refers to the object itself.
-    /// It is the object's own name where no template knows better: one that is bound itself, or a second snapshot.
+    /// The name of the source whose content this object should hold, if a user that is not being deleted refers to the
+    /// object itself. It is the object's own name if no template has another: for a source in bind mode, or a second snapshot.
     pub(super) fn source_of_referenced(&self, name: &Name) -> Option<&str> {
         let refers = |user: &User| {
             let uses = match user {
@@ -375,26 +375,26 @@ impl State {
         sources.min_by_key(|source| **source == *name.object.name)
     }
 
-    /// Those who use an object and are not being deleted. What is being deleted starts no pods any more, so nothing is made
-    /// again for its sake; until it is gone, it still owns what it uses.
+    /// The users of an object that are not being deleted. A user that is being deleted starts no pods, so nothing is
+    /// recreated for it. Until it is deleted, it still owns what it uses.
     pub(super) fn staying_users(&self, name: &Name) -> impl Iterator<Item = &User> {
         self.users.get(name).into_iter().flatten().filter(|user| !self.leaving.contains(*user))
     }
 
-    /// Whether a live template refers to this snapshot, or object that is bound itself, and it is not there.
+    /// Whether this snapshot, or source in bind mode, is missing while a user that is not being deleted refers to it.
     fn is_referenced_and_gone(&self, name: &Name) -> bool {
         !self.is_there(name) && self.source_of_referenced(name).is_some()
     }
 
-    /// Whether there is such a snapshot, or object that is bound itself.
+    /// Whether a snapshot, or source in bind mode, of this name exists.
     pub(super) fn is_there(&self, name: &Name) -> bool {
         self.snapshots.contains_key(name) || self.bound.contains_key(name)
     }
 
-    /// Strikes from the agenda what only the replica that leads does. What any does is to make a snapshot again whose
-    /// content it alone may remember, from an admission that it answered.
+    /// Drops the tasks that only the leader does. Any replica recreates a snapshot whose content it alone may remember,
+    /// from an admission request that it answered.
     pub fn leave_to_the_leader(&mut self) {
-        // What follows from it is struck below.
+        // The tasks that follow from this are dropped below.
         self.drop_joining(Timestamp::MIN, |_| true);
         self.events.leave();
         self.fresh = Fresh::default();

@@ -1,7 +1,8 @@
-//! Ownership before labels: an owner leaves a snapshot only after it was read and refers to something else, or is gone by uid.
+//! Live checks of owners: an owner is removed from a snapshot only after it was read and refers to something else, or no
+//! object with its uid exists.
 //!
-//! A watch selects by label and may lag, and what a revision uses is entered in an annotation. Whoever may edit the object can
-//! remove both. So every owner is looked at live before it is taken away, whatever the watches say of it.
+//! A watch selects by label and may lag, and an annotation records what a revision uses. Anyone who may edit the object can
+//! remove both. So every owner is read live before it is removed, whatever the watches report.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +11,22 @@ use jiff::Timestamp;
 use super::{Action, Name, agenda::Task, records::SnapshotRecord, state::State};
 use crate::{cluster::Owner, few::FewSet, uid::Uid};
 
-/// What live looks found of the owners of a snapshot, until a watch reports a change of them.
+/// What live reads found about the owners of a snapshot, until a watch reports a change of these owners.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// They use it.
+    /// Owners that use the snapshot.
     used: BTreeSet<Owner>,
-    /// They are gone, or refer to something else.
+    /// Owners that are deleted, or refer to something else.
     unused: BTreeSet<Owner>,
 }
 
 impl State {
-    /// The owners of a snapshot that a live look has proven to use it.
+    /// The owners of a snapshot that a live read has proven to use it.
     pub(super) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
         self.verified.get(name).into_iter().flat_map(|verified| &verified.used)
     }
 
-    /// The look that is needed before owners that are not `wanted` are taken away; `None` where nothing is in doubt.
+    /// The live read that is needed before owners that are not `wanted` are removed; `None` if no owner is in doubt.
     pub(super) fn verify(
         &self,
         name: &Name,
@@ -43,7 +44,7 @@ impl State {
         (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
     }
 
-    /// Takes in what a live look found of owners.
+    /// Records what a live read of owners found.
     pub(super) fn owners_were_verified(
         &mut self,
         name: &Name,
@@ -64,15 +65,15 @@ impl State {
         self.agenda.schedule(Task::Unbind(name.clone()), now);
     }
 
-    /// Forgets what was found of an object, which has changed or is gone: it is looked at again before anything follows from it.
-    /// It has one uid, or another since it was made again.
+    /// Forgets the findings about an object that changed or was deleted: the object is read again before anything follows
+    /// from it. It has a second uid if it was recreated.
     pub(super) fn verify_again<'u>(
         &mut self,
         namespace: &str,
         uids: impl Iterator<Item = &'u Uid>,
         now: Timestamp,
     ) {
-        // Nearly always there is nothing, and every event of a watch comes by.
+        // There are nearly always no findings, and every event of a watch calls this.
         if self.verified.is_empty() {
             return;
         }
@@ -94,7 +95,7 @@ impl State {
         }
     }
 
-    /// Forgets what was found of owners that a snapshot has no longer.
+    /// Forgets the findings about owners that a snapshot no longer has.
     pub(super) fn forget_verified(
         &mut self,
         name: &Name,
@@ -106,7 +107,7 @@ impl State {
             self.verified.remove(name);
             return;
         };
-        // One that was found just now, and is still to be bound, was no owner before.
+        // An owner that was just found, and is not bound yet, was no owner before.
         let left =
             |owner: &Owner| old.is_some_and(|old| old.owners.contains(owner)) && !new.owners.contains(owner);
         verified.used.retain(|owner| !left(owner));

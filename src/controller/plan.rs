@@ -1,4 +1,4 @@
-//! From a task to an action, by what is known at that moment; and from an action's outcome back to the state.
+//! Decides the action of a task from the state at that moment, and applies the action's outcome to the state.
 
 use std::sync::Arc;
 
@@ -19,31 +19,31 @@ use crate::{
     telemetry::metrics::Reason,
 };
 
-/// How long a task waits for knowledge that is on its way.
+/// How long a task waits while the watches have not listed their objects.
 const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
 
-/// How long a workload rests that had changed before it was rolled: others may write it all the time, and the less time passes
-/// between the live read and the next write, the better.
+/// The pause of a workload that had changed before its roll. Others may write it all the time, so the next write should
+/// follow the live read quickly.
 const CONFLICT_DELAY: SignedDuration = SignedDuration::from_millis(50);
 
-/// The longest that a roll waits for the snapshot of a source that it uses. When the snapshot is made sooner, so is the roll.
+/// The longest that a roll waits for the snapshot of a source that it uses. It starts as soon as the snapshot is made.
 const SNAPSHOT_PATIENCE: SignedDuration = SignedDuration::from_millis(300);
 
-/// The most users of a lost snapshot that are looked at one by one, before all of its namespace are.
+/// The most users of a lost snapshot that are read one by one, before the whole namespace is searched.
 const MOST_LOOKED_AT: usize = 3;
 
-/// How long a snapshot that was bound is left after nothing wants it any more. Far beyond any watch's lag; and should it
-/// be wanted again all the same, its content is the source's, and it is made again.
+/// How long a snapshot that was bound is kept after its last use: far beyond any watch's lag. If it is needed again after
+/// all, it is recreated from the source.
 const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
 
 /// The most tasks that are decided under one lock.
 const MOST_AT_ONCE: usize = 64;
 
-/// What comes next.
+/// The next step of the controller's loop.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it lives for a moment, and is never kept")]
 pub enum Step {
-    /// This action, of this task.
+    /// Run this action for this task.
     Act(Task, Action),
     /// Further tasks are due, and may wait for a moment.
     More,
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// The same, after at most a few tasks that come to no action: whoever holds the state's lock keeps admission waiting.
+    /// Like [`State::next_action`], but stops after a few tasks without an action: holding the state's lock delays admission.
     pub fn next_step(&mut self, now: Timestamp) -> Step {
         for _ in 0..MOST_AT_ONCE {
             let Some(task) = self.agenda.pop(now, self.rolls_from()) else { return Step::Rest };
@@ -74,7 +74,7 @@ impl State {
         Step::More
     }
 
-    /// What a task comes to now. Without an action, the task is handed back.
+    /// The action of a task at this moment. A task without an action is ended or postponed.
     fn action(&mut self, task: &Task, now: Timestamp) -> Option<Action> {
         if !self.synced && !matches!(task, Task::Read(_)) {
             self.agenda.postpone(task.clone(), now + KNOWLEDGE_DELAY);
@@ -112,7 +112,7 @@ impl State {
         action
     }
 
-    /// Lets the workloads roll that waited for the snapshot of a source.
+    /// Queues the workloads whose roll waited for the snapshot of a source.
     fn evaluate_users(&mut self, source: &Name, now: Timestamp) {
         let users: Vec<_> = self.workloads_using(source).map(|(key, _)| key.clone()).collect();
         for key in users {
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// From when on the global rate allows a roll: a second's worth may go at once.
+    /// When the global rate allows the next roll. The rolls of one second may run at once.
     pub(super) fn rolls_from(&self) -> Timestamp {
         self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MIN)
     }
@@ -151,7 +151,7 @@ impl State {
         Some(Action::Poke { workload: key.clone(), condition })
     }
 
-    /// Reads a source, and what it takes to compare it with digests under lost keys.
+    /// Reads a source, and the snapshots to compare it with if their keys are lost.
     fn read(&self, source: &Name) -> Action {
         let snapshots = self.unverifiable_of(source);
         if snapshots.is_empty() {
@@ -171,11 +171,11 @@ impl State {
     /// Whether the present content of a source should have a snapshot, and has none.
     fn lacks_snapshot(&self, source: &Name) -> bool {
         let Some(Source::Found(found)) = self.sources.get(source) else { return false };
-        // Workloads that read it live have no snapshot of it.
+        // Workloads that read the source live need no snapshot of it.
         let is_used =
             |record: &Record| record.uses.iter().any(|used| used.source == source.object && !used.live);
         let is_used = self.workloads_using(source).any(|(_, record)| is_used(record));
-        // With `keep: 0` a snapshot that nothing uses yet would only be swept again; an admission that needs it makes it.
+        // With `keep: 0`, an unused snapshot would be deleted again; an admission that needs it creates it.
         let wanted =
             (is_used || self.labelled.contains(source)) && !found.present.stays_as_written && found.keep > 0;
         wanted
@@ -184,7 +184,7 @@ impl State {
             && self.snapshot_count(source) < self.config.max_snapshots
     }
 
-    /// Whether the snapshot of a source that a workload uses is about to be made. A roll that comes after it finds it.
+    /// Whether the snapshot of a source that a workload uses is about to be created. A later roll finds it.
     fn awaits_snapshot(&self, key: &WorkloadKey, record: &Record) -> bool {
         record.uses.iter().any(|used| {
             let ensure = Task::Ensure(Name::new(Arc::clone(&key.namespace), used.source.clone()));
@@ -192,7 +192,7 @@ impl State {
         })
     }
 
-    /// Adds the owners that a snapshot lacks. Owners too many are left for [`State::unbind`].
+    /// Adds the owners that a snapshot lacks. Stale owners are left for [`State::unbind`].
     fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, false, now) };
         let wanted = self.wanted_owners(name, record);
@@ -216,19 +216,19 @@ impl State {
             return None;
         }
         let hazard = !present.is_empty() && present.is_disjoint(&wanted);
-        // What none of those owns may be anything that bears the labels.
+        // A snapshot with none of these owners may be any object with the labels.
         let verify = present.is_disjoint(&wanted).then_some(digest);
         let owners = beside(wanted, present);
         Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify, own: false })
     }
 
-    /// How long a snapshot that nothing wants is left. One that was never bound may be waiting for the write that it was
-    /// made for; one whose last user is gone waits only for the watches to agree.
+    /// How long an unused snapshot is kept. A snapshot that was never bound may be waiting for the write that it was
+    /// created for; one that lost its last user waits only for the watches to agree.
     pub(super) fn grace(&self, was_bound: bool) -> SignedDuration {
         if was_bound { self.config.orphan_grace.min(RELEASED_GRACE) } else { self.config.orphan_grace }
     }
 
-    /// Takes away the owners that a snapshot has too many.
+    /// Removes a snapshot's stale owners.
     fn unbind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let Some(record) = self.snapshots.get(name) else { return self.bind_itself(name, true, now) };
         let Wanted::Owners(wanted) = self.wanted_owners(name, record) else {
@@ -236,7 +236,7 @@ impl State {
             return None;
         };
         let record = self.snapshots.get(name)?;
-        // One that nothing wants is left to the sweep, which looks at everything that may use it.
+        // An unused snapshot is left to the sweep, which checks everything that may use it.
         if wanted.is_empty() || record.owners.is_subset(&wanted) {
             return None;
         }
@@ -250,16 +250,17 @@ impl State {
     }
 
     fn restore(&self, name: &Name) -> Option<Action> {
-        // Of a kind that is not watched nothing is known, and without the right to read it each look would fail for ever.
+        // Nothing is known of a kind that is not watched, and every read would fail without the right to it.
         if self.is_there(name) || !self.config.source_kinds().contains(&name.object.kind) {
             return None;
         }
         let entered = self.source_of_referenced(name)?;
         let content = self.memory.recall(name);
-        // The second snapshot of one source in a template is entered under its own name: what it says of itself counts more.
+        // A template records the second snapshot of a source under its own name: the snapshot's own identity takes
+        // precedence.
         let remembered = content.as_ref().and_then(|content| content.identity());
         let source = remembered.map_or(entered, |identity| &identity.source).to_owned();
-        // What was bound itself was snapshotted when its deletion was admitted.
+        // A source in bind mode is recreated from memory, or from a copy if it has one.
         let bound_itself = *source == *name.object.name;
         let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
         let owners = if bound_itself { self.owners_by_use(name).into_iter().collect() } else { Vec::new() };
@@ -287,7 +288,7 @@ impl State {
             return None;
         }
         let mut due = since + self.grace(!record.owners.is_empty());
-        // The copy of an object that is bound itself, and is about to be made again from it.
+        // It may be the copy of a source in bind mode that is about to be recreated from it.
         if self.agenda.has(&Task::Restore(name.sibling(Arc::clone(&record.source)))) {
             due = due.max(now + RESTORE_DELAY);
         }
@@ -301,7 +302,7 @@ impl State {
         Some(Action::Sweep { snapshot: name.clone(), version: record.version(), digest: record.digest })
     }
 
-    /// Takes in what came of an action.
+    /// Applies the outcome of an action.
     pub fn finish(&mut self, task: &Task, outcome: Result<Outcome, ApiError>, now: Timestamp) {
         if *task == Task::Tell {
             return self.told(outcome.as_ref().map(|_| ()), now);
@@ -328,7 +329,7 @@ impl State {
                 self.agenda.done(task);
                 return self.evaluate_users(name, now);
             }
-            // Another one may be there since.
+            // Another version may exist by now.
             (Task::Bind(name) | Task::Unbind(name), Outcome::Impostor(version))
                 if self.snapshots.get(name).is_some_and(|record| record.version() == version) =>
             {
@@ -384,7 +385,7 @@ impl State {
             self.agenda.failed_in_vain(task.clone(), now);
             return;
         }
-        // What a watch has told since is newer than the answer: the poke was on condition of what stood here before.
+        // What a watch has reported since is newer than the answer: the poke required the version before it.
         let is_told =
             self.workloads.get(key).is_some_and(|known| known.resource_version != before.resource_version);
         if !is_told {
@@ -392,9 +393,9 @@ impl State {
             self.apply_workload(key, Some(record.clone()), now);
         }
         self.tell_roll(key, &before, record, now);
-        // Where it took effect, a source that changed again at that moment is a roll of its own.
+        // If the roll took effect, a source that changed again at that moment requires another roll.
         if in_vain && self.is_pending(key) {
-            // Admission did not take it up: the webhook is not in force for it. Each try is a write, so rest longer.
+            // Admission did not resolve the references: no webhook is in force for them. Each try is a write, so pause longer.
             tracing::warn!(
                 workload = self.display(key),
                 "a roll had no effect: is the webhook configuration in place?"
@@ -405,7 +406,7 @@ impl State {
         }
     }
 
-    /// A workload had changed before it was poked: its live state is decided on, unless a watch has reported a later one.
+    /// Decides on the live state of a workload that had changed before the poke, unless a watch has reported a later one.
     fn changed(
         &mut self,
         task: &Task,
@@ -436,11 +437,11 @@ impl State {
             self.tell_refusal(key, *code, message, now);
         }
         match error {
-            // Each look is at lists, and what is in its way may last: as long as a watch is silent, or a revision lives.
+            // Each try lists objects, and the cause may last: as long as a watch is silent, or a revision exists.
             ApiError::Conflict { .. } if matches!(task, Task::Restore(_) | Task::Sweep(_)) => {
                 self.agenda.failed(task.clone(), now);
             }
-            // The watches tell what is there instead; a look at that decides anew.
+            // The watches report the present object; the next try decides by that.
             ApiError::Conflict { .. } => {
                 tracing::debug!(?task, %error, "changed in the meantime");
                 self.agenda.conflicted(task.clone(), now);
@@ -451,7 +452,7 @@ impl State {
                     self.drop_joining(now, |joining| joining == key);
                 }
             }
-            // Each try is a write, and webhooks may leave the namespace out, or not be in force yet.
+            // Each try is a write, and webhooks may exclude the namespace, or not be in force yet.
             ApiError::InVain { .. } => {
                 let pause = self.agenda.failed_in_vain(task.clone(), now);
                 tracing::warn!(?task, %error, ?pause, "had no effect, to be tried again");
@@ -463,13 +464,13 @@ impl State {
         }
     }
 
-    /// A workload as in messages to those who work in its namespace.
+    /// The workload's name in messages to users of its namespace.
     pub fn display_short(&self, key: &WorkloadKey) -> String {
         let kind = self.kinds.iter().nth(key.kind).map_or("", |kind| kind.kind.as_str());
         format!("{kind} {}", key.name)
     }
 
-    /// A workload as in messages.
+    /// The workload's name in messages, with its namespace.
     pub fn display(&self, key: &WorkloadKey) -> String {
         let kind = self.kinds.iter().nth(key.kind).map_or("", |kind| kind.kind.as_str());
         format!("{kind} {}/{}", key.namespace, key.name)

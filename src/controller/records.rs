@@ -1,4 +1,4 @@
-//! The little that is kept of each object. Names are shared texts, see [`super::texts`].
+//! The records: the few fields that are kept of each object. Names are shared texts, see [`super::texts`].
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub struct RevisionKey {
     pub name: Arc<str>,
 }
 
-/// The little that is kept of a revision object.
+/// The record of a revision object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
     /// The object's uid.
     pub uid: Uid,
-    /// The snapshots that its template names.
+    /// The snapshots that its template refers to.
     pub uses: Vec<Use>,
 }
 
-/// Who refers to a name.
+/// A workload or revision that refers to a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum User {
     /// A workload's present template.
@@ -46,13 +46,13 @@ pub(super) enum User {
 pub(super) enum Source {
     /// Not read yet.
     Unknown,
-    /// There is none of that name.
+    /// It does not exist.
     Missing,
-    /// It is there.
+    /// It exists.
     Found(Found),
 }
 
-/// A source that is there.
+/// A source that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// The object's uid.
@@ -61,15 +61,15 @@ pub(super) struct Found {
     pub resource_version: String,
     /// What decisions need to know of it.
     pub present: Present,
-    /// Labelled to be snapshotted at every change, used or not.
+    /// Whether it is labelled to be snapshotted at every change, used or not.
     pub always: bool,
-    /// How many of its newest snapshots live on.
+    /// How many of its newest snapshots are kept.
     pub keep: usize,
     /// How many workloads a change may roll at once.
     pub max_in_flight: Option<usize>,
 }
 
-/// The little that is kept of a snapshot.
+/// The record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotRecord {
     /// The object's uid.

@@ -1,7 +1,8 @@
-//! Rollouts that take their template from another workload (`workloadRef`). The health of that workload is the Rollouts' too.
+//! Rollouts that use the template of another workload (`workloadRef`). The health of such a Rollout counts as the
+//! workload's.
 //!
-//! Only `max-in-flight` depends on such a Rollout, so Rollouts are watched where a source has that annotation, opted in or
-//! not.
+//! Only `max-in-flight` depends on them. So a namespace's Rollouts are watched, opted in or not, if a source there has that
+//! annotation.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -31,7 +32,7 @@ struct InNamespace {
     is_listed: bool,
     /// By the Rollout's name.
     rollouts: HashMap<Arc<str>, Referrer>,
-    /// The Rollouts by the name of the workload with the template.
+    /// The Rollouts by the name of the workload whose template they use.
     by_target: HashMap<Arc<str>, FewSet<Arc<str>>>,
 }
 
@@ -64,7 +65,7 @@ impl InNamespace {
 }
 
 impl State {
-    /// Whether a source has `max-in-flight`.
+    /// Records whether a source has `max-in-flight`.
     pub(super) fn set_limited(&mut self, source: &Name, limited: bool) {
         let namespace = &source.namespace;
         let referrers = &mut self.referrers;
@@ -84,7 +85,7 @@ impl State {
         }
     }
 
-    /// Nothing of the namespace matters any more.
+    /// Forgets a namespace that no longer matters.
     pub(super) fn forget_limits(&mut self, namespace: &str) {
         self.referrers.limited.retain(|source| *source.namespace != *namespace);
         self.referrers.namespaces.remove(namespace);
@@ -95,33 +96,33 @@ impl State {
         self.referrers.limited.iter().filter(move |source| *source.namespace == *namespace)
     }
 
-    /// The namespaces whose Rollouts matter.
+    /// The namespaces whose Rollouts are watched.
     pub fn limited_namespaces(&self) -> BTreeSet<Arc<str>> {
         self.referrers.namespaces.keys().cloned().collect()
     }
 
-    /// A Rollout as it is now; `None`: it is gone, or has a template of its own.
+    /// Applies a Rollout as it is now; `None` if it is deleted, or has its own template.
     pub(super) fn apply_referrer(&mut self, namespace: &str, rollout: &Arc<str>, referrer: Option<Referrer>) {
-        // A watch that was just ended may deliver one more event.
+        // A watch that was just stopped may deliver one more event.
         if let Some(known) = self.referrers.namespaces.get_mut(namespace) {
             known.set(rollout, referrer);
         }
     }
 
-    /// All Rollouts of the namespace are known.
+    /// Records that all Rollouts of the namespace are known.
     pub fn set_referrers_listed(&mut self, namespace: &str) {
         if let Some(known) = self.referrers.namespaces.get_mut(namespace) {
             known.is_listed = true;
         }
     }
 
-    /// The names of the known Rollouts that take their template from another workload.
+    /// The names of the known Rollouts that use the template of another workload.
     pub(super) fn referrers_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<str>> {
         self.referrers.namespaces.get(namespace).into_iter().flat_map(|known| known.rollouts.keys())
     }
 
-    /// The worst health of the Rollouts that take their template from a workload, by the workload's generation. `None`: not
-    /// known.
+    /// The worst health of the Rollouts that use a workload's template, for this generation of the workload; `None` if they
+    /// are not known.
     pub fn referrers_health(
         &self,
         kind: &WorkloadKind,
@@ -136,8 +137,8 @@ impl State {
         Some(known.of(kind, name).map(|rollout| rollout.health(generation)).max().unwrap_or_default())
     }
 
-    /// A workload's health: the worst of its own and of the Rollouts that take its template. While these are not known, the
-    /// workload counts as unobserved.
+    /// A workload's health: the worst of its own and of the Rollouts that use its template. While the Rollouts are not
+    /// known, the workload counts as unobserved.
     pub(super) fn health(&self, key: &WorkloadKey, record: &Record) -> Health {
         let Some(kind) = self.kinds.iter().nth(key.kind) else { return record.health };
         let referrers = self.referrers_health(kind, &key.namespace, &key.name, record.generation);

@@ -1,4 +1,4 @@
-//! The controller's loop, and the state as admission and the watches share it.
+//! The controller's loop, and the state that it shares with admission and the watches.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -35,24 +35,24 @@ use crate::{
     },
 };
 
-/// Actions under way at once.
+/// The most actions in progress at once.
 const CONCURRENCY: usize = 16;
-/// Lists under way at once: each holds a page in memory, as text and as objects.
+/// The most lists in progress at once: each holds a page in memory, as text and as objects.
 const LISTS: usize = 2;
-/// The longest that a list waits for its turn: those before it may wait for a server that does not answer.
+/// The longest that a list waits for its turn: the lists before it may wait for a server that does not answer.
 const LONGEST_TURN: Duration = Duration::from_secs(2);
-/// The longest the loop rests: clocks may step, and nothing may hang on a lost wake-up.
+/// The longest rest of the loop, since clocks may step and a wake-up may be lost.
 const LONGEST_REST: Duration = Duration::from_secs(5);
-/// The least time between two counts of how things stand: each looks at every workload.
+/// The least time between two updates of the gauges: each update reads every workload.
 const STANDING_PAUSE: Duration = Duration::from_secs(1);
 
-/// The state, shared by the watches, the loop and admission. It is locked for moments, never across an await.
+/// The state, shared by the watches, the loop and admission. It is locked only briefly, never across an await.
 #[derive(Clone)]
 pub struct Shared(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// The state's own, which never change: every review asks.
+    /// Copied from the state, where they never change: every review reads them.
     served: Served,
     rotated: Rotated,
     clock: Mutex<Clock>,
@@ -67,18 +67,18 @@ struct Inner {
 struct Sync {
     open: AtomicUsize,
     complete: AtomicBool,
-    /// Every watch has listed its objects.
+    /// Whether every watch has listed its objects.
     done: AtomicBool,
     condition: Condition,
     reached: Notify,
 }
 
-/// Told once by a watch when its objects are known. The default one tells nobody.
+/// Notified once by a watch when its objects are known. The default value notifies nothing.
 #[derive(Default)]
 pub(super) struct SyncPoint(Mutex<Option<Arc<Sync>>>);
 
 impl SyncPoint {
-    /// The watch's objects are known.
+    /// Records that the watch's objects are known.
     pub(super) fn reached(&self) {
         if let Some(sync) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             sync.open.fetch_sub(1, Ordering::SeqCst);
@@ -110,12 +110,12 @@ impl Shared {
         }))
     }
 
-    /// The state, for a moment.
+    /// Locks the state, for a moment.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time by which the state waits.
+    /// The current time on the controller's clock.
     fn now(&self) -> Timestamp {
         self.clock().now()
     }
@@ -124,17 +124,17 @@ impl Shared {
         self.0.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the loop.
+    /// The notification that wakes the loop.
     pub fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.0.changed)
     }
 
-    /// Whether the state holds everything that the watches know.
+    /// Whether every watch has listed its objects.
     pub fn is_synced(&self) -> bool {
         self.lock().synced
     }
 
-    /// Why this replica cannot do what a leader does; `None` where it can.
+    /// Why this replica cannot do a leader's work; `None` if it can.
     pub fn unfit_to_lead(&self) -> Option<&'static str> {
         if self.0.sync.done.load(Ordering::SeqCst) {
             self.0.vitals.failing()
@@ -143,12 +143,12 @@ impl Shared {
         }
     }
 
-    /// The pulse of another watch.
+    /// Adds a watch, and returns its pulse.
     pub(super) fn pulse(&self) -> Arc<Pulse> {
         self.0.vitals.watch()
     }
 
-    /// Looks at everything anew, sources first: what they hold has other digests now.
+    /// Queues everything for a check, sources first: the digests of Secrets have changed.
     pub fn look_at_all(&self) {
         self.change(State::look_at_all);
     }
@@ -168,12 +168,12 @@ impl Shared {
         self.lock().is_snapshotted(source)
     }
 
-    /// How many snapshots there are of a source.
+    /// How many snapshots a source has.
     pub fn snapshot_count(&self, source: &Name) -> usize {
         self.lock().snapshot_count(source)
     }
 
-    /// Remembers the snapshots among what a decision read, for the case that the collector takes one before it is bound.
+    /// Remembers the snapshots that a decision read, in case the garbage collector deletes one before it is bound.
     pub fn remember_snapshots(&self, namespace: &str, facts: &Facts) {
         let now = self.now();
         let mut state = self.lock();
@@ -183,12 +183,12 @@ impl Shared {
         }
     }
 
-    /// Remembers an object that is bound itself and about to be deleted, for the case that its copy does not last.
+    /// Remembers a source in bind mode that is about to be deleted, so that it can be recreated while it is in use.
     pub fn remember(&self, name: &Name, content: &Observed) {
         self.lock().memory.remember(name.clone(), Arc::new(content.clone()), self.now());
     }
 
-    /// Changes the state, and wakes whoever may have something to do.
+    /// Changes the state, and wakes the loop and the watches of namespaces.
     pub(super) fn change(&self, change: impl FnOnce(&mut State, Timestamp)) {
         let generation = {
             let mut state = self.lock();
@@ -199,44 +199,44 @@ impl Shared {
         self.0.changed.notify_one();
     }
 
-    /// Waits until a list may begin; it may, until what this answers with is dropped.
+    /// Waits for a turn to list, but not for long. The turn ends when the permit is dropped.
     pub(super) async fn turn_to_list(&self) -> Option<OwnedSemaphorePermit> {
         let turn = Arc::clone(&self.0.lists).acquire_owned();
         tokio::time::timeout(LONGEST_TURN, turn).await.ok()?.ok()
     }
 
-    /// A point that a watch must reach before the state counts as known.
+    /// Creates a point that a watch must reach before the state counts as known.
     pub(super) fn sync_point(&self) -> SyncPoint {
         self.0.sync.open.fetch_add(1, Ordering::SeqCst);
         SyncPoint(Mutex::new(Some(Arc::clone(&self.0.sync))))
     }
 
-    /// No further sync point will be made.
+    /// Records that no further sync point will be created.
     pub(super) fn sync_points_are_complete(&self) {
         self.0.sync.complete.store(true, Ordering::SeqCst);
         self.0.sync.reached.notify_one();
     }
 
-    /// Tells of every change of the set of namespaces to watch.
+    /// Reports every change of the set of namespaces to watch.
     pub(super) fn namespace_changes(&self) -> watch::Receiver<usize> {
         self.0.namespaces.subscribe()
     }
 
-    /// Waits until every watch has listed its objects, then lets the controller act on what they say.
+    /// Waits until every watch has listed its objects, then lets the controller act.
     async fn wait_for_sync(&self) {
         let sync = &self.0.sync;
         while !(sync.complete.load(Ordering::SeqCst) && sync.open.load(Ordering::SeqCst) == 0) {
             sync.reached.notified().await;
         }
         self.change(|state, _| state.set_synced());
-        // The loop takes its first turn now.
+        // The first turn of the loop starts now.
         self.0.vitals.turn();
         sync.done.store(true, Ordering::SeqCst);
         sync.condition.hold();
     }
 }
 
-/// Runs the controller until `stop` is set: pops tasks that are due, does them side by side, and takes in the outcomes.
+/// Runs the controller until `stop` is set: runs due tasks concurrently, and applies their outcomes to the state.
 pub async fn run<A: Api>(
     api: A,
     shared: Shared,
@@ -274,7 +274,7 @@ pub async fn run<A: Api>(
             metrics.limit_reached(Limit::Rolls, std::mem::take(&mut state.rate_waits));
         }
         if under_way.len() >= CONCURRENCY {
-            // Whatever is due waits for an action to end, which wakes the loop.
+            // Due tasks wait for an action to end, which wakes the loop.
             rest = LONGEST_REST;
         }
         tokio::select! {
@@ -287,7 +287,7 @@ pub async fn run<A: Api>(
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
-    // Let what is under way come to its end: a write that was sent is then known to have been answered.
+    // Let actions in progress finish, so that every write that was sent has been answered.
     while let Some(done) = under_way.join_next().await {
         drop(done);
     }
@@ -345,7 +345,7 @@ fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outco
     shared.change(|state, now| {
         let since = state.rolling.get(key).map(|(since, _)| *since);
         state.finish(task, outcome, now);
-        // One that had no effect is pending still.
+        // A workload whose roll had no effect is still pending.
         if roll == Roll::Rolled && !state.is_pending(key) {
             let delay = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
             metrics.roll_delay(delay.unwrap_or_default());

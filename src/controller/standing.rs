@@ -1,4 +1,4 @@
-//! How things stand with what is known: the numbers that metrics tell, and which workloads are not as one might think.
+//! The numbers for metrics that summarize the state, and the workloads that are pinned or unresolved.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl State {
-    /// How things stand. A replica that does not lead reads no sources and rolls nothing, so it tells numbers of objects
-    /// only.
+    /// The numbers for metrics. A replica that does not lead reads no sources and rolls nothing, so it only reports numbers
+    /// of objects.
     pub fn standing(&mut self, leads: bool) -> Standing {
         let known = Standing {
             workloads: self.workloads.len(),
@@ -42,7 +42,7 @@ impl State {
             let users: Option<&FewSet<User>> = users.get(name);
             users.is_some_and(|users| users.iter().any(|user| !leaving.contains(user)))
         };
-        // What nothing refers to any more is not missed, and what is there again is not lost.
+        // A snapshot that nothing refers to is not missed, and one that exists again is not lost.
         let is_missed =
             |name: &Name| is_used(name) && !snapshots.contains_key(name) && !bound.contains_key(name);
         lost.retain(is_missed);
@@ -61,15 +61,15 @@ impl State {
         }
     }
 
-    /// The sources of which a workload keeps another content than the present one, though it knows that one: by an undo or
-    /// a pin.
+    /// The sources of which a workload keeps other content, although it has seen the present content: by an undo or a pin.
     pub(super) fn pinned<'r>(
         &'r self,
         namespace: &'r str,
         record: &'r Record,
     ) -> impl Iterator<Item = &'r Use> {
         record.uses.iter().filter(move |used| {
-            // One that does not track keeps what it has by itself, and one that reads some keys may read the same in both.
+            // A workload that does not track keeps its snapshots anyway. One that reads some keys may read the same in both
+            // contents.
             if !record.track || !used.whole || used.excluded {
                 return false;
             }
@@ -79,14 +79,14 @@ impl State {
         })
     }
 
-    /// Whether the snapshot that stands for a source is known, and holds another content than the source.
+    /// Whether the snapshot that replaces a source is known, and holds other content than the source.
     pub(super) fn holds_another(&self, used: &Use, source: &Name, found: &Found) -> bool {
         let held =
             used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
         held.is_some_and(|held| !found.present.digests.contains(&held.digest))
     }
 
-    /// What a workload refers to that does not exist, so that its pods do not start.
+    /// The missing sources that a workload refers to: its pods do not start.
     pub(super) fn unresolved<'r>(
         &'r self,
         namespace: &'r str,

@@ -1,6 +1,6 @@
-//! What the controller knows: small records derived from watches and reads, and who refers to what.
+//! The controller's state: small records derived from watches and reads, and an index of which objects refer to which.
 //!
-//! Nothing here does I/O. Watches call `apply_*` and `reset_*`; every change enters on the agenda what may need a look.
+//! Nothing here does I/O. Watches call `apply_*` and `set_*`; every change queues the tasks that it may require.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -32,71 +32,71 @@ use crate::{
 
 /// How long owners to add are collected before they are written: one write for many workloads.
 pub(super) const BIND_DELAY: SignedDuration = SignedDuration::from_millis(500);
-/// How much longer for each owner that is there: the dearer is a write, and the less depends on one owner more.
+/// Extra delay per existing owner: with many owners a write costs more and a single new owner matters less.
 const BIND_DELAY_EACH: SignedDuration = SignedDuration::from_millis(5);
-/// The owners for which it grows.
+/// The most owners that add to the delay.
 const MOST_DELAYING: usize = 1000;
-/// How long an owner too many is left: a template's next owner is then surely known.
+/// How long a stale owner is kept: by then, a template's next owner is known.
 pub(super) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
-/// How long a referenced snapshot may be unknown: the watches are not in step with each other.
+/// How long a referenced snapshot may be unknown, because the watches are not in step with each other.
 pub(super) const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
 
-/// All that the controller knows.
+/// The controller's state.
 pub struct State {
     pub(super) config: Config,
     pub(super) kinds: Arc<Kinds>,
     pub(super) agenda: Agenda,
     pub(super) memory: Memory,
-    /// Contents of sources that were just read and have no snapshot yet: the snapshot is made without another read.
+    /// Contents of sources that were just read and have no snapshot yet: the snapshot is created without another read.
     pub(super) fresh: Fresh,
     pub(super) events: Events,
     pub(super) texts: Texts,
     /// Workloads that are opted in, and those that are about to be.
     pub(super) workloads: HashMap<WorkloadKey, Record>,
-    /// Workloads that their namespace opts in and that carry no label yet: the condition of the write that gives the label.
+    /// Workloads that their namespace opts in and that have no label yet, with the precondition of the write that adds it.
     pub(super) joining: HashMap<WorkloadKey, Precondition>,
     pub(super) revisions: HashMap<RevisionKey, Revision>,
     pub(super) sources: HashMap<Name, Source>,
     pub(super) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
     pub(super) taken: BTreeMap<Name, Taken>,
-    /// Users' objects that are bound themselves.
+    /// Sources in bind mode.
     pub(super) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
     pub(super) namespaces: Option<HashSet<Arc<str>>>,
     /// Sources labelled to be snapshotted at every change.
     pub(super) labelled: HashSet<Name>,
     pub(super) users: HashMap<Name, FewSet<User>>,
-    /// Workloads and revisions whose deletion has begun.
+    /// Workloads and revisions that are being deleted.
     pub(super) leaving: HashSet<User>,
     /// How many workloads, sources with snapshots and labelled sources each namespace has.
     pub(super) namespace_holds: HashMap<Arc<str>, usize>,
     pub(super) namespace_generation: usize,
     /// Since when a workload is pending.
     pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
-    /// What holds workloads back by `max-in-flight`, for a moment: those that are unwell themselves, and the others.
+    /// What recently held workloads by `max-in-flight`: by source, and by whether the workload itself is unhealthy.
     pub(super) verdicts: HashMap<(Name, bool), super::hold::Verdict>,
-    /// Rollouts that take their template from another workload.
+    /// Rollouts that use the template of another workload.
     pub(super) referrers: Referrers,
-    /// Workloads that are being poked: since when they were pending, and as they were. A watch may tell before the answer.
+    /// Workloads being poked: since when they were pending, and their previous record. A watch may report before the answer.
     pub(super) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
-    /// Since when nothing wants a snapshot.
+    /// Since when a snapshot is unused.
     pub(super) unwanted_since: HashMap<Name, Timestamp>,
-    /// Workloads that wait for others to prove a content sound.
+    /// Workloads that are held until others prove a content sound.
     pub(super) held: HashSet<WorkloadKey>,
-    /// What was last told of a source whose change is held: its content, and who failed.
+    /// The last reported hold of each source: its content, and the workload that failed.
     pub(super) told: HashMap<Name, (Digest, WorkloadKey)>,
-    /// Snapshots that are referenced and gone, and whose content is not known any more.
+    /// Snapshots that are referenced but missing, and whose content is no longer known.
     pub(super) lost: HashSet<Name>,
     /// Since when a referenced snapshot is missing and this replica knows no content to restore it from.
     pub(super) missing_since: HashMap<Name, Timestamp>,
-    /// How often a roll waited for the global rate, since it was last told.
+    /// How often a roll waited for the global rate, since this was last reported.
     pub(super) rate_waits: u64,
-    /// When the next roll is within the global rate.
+    /// When the next roll at the global rate is due.
     pub(super) next_roll: Timestamp,
     /// Objects that cannot be read, with their uids.
     pub(super) unreadable: HashMap<User, Arc<str>>,
-    /// What live looks found of snapshots' owners that no watch knows.
+    /// What live reads found about snapshots' owners.
     pub(super) verified: HashMap<Name, Verified>,
     /// The namespaces for which the webhooks are called.
     pub(super) served: Served,
@@ -104,14 +104,14 @@ pub struct State {
     pub(super) rotated: Rotated,
     /// The keys of the digests of Secrets.
     pub(super) keys: DigestKeys,
-    /// Whether it was reported that a key is lost.
+    /// Whether the loss of a key was reported.
     pub(super) key_loss_is_told: bool,
-    /// Whether every watch has listed its objects: nothing is taken away before that.
+    /// Whether every watch has listed its objects: nothing is removed before that.
     pub(super) synced: bool,
 }
 
 impl State {
-    /// A state that knows nothing yet.
+    /// An empty state.
     pub fn new(kinds: Arc<Kinds>, config: Config) -> Self {
         Self {
             config,
@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// Serves these namespaces alone: workloads in others reach no webhook, so a poke of one would be in vain.
+    /// Serves only these namespaces: workloads in others reach no webhook, so a poke would have no effect.
     #[must_use]
     pub fn serving(mut self, namespaces: Served) -> Self {
         self.served = namespaces;
@@ -176,15 +176,15 @@ impl State {
         self
     }
 
-    /// Whether the digest that a snapshot states is under a key that is not known.
+    /// Whether the key of a snapshot's digest is unknown.
     pub(super) fn is_unverifiable(&self, record: &SnapshotRecord) -> bool {
         record.digest.key().is_some_and(|key| !self.keys.knows(key))
     }
 
-    /// Says that every watch has listed its objects.
+    /// Records that every watch has listed its objects.
     pub fn set_synced(&mut self) {
         self.synced = true;
-        // Where no namespace opts in, the list brought none, and that is known now.
+        // If no namespace opts in, the list returned none, and this is now known.
         self.namespaces.get_or_insert_default();
     }
 
@@ -201,7 +201,7 @@ impl State {
         })
     }
 
-    /// Whether a write of this source is to be snapshotted: something opted-in uses it, or its label says so.
+    /// Whether a write of this source gets a snapshot: an opted-in workload uses the source, or its label requires it.
     pub fn is_snapshotted(&self, source: &Name) -> bool {
         self.labelled.contains(source) || self.workloads_using(source).next().is_some()
     }
@@ -211,13 +211,13 @@ impl State {
         self.is_snapshotted(source) || self.taken.contains_key(source)
     }
 
-    /// A workload as it is now; `None`: it is gone, or no longer opted in.
+    /// Applies a workload as it is now; `None` if it is deleted, or no longer opted in.
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         self.joining.remove(key);
         self.set_workload(key, record, now);
     }
 
-    /// Whether the deletion of a workload or revision has begun.
+    /// Records whether a workload or revision is being deleted.
     pub(super) fn set_leaving(&mut self, user: &User, is_leaving: bool) {
         if !is_leaving {
             self.leaving.remove(user);
@@ -231,7 +231,7 @@ impl State {
     }
 
     pub(super) fn set_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
-        // Webhooks see neither what is in a namespace that they leave out, nor what is in none.
+        // Webhooks see no objects of excluded namespaces, and no cluster-scoped objects.
         let record = record.filter(|_| !key.namespace.is_empty() && self.served.contains(&key.namespace));
         let (key, record) = (&self.texts.share(key.clone()), self.texts.share(record));
         let user = User::Workload(key.clone());
@@ -248,7 +248,7 @@ impl State {
         let same_uid = old.as_ref().map(|old| &old.uid) == record.as_ref().map(|record| &record.uid);
         if let (Some(old), Some(record), true) = (&old, &record, same_uid) {
             self.tell_pins(key, old, record, now);
-            // A roll whose answer was lost is seen by its time only. What is pending after it came after it.
+            // A roll whose answer was lost shows only in its time. Any pending change is newer than that roll.
             if record.last_roll > old.last_roll {
                 self.pending_since.remove(key);
             }
@@ -262,7 +262,7 @@ impl State {
         self.evaluate(key, now);
     }
 
-    /// A revision as it is now; `None`: it is gone.
+    /// Applies a revision as it is now; `None` if it is deleted.
     pub fn apply_revision(&mut self, key: &RevisionKey, revision: Option<Revision>, now: Timestamp) {
         let revision = revision.filter(|_| self.served.contains(&key.namespace));
         let (key, revision) = (&self.texts.share(key.clone()), self.texts.share(revision));
@@ -280,7 +280,7 @@ impl State {
         self.change_uses(&user, &key.namespace, &old_uses, &new_uses, now);
     }
 
-    /// Enters what a user refers to now in place of what it referred to, and everything that may follow from it.
+    /// Replaces the references of a user, and queues the tasks that this may require.
     fn change_uses(&mut self, user: &User, namespace: &Arc<str>, old: &[Use], new: &[Use], now: Timestamp) {
         let is_workload = matches!(user, User::Workload(_));
         let names = |uses: &[Use]| -> BTreeSet<ObjectName> {
@@ -307,7 +307,7 @@ impl State {
         for object in &new_names {
             let name = Name { namespace: Arc::clone(namespace), object: object.clone() };
             self.users.entry(name.clone()).or_default().insert(user.clone());
-            // From now on it is wanted, whenever its owners are looked at.
+            // From now on it counts as used, whenever its owners are checked.
             self.unwanted_since.remove(&name);
             self.look_at_snapshot(&name, now);
         }
@@ -315,7 +315,7 @@ impl State {
             if let Some(snapshot) = &used.snapshot {
                 let name =
                     Name::new(Arc::clone(namespace), ObjectName::new(used.source.kind, snapshot.clone()));
-                // Before all is listed, snapshots come after what names them; then all that is gone is looked for.
+                // Before all is listed, a snapshot may come after its users. Missing snapshots are looked for afterwards.
                 if self.synced && !self.is_there(&name) {
                     self.agenda.schedule(Task::Restore(name), now + RESTORE_DELAY);
                 }
@@ -326,7 +326,7 @@ impl State {
         }
     }
 
-    /// Enters a snapshot for a look at its owners.
+    /// Queues a check of a snapshot's owners.
     pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
         if self.awaits_its_source(name) {
             self.look_again(name);
@@ -337,7 +337,7 @@ impl State {
         }
     }
 
-    /// The snapshot of what a source held until now is left its whole time from now on, whatever was to be taken off it sooner.
+    /// Cancels the unbinding of the snapshots of a source's known content, so that their full delay starts from now.
     pub(super) fn spare_what_it_held(&mut self, source: &Name) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
         let held = found.present.digests.clone();
@@ -347,7 +347,7 @@ impl State {
         }
     }
 
-    /// Whether a snapshot will be looked at anyway, as soon as its source has been read.
+    /// Whether a snapshot will be checked anyway, once its source has been read.
     fn awaits_its_source(&self, name: &Name) -> bool {
         self.snapshots.get(name).is_some_and(|record| {
             let source = name.sibling(Arc::clone(&record.source));
@@ -355,20 +355,20 @@ impl State {
         })
     }
 
-    /// Enters a source to be read where it is not known.
+    /// Queues a read of a source that is not known.
     pub(super) fn want_source(&mut self, name: Name, now: Timestamp) {
         if !self.config.source_kinds().contains(&name.object.kind) {
             return;
         }
         match self.sources.entry(name.clone()).or_insert(Source::Unknown) {
             Source::Unknown => self.agenda.schedule(Task::Read(name), now),
-            // One that was known before anything used it may have no snapshot yet.
+            // A source that was known before anything used it may have no snapshot yet.
             Source::Found(_) => self.agenda.schedule(Task::Ensure(name), now),
             Source::Missing => {}
         }
     }
 
-    /// Drops what is known of a source on which nothing depends any more.
+    /// Forgets a source on which nothing depends any more.
     pub(super) fn forget_source(&mut self, name: &Name) {
         if !self.is_watched(name) {
             self.sources.remove(name);
@@ -378,7 +378,7 @@ impl State {
         }
     }
 
-    /// What decisions need to know of a source; `None` where it does not exist or is not known.
+    /// What decisions need to know of a source; `None` if it does not exist or is not known.
     fn present(&self, source: &Name) -> Option<Present> {
         match self.sources.get(source)? {
             Source::Found(found) => Some(found.present.clone()),
@@ -386,7 +386,7 @@ impl State {
         }
     }
 
-    /// Whether a workload has something to take into account.
+    /// Whether a workload is pending.
     pub(super) fn is_pending(&self, key: &WorkloadKey) -> bool {
         let Some(record) = self.workloads.get(key) else { return false };
         let left_alone = record.by_namespace
@@ -398,7 +398,7 @@ impl State {
             })
     }
 
-    /// Enters a workload to be rolled where it is pending, and strikes it where it is not.
+    /// Queues a roll of a workload that is pending, or cancels the roll if it is not.
     pub(super) fn evaluate(&mut self, key: &WorkloadKey, now: Timestamp) {
         if self.is_pending(key) {
             self.pending_since.entry(key.clone()).or_insert(now);
@@ -411,7 +411,7 @@ impl State {
         }
     }
 
-    /// Whether a source that it uses is being read anew: what is pending is decided then.
+    /// Whether a source of the workload is being read again, which decides whether the workload is pending.
     fn awaits_a_source(&self, key: &WorkloadKey) -> bool {
         self.workloads.get(key).is_some_and(|record| {
             record.uses.iter().any(|used| {
@@ -428,17 +428,17 @@ impl State {
         let Some(record) = self.workloads.get(key) else { return settled };
         let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
         let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
-        // A time too far ahead was written by a clock that is wrong; nothing waits longer than its interval.
+        // A time too far ahead comes from a wrong clock; no workload waits longer than its interval.
         let latest = since.checked_add(interval).unwrap_or(now);
         rested.map_or(settled, |rested| settled.max(rested.min(latest)))
     }
 
-    /// The owners that those are who use the object.
+    /// The users of the object, as owners.
     pub(super) fn owners_by_use(&self, name: &Name) -> FewSet<Owner> {
         self.users.get(name).into_iter().flatten().filter_map(|user| self.owner(user)).collect()
     }
 
-    /// The owner that a user is.
+    /// A user, as an owner.
     pub(super) fn owner(&self, user: &User) -> Option<Owner> {
         match user {
             User::Workload(key) => {

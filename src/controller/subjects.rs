@@ -1,4 +1,4 @@
-//! What each watch is about: how its objects become records of the state.
+//! The subjects of the watches: how watched objects become records of the state.
 
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
@@ -22,22 +22,22 @@ use crate::{
     template::{SourceMap, Template},
 };
 
-/// One watch's part of the state.
+/// The part of the state that one watch maintains.
 pub trait Subject: Send + 'static {
-    /// What is watched.
+    /// The watched objects.
     type Object: FromText;
-    /// What tells its objects apart.
+    /// The identity of an object.
     type Key: Clone + Eq + Hash + Send;
 
     /// The object's key.
     fn key(&self, object: &Self::Object) -> Self::Key;
-    /// Puts an object into the state.
+    /// Adds or updates an object in the state.
     fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp);
-    /// Takes an object out of the state.
+    /// Removes an object from the state.
     fn remove(&self, state: &mut State, key: &Self::Key, now: Timestamp);
-    /// The keys of this watch that the state holds.
+    /// The keys in the state that come from this watch.
     fn known(&self, state: &State) -> Vec<Self::Key>;
-    /// Every object of this watch is in the state.
+    /// Called when every object of this watch is in the state.
     fn listed(&self, _state: &mut State) {}
 }
 
@@ -47,15 +47,15 @@ pub struct Workloads(pub usize);
 pub struct Revisions(pub usize);
 /// Snapshots.
 pub struct Snapshots(pub SourceKind);
-/// Sources labelled by their owners.
+/// Sources labelled `enabled: "true"` or `enabled: "bind"`.
 pub struct Labelled(pub SourceKind);
 /// Sources in use, in one namespace.
 pub struct UsedSources(pub SourceKind, pub Arc<str>);
-/// Rollouts that take their template from another workload, in one namespace.
+/// Rollouts that use the template of another workload, in one namespace.
 pub struct Referring(pub Arc<str>);
 /// Namespaces that opt in.
 pub struct Namespaces;
-/// The part of a subject that is in one namespace.
+/// A subject, restricted to one namespace.
 pub(super) struct InNamespace<S>(pub(super) S, pub(super) Arc<str>);
 
 fn namespace_of(meta: &ObjectMeta) -> Arc<str> {
@@ -113,7 +113,7 @@ impl Subject for Workloads {
             User::Workload(key) => Some(key),
             User::Revision(_) => None,
         });
-        // The watch does not know those that carry no label.
+        // The watch does not report workloads without the label.
         let labelled = state.workloads.keys().filter(|key| !state.joining.contains_key(key));
         labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
@@ -143,7 +143,7 @@ impl Subject for Revisions {
                 state.set_leaving(&user, object.is_being_deleted());
                 state.apply_revision(&key, Some(Revision { uid, uses: snapshots_used(&template) }), now);
             }
-            // Nobody knows what it refers to: it stays an owner of what it owns.
+            // Its references are unknown: it stays an owner of what it owns.
             Err(error) => {
                 state.set_unreadable(&User::Revision(key.clone()), object.uid(), &error, now);
                 state.apply_revision(&key, None, now);
@@ -167,7 +167,7 @@ impl Subject for Revisions {
     }
 }
 
-/// The snapshots that a revision's template names.
+/// The snapshots that a revision's template refers to.
 fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
     let sources: SourceMap<String> =
         template.annotation(names::SOURCES).and_then(SourceMap::parse).unwrap_or_default();
@@ -214,7 +214,7 @@ impl Subject for Snapshots {
     }
 }
 
-/// The record of a snapshot; `None` where the object lacks what makes it one.
+/// The record of a snapshot; `None` if the object lacks a field that a snapshot has.
 fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
     let annotations = meta.annotations.as_ref()?;
     Some(SnapshotRecord {

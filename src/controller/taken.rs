@@ -1,7 +1,7 @@
-//! The snapshots of each source by age: what becomes of one is found without a look at the others.
+//! The snapshots of each source by age, so that one can be checked without reading the others.
 //!
-//! A source owns its newest `keep` snapshots: those of its present content first, then by age. Where a source has many, only
-//! snapshots whose rank changes are looked at again.
+//! A source owns its newest `keep` snapshots: those of its present content first, then by age. If a source has many, only
+//! snapshots whose rank changes are checked again.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -18,18 +18,18 @@ use crate::{
     uid::Uid,
 };
 
-/// Up to so many snapshots of one source are all looked at whenever anything changes.
+/// Up to this number, all snapshots of a source are checked at every change.
 const FEW: usize = 8;
 
-/// How old a snapshot is, and its name.
+/// When a snapshot was created, and its name.
 type Age = (Timestamp, Arc<str>);
 
 /// The snapshots of one source.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// The oldest first.
+    /// Oldest first.
     by_age: FewSet<Age>,
-    /// What they were last looked at by, where they are many.
+    /// The ranking of the last check, if there are many.
     ranking: Option<Box<Ranking>>,
 }
 
@@ -40,7 +40,7 @@ struct Ranking {
     keep: usize,
     bound_itself: bool,
     digests: Digests,
-    /// Snapshots to look at once the source has been read.
+    /// Snapshots to check once the source has been read.
     again: FewSet<Arc<str>>,
 }
 
@@ -69,13 +69,13 @@ impl Taken {
         self.by_age.iter().map(|(_, name)| name)
     }
 
-    /// How many are newer.
+    /// How many snapshots are newer.
     fn newer(&self, age: &Age) -> usize {
         let ages = self.by_age.iter().as_slice();
         ages.len() - ages.partition_point(|other| other <= age)
     }
 
-    /// The snapshot of a rank, 0 for the newest; those in `present`, which begins with the newest, come first.
+    /// The snapshot at a rank, 0 for the newest. Those in `present`, newest first, rank before all others.
     fn at_rank<'a>(&'a self, present: &'a [Age], rank: usize) -> Option<&'a Arc<str>> {
         if let Some((_, name)) = present.get(rank) {
             return Some(name);
@@ -100,7 +100,7 @@ impl State {
         self.taken.get(source).map_or(0, Taken::len)
     }
 
-    /// The snapshots of a source that state one of these digests, which their names are made of.
+    /// The snapshots of a source that state one of these digests. Their names contain the digest.
     pub(super) fn snapshots_with<'s>(
         &'s self,
         source: &'s Name,
@@ -116,7 +116,8 @@ impl State {
         })
     }
 
-    /// The snapshots, of whichever source of the namespace, that hold the content by which this one of `source` is named.
+    /// The snapshots of any source in the namespace that hold the content after which the snapshot `name` of `source` is
+    /// named.
     pub(super) fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
         let start = |name: &str| Some(name.rsplit_once('-')?.1.get(..DIGITS[0])?.to_owned());
         let Some(wanted) = start(&name.object.name) else { return Vec::new() };
@@ -132,7 +133,7 @@ impl State {
         twins.filter(|twin| self.snapshots.get(twin).is_some_and(|record| holds(&record.digest))).collect()
     }
 
-    /// The snapshots of the present content, the newest first.
+    /// The snapshots of a source with one of these digests, newest first.
     fn ages_with(&self, source: &Name, digests: &Digests) -> Vec<Age> {
         let ages = self.snapshots_with(source, digests);
         let mut ages: Vec<Age> =
@@ -154,13 +155,13 @@ impl State {
         before < found.keep
     }
 
-    /// The snapshot of a source that holds its present content, or else the one that was made last.
+    /// The snapshot of a source that holds its present content, or else the newest one.
     pub(super) fn newest_of(&self, source: &Name, found: Option<&Found>) -> Option<Arc<str>> {
         let present = found.map(|found| self.ages_with(source, &found.present.digests)).unwrap_or_default();
         self.taken.get(source)?.at_rank(&present, 0).cloned()
     }
 
-    /// Enters a snapshot of a source; answers whether it is new.
+    /// Adds a snapshot of a source. Returns whether it is new.
     pub(super) fn take(&mut self, source: &Name, name: &Name, record: &SnapshotRecord) -> bool {
         if !self.taken.contains_key(source) {
             self.hold_namespace(&source.namespace);
@@ -169,7 +170,7 @@ impl State {
         taken.by_age.insert((record.created, Arc::clone(&name.object.name)))
     }
 
-    /// Strikes a snapshot of a source.
+    /// Removes a snapshot of a source.
     pub(super) fn untake(&mut self, name: &Name, record: &SnapshotRecord, now: Timestamp) {
         let source = name.sibling(Arc::clone(&record.source));
         if let Some(taken) = self.taken.get_mut(&source) {
@@ -184,7 +185,7 @@ impl State {
         self.forget_source(&source);
     }
 
-    /// A source has one snapshot more or less: those whose rank changes are looked at.
+    /// Checks the snapshots whose rank changes with a new snapshot of the source.
     pub(super) fn look_at_neighbours(&mut self, source: &Name, now: Timestamp) {
         let found = match self.sources.get(source) {
             Some(Source::Found(found)) => Some(found.clone()),
@@ -193,18 +194,18 @@ impl State {
         let Some(taken) = self.taken.get_mut(source) else { return };
         match (&taken.ranking, found) {
             (None, Some(found)) if taken.len() > FEW => {
-                // Until now they were few, and all were looked at.
+                // Until now there were few, and all were checked.
                 taken.ranking = Some(Box::new(Ranking::of(&found)));
             }
             (None, Some(_)) => return self.look_at_all_of(source, now),
-            // All are looked at when it is read.
+            // All are checked when the source is read.
             (None, None) => return,
             (Some(_), _) => {}
         }
         self.look_at_ranks(source, 0, now);
     }
 
-    /// Looks at the snapshots about the last rank that the source owns, and at those `beyond` on both sides of it.
+    /// Checks the snapshots around the last rank that the source owns, and `beyond` more on both sides.
     fn look_at_ranks(&mut self, source: &Name, beyond: usize, now: Timestamp) {
         let Some(taken) = self.taken.get(source) else { return };
         let Some(ranking) = &taken.ranking else { return };
@@ -217,7 +218,8 @@ impl State {
         }
     }
 
-    /// A source was read: its snapshots are looked at, or where they are many, those for which anything has changed.
+    /// Checks the snapshots of a source that was read. If there are many, only those that the change may affect are
+    /// checked.
     pub(super) fn look_at_changed(&mut self, source: &Name, now: Timestamp) {
         let new = match self.sources.get(source) {
             Some(Source::Found(found)) => Some(Ranking::of(found)),
@@ -260,17 +262,17 @@ impl State {
         }
     }
 
-    /// A snapshot cannot be looked at before its source has been read; it is then.
+    /// Records a snapshot to be checked once its source has been read.
     pub(super) fn look_again(&mut self, name: &Name) {
         let Some(record) = self.snapshots.get(name) else { return };
         let source = name.sibling(Arc::clone(&record.source));
-        // Without a ranking, all are looked at then.
+        // Without a ranking, all are checked then.
         if let Some(ranking) = self.taken.get_mut(&source).and_then(|taken| taken.ranking.as_mut()) {
             ranking.again.insert(Arc::clone(&name.object.name));
         }
     }
 
-    /// Forgets what snapshots were last looked at by: all are looked at when their sources are read.
+    /// Forgets the rankings: all snapshots are checked when their sources are read.
     pub(super) fn forget_rankings(&mut self) {
         for taken in self.taken.values_mut() {
             taken.ranking = None;

@@ -1,5 +1,5 @@
-//! Names that many records hold, each kept once: a snapshot's name stands in its own record, in that of its source,
-//! of the workload and of each revision that uses it, and beside each of them in who refers to what.
+//! Names that many records hold, each stored once. A snapshot's name is in its own record, in the records of its source, of
+//! the workload and of each revision that uses it, and beside each of them in the index of users.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,25 +11,25 @@ use crate::{
     snapshot::ObjectName,
 };
 
-/// So many texts are kept before any is looked at that nobody holds any more.
+/// Up to this number of texts, unused texts are not dropped.
 const FEW: usize = 1024;
 
-/// The texts that records hold.
+/// The shared texts.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     known: HashSet<Arc<str>>,
-    /// At so many those that nobody holds are dropped.
+    /// The number of texts at which unused ones are dropped.
     full: usize,
 }
 
 impl Texts {
-    /// The same, holding the texts that are known already.
+    /// The same value, with its texts replaced by equal ones that are known already.
     pub(super) fn share<T: Share>(&mut self, mut value: T) -> T {
         value.share(self);
         value
     }
 
-    /// How many are kept.
+    /// How many texts are stored.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.known.len()
@@ -49,9 +49,9 @@ impl Texts {
     }
 }
 
-/// What holds texts that others hold, too.
+/// A value whose texts can be shared with others.
 pub(super) trait Share {
-    /// Puts those that are known in the place of its own.
+    /// Replaces its texts by equal ones that are known already.
     fn share(&mut self, texts: &mut Texts);
 }
 
@@ -77,7 +77,7 @@ impl<T: Share> Share for Vec<T> {
     }
 }
 
-/// What is shared is equal, so that the order stays; it is put together anew all the same, as nothing in a set may be changed.
+/// The order stays, because the texts are equal. The set is rebuilt because its values cannot be changed in place.
 impl<T: Share + Ord> Share for FewSet<T> {
     fn share(&mut self, texts: &mut Texts) {
         *self = std::mem::take(self).into_iter().map(|value| texts.share(value)).collect();

@@ -1,5 +1,5 @@
-//! Objects that cannot be read: nested too deep, or not of the form of their kind. They are skipped and named, and stop
-//! nobody else.
+//! Objects that cannot be read: nested too deep, or not of the form of their kind. They are skipped and reported, and do
+//! not block others.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 impl State {
     /// Records that an object cannot be read, and reports it on the object.
     ///
-    /// It is no user of any snapshot that the state knows, and none that it owns is taken from it: see
+    /// The object counts as no user of a snapshot in the state, but stays an owner of the snapshots that it owns: see
     /// [`crate::cluster::Usage`].
     pub(super) fn set_unreadable(
         &mut self,
@@ -36,7 +36,7 @@ impl State {
 
     /// Forgets that an object could not be read.
     pub(super) fn set_readable(&mut self, object: &User, now: Timestamp) {
-        // Nearly always there is none.
+        // The map is nearly always empty.
         if self.unreadable.is_empty() {
             return;
         }
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// Reports every object that cannot be read: when this replica begins to lead.
+    /// Reports every object that cannot be read. Called when this replica begins to lead.
     pub(super) fn report_all_unreadable(&mut self, now: Timestamp) {
         for object in self.unreadable.keys().cloned().collect::<Vec<_>>() {
             self.report_unreadable(&object, now);

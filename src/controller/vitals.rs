@@ -7,9 +7,9 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The longest time between two turns of the loop.
+/// The longest time between two iterations of the loop.
 const LONGEST_TURN: Duration = Duration::from_secs(30);
-/// The longest time for which a watch may hear nothing from the API server. A watch that is silent begins anew sooner.
+/// The longest time for which a watch may hear nothing from the API server. A silent watch is restarted sooner.
 const LONGEST_UNHEARD: Duration = Duration::from_mins(3);
 
 /// The last sign of life of a task.
@@ -21,7 +21,7 @@ impl Pulse {
         Self(Mutex::new(Instant::now()))
     }
 
-    /// The task works.
+    /// Records that the task works.
     pub(super) fn beat(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -35,7 +35,7 @@ impl Pulse {
 #[derive(Debug)]
 pub(super) struct Vitals {
     turn: Pulse,
-    /// A watch that ended in order leaves nothing behind.
+    /// Weak, so that a watch that ended in order leaves nothing behind.
     watches: Mutex<Vec<Weak<Pulse>>>,
 }
 
@@ -44,12 +44,12 @@ impl Vitals {
         Self { turn: Pulse::new(), watches: Mutex::default() }
     }
 
-    /// The loop took a turn.
+    /// Records an iteration of the loop.
     pub(super) fn turn(&self) {
         self.turn.beat();
     }
 
-    /// The pulse of another watch.
+    /// Adds a watch, and returns its pulse.
     pub(super) fn watch(&self) -> Arc<Pulse> {
         let pulse = Arc::new(Pulse::new());
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl Vitals {
         pulse
     }
 
-    /// What does not work; `None` where everything does.
+    /// The part that does not work; `None` if everything works.
     pub(super) fn failing(&self) -> Option<&'static str> {
         if !self.turn.is_within(LONGEST_TURN) {
             return Some("the controller's loop stands still");

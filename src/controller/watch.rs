@@ -1,4 +1,4 @@
-//! The watches: lists and changes from the API server, put into the state.
+//! The watches: lists and changes from the API server, applied to the state.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -27,21 +27,21 @@ use crate::{
     snapshot::SourceKind,
 };
 
-/// How long a kind that is not installed is left before it is looked for again.
+/// How long to wait before looking again for a kind that is not installed.
 const NOT_INSTALLED: Duration = Duration::from_secs(10);
 /// The longest that a watch may be silent. The API server ends each watch after [`OPEN`] seconds, so a watch that is silent
 /// for longer is dead.
 const LONGEST_SILENCE: Duration = Duration::from_secs(OPEN as u64 + 10);
-/// A watch that lasted so long should have brought a bookmark.
+/// A watch that lasted this long should have received a bookmark.
 const WHOLE_WATCH: Duration = Duration::from_secs(OPEN as u64 - 5);
-/// A watch that ends sooner, without an event, is no success.
+/// A watch that ends sooner, without an event, counts as failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The first pause after a failure; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Runs every watch. Ends only when one of them fails beyond repair; the process must then not go on half blind.
+/// Runs every watch. Returns only when a watch fails beyond repair; the process must then stop, because it misses changes.
 pub async fn watch_all(api: KubeApi, shared: Shared) {
     let mut tasks = JoinSet::new();
     let kinds = Arc::clone(&shared.lock().kinds);
@@ -57,7 +57,7 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
     for &kind in source_kinds {
         let snapshots = format!("{}={},{}", names::MANAGED_BY, names::MANAGER, names::SOURCE);
         let labelled = format!("{} in (true,bind)", names::ENABLED);
-        // Where only some namespaces are served, nothing else may be readable.
+        // If only some namespaces are served, nothing else may be readable.
         let namespaces: Vec<_> = shared.served().listed().map(Arc::<str>::from).collect();
         for namespace in &namespaces {
             let Ok(collection) = path::collection("v1", namespace, kind.plural()) else { continue };
@@ -101,12 +101,12 @@ fn everywhere(api_version: &str, plural: &str, selector: &str, metadata_only: bo
     }
 }
 
-/// Keeps one metadata-only watch of a kind of source in each namespace that has something to do with confrev.
+/// Keeps one metadata-only watch of a kind of source in each namespace that confrev works in.
 ///
-/// One for the whole cluster would cost traffic for every namespace; one for each source, a connection each.
+/// One watch of the cluster would cost traffic for every namespace; one for each source would need a connection each.
 async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
     let watch = |namespace: &Arc<str>| {
-        // Its name comes from an object in it.
+        // The namespace comes from an object in it.
         let collection = path::collection("v1", namespace, kind.plural()).ok()?;
         // Snapshots never change.
         let selector = format!("!{}", names::SOURCE);
@@ -126,7 +126,7 @@ async fn watch_referrers(kind: WorkloadKind, api: KubeApi, shared: Shared) {
     watch_namespaces(api, shared, State::limited_namespaces, watch).await;
 }
 
-/// Keeps one watch in each namespace that is wanted.
+/// Keeps one watch in each of the `wanted` namespaces.
 async fn watch_namespaces<S: Subject + Sync>(
     api: KubeApi,
     shared: Shared,
@@ -159,7 +159,7 @@ async fn watch_namespaces<S: Subject + Sync>(
     }
 }
 
-/// Follows one watch for ever; `listed` is told when its objects are known. After a panic, the objects are listed again.
+/// Follows one watch forever; reaches `listed` when its objects are known. After a panic, the objects are listed again.
 async fn follow<S: Subject>(api: KubeApi, of: Listed, subject: S, shared: Shared, listed: SyncPoint) {
     let pulse = shared.pulse();
     let mut pause = Pause::default();
@@ -174,7 +174,7 @@ async fn follow<S: Subject>(api: KubeApi, of: Listed, subject: S, shared: Shared
     }
 }
 
-/// Follows one watch. Whatever the API server answers, even a refusal, is a sign that the watch is alive.
+/// Follows one watch. Any answer of the API server, even a refusal, is a sign that the watch is alive.
 async fn follow_on<S: Subject>(
     api: &KubeApi,
     of: &Listed,
@@ -191,14 +191,14 @@ async fn follow_on<S: Subject>(
                 listed.reached();
                 let begun = Instant::now();
                 watch(api, of, subject, shared, version, pulse).await;
-                // A watch that soon asks for another list, again and again, must not become a loop of lists.
+                // A watch that repeatedly needs another list after a short time must not become a loop of lists.
                 if begun.elapsed() > LONGEST_PAUSE {
                     pause = Pause::default();
                 }
                 pause.rest().await;
             }
             Err(error) if error.is_not_found() => {
-                // Not installed, yet or any more: there are none, and that is known.
+                // The kind is not installed (yet, or any more): it is known that there are no objects.
                 listing = Some(HashSet::new());
                 shared.change(|state, now| take(subject, state, Event::InitDone, &mut listing, now));
                 listed.reached();
@@ -218,7 +218,7 @@ async fn follow_on<S: Subject>(
     }
 }
 
-/// Lists all objects into the state, page by page. Answers with the resourceVersion from which to watch.
+/// Lists all objects into the state, page by page. Returns the resourceVersion from which to watch.
 async fn list<S: Subject>(
     api: &KubeApi,
     of: &Listed,
@@ -242,7 +242,7 @@ async fn list<S: Subject>(
     Ok(version)
 }
 
-/// Watches from that resourceVersion on, until the objects have to be listed again.
+/// Watches from a resourceVersion, until the objects have to be listed again.
 async fn watch<S: Subject>(
     api: &KubeApi,
     of: &Listed,
@@ -252,7 +252,7 @@ async fn watch<S: Subject>(
     pulse: &Pulse,
 ) {
     let mut pause = Pause::default();
-    // A watch may wait for a resourceVersion that never comes, as after a restore of etcd: then there is not even a bookmark.
+    // After a restore of etcd, a watch may wait for a resourceVersion that never comes, without even a bookmark.
     let mut silences = 0_usize;
     loop {
         let (begun, mut any) = (Instant::now(), false);
@@ -348,7 +348,7 @@ impl Pause {
     }
 }
 
-/// Puts one event into the state. `listing` holds what a list in progress has brought so far.
+/// Applies one event to the state. `listing` holds the keys that a list in progress has returned so far.
 #[expect(clippy::implicit_hasher, reason = "called with one hasher only")]
 pub fn take<S: Subject>(
     subject: &S,
@@ -402,7 +402,7 @@ mod tests {
         telemetry::{Metrics, Readiness},
     };
 
-    /// Namespaces, which panic at the first few objects.
+    /// Namespaces, with a panic at the first objects.
     struct Panicking(AtomicUsize);
 
     impl Subject for Panicking {
@@ -428,10 +428,10 @@ mod tests {
         }
     }
 
-    /// What was asked, and when.
+    /// The requests, with their times.
     type Asked = Arc<Mutex<Vec<(Instant, String)>>>;
 
-    /// An API server with one namespace, whose watches never say anything.
+    /// An API server with one namespace, whose watches stay silent.
     fn silent() -> (KubeApi, Asked) {
         let asked = Asked::default();
         let log = Arc::clone(&asked);
@@ -463,7 +463,7 @@ mod tests {
         Shared::new(State::new(Arc::default(), config), Readiness::new().register("caches"))
     }
 
-    /// Follows namespaces for so long; answers with what was asked meanwhile.
+    /// Follows namespaces for that time. Returns the requests.
     async fn followed(shared: &Shared, panics: usize, time: Duration) -> Vec<(Instant, String)> {
         let (api, asked) = silent();
         let subject = Panicking(AtomicUsize::new(panics));
@@ -492,7 +492,7 @@ mod tests {
         for pair in asked.windows(2) {
             assert!(pair[1].0 - pair[0].0 <= Duration::from_secs(75), "{asked:?}");
         }
-        // Twice in a row: the objects are listed again.
+        // After two silent watches in a row, the objects are listed again.
         assert_eq!((watches.len(), asked.len()), (5, 8), "{asked:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The open connections: from which address they come, how long each has been idle, and which one makes room.
+//! The open connections: their source addresses, how long each has been idle, and which one is evicted.
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Refused requests after which a connection is cut: to answer each would take time from others.
+/// Refused requests after which a connection is cut: answering each would take time from others.
 const MOST_REFUSED: usize = 20;
 
-/// How long an address is distrusted after one of its connections was cut, and the part of the connections that it may
-/// have meanwhile. Otherwise it would open a new connection for each that is cut, and handshakes take time from others.
+/// How long an address is distrusted after one of its connections was cut, and the part of the connections that it may hold
+/// during that time. Otherwise it would open a new connection for each that is cut, and handshakes take time from others.
 const DISTRUST: Duration = Duration::from_secs(30);
 const DISTRUSTED_PART: usize = 8;
-/// Addresses without connections that are remembered.
+/// The number of known addresses at which those without connections are forgotten.
 const REMEMBERED: usize = 1024;
 
 /// The open connections.
@@ -27,7 +27,7 @@ struct Inner {
     most: usize,
     most_of_address: usize,
     open: Mutex<Open>,
-    /// A connection ended, or had its last request answered.
+    /// Notified when a connection ended, or had its last request answered.
     changed: Notify,
 }
 
@@ -43,7 +43,7 @@ struct Open {
 struct Origin {
     /// Open connections.
     count: usize,
-    /// It is distrusted until then.
+    /// Until when the address is distrusted.
     distrusted: Option<Instant>,
 }
 
@@ -53,20 +53,20 @@ impl Origin {
     }
 }
 
-/// What becomes of a new connection.
+/// The result for a new connection.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// It is open.
     Open(Arc<Connection>),
-    /// It is open, and takes the place of an idle connection of its address, which has as many as it may.
+    /// It is open, and replaces an idle connection of its address, which has as many as allowed.
     Replaces(Arc<Connection>),
-    /// Its address has as many as it may, and none of them is idle.
+    /// Its address has as many as allowed, and none of them can be evicted.
     Refused,
-    /// As many as may are open.
+    /// As many connections as allowed are open.
     Full,
 }
 
-/// One open connection; it leaves the list when dropped.
+/// An open connection, removed from the list when dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
     number: u64,
@@ -82,14 +82,14 @@ pub(super) struct Connection {
 struct State {
     /// Requests whose answers are not sent yet, and when each began.
     busy: BTreeMap<u64, Instant>,
-    /// Requests ever.
+    /// Requests so far.
     served: u64,
     /// Requests that were refused because the address had too many.
     refused: usize,
     evicted: bool,
-    /// When it last had a request, or began.
+    /// When its last request ended, or the connection began.
     last: Instant,
-    /// When a request's head began whose end has not come.
+    /// When the head of a request began, if its end has not arrived.
     head: Option<Instant>,
 }
 
@@ -98,17 +98,17 @@ struct State {
 pub(super) struct Busy {
     connection: Arc<Connection>,
     number: u64,
-    /// When the first byte of its head came.
+    /// When the first byte of the request's head arrived.
     pub(super) start: Instant,
 }
 
 impl Connections {
-    /// None yet; at most so many in all, and of one address.
+    /// An empty list, with limits for all connections and for those of one address.
     pub(super) fn new(most: usize, most_of_address: usize) -> Self {
         Self(Arc::new(Inner { most, most_of_address, open: Mutex::default(), changed: Notify::new() }))
     }
 
-    /// A new connection. Where its address has as many as it may, an idle one of that address has to go.
+    /// Adds a connection. If its address has as many as allowed, an idle one of that address is evicted.
     pub(super) fn enter(&self, address: IpAddr) -> Entry {
         let Inner { most, most_of_address, .. } = *self.0;
         let (all, origin) = {
@@ -121,7 +121,7 @@ impl Connections {
         }
         let is_crowded = most_of_address < most && of_address >= most_of_address;
         if is_crowded {
-            // Those that were asked to go take a moment. Only a few of them may be open beside the others.
+            // Evicted connections take a moment to close. Only a few of them may be open beside the others.
             let is_room = of_address < most_of_address + most_of_address.div_ceil(8);
             if !is_room || !self.evict_where(|connection| connection.address == address) {
                 return Entry::Refused;
@@ -157,14 +157,13 @@ impl Connections {
         if is_crowded { Entry::Replaces(connection) } else { Entry::Open(connection) }
     }
 
-    /// Asks an idle connection to go: of the address that has most, the connection that matters least. False where no
-    /// connection is idle.
+    /// Evicts an idle connection: the least important one of the address that has most. Returns false if none is idle.
     pub(super) fn evict(&self) -> bool {
         self.evict_where(|_| true)
     }
 
     fn evict_where(&self, is_candidate: impl Fn(&Connection) -> bool) -> bool {
-        // Upgraded outside of the lock's life: the last reference, dropped here, would lock again.
+        // Upgraded references must outlive the lock: dropping the last one locks again.
         let (all, of_address) = {
             let open = self.lock();
             let all: Vec<Arc<Connection>> = open.all.values().filter_map(Weak::upgrade).collect();
@@ -181,8 +180,8 @@ impl Connections {
         true
     }
 
-    /// Ends a busy connection of the address that has most, where that is many more than `address` has. False where no
-    /// address has.
+    /// Ends a busy connection of the address that has most, if that is many more than `address` has. Returns false if no
+    /// address has that many.
     pub(super) fn cut(&self, address: IpAddr) -> bool {
         let (all, most, mine) = {
             let open = self.lock();
@@ -200,7 +199,7 @@ impl Connections {
         true
     }
 
-    /// Done when a connection has ended or become idle.
+    /// Returns when a connection has ended or become idle.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
     }
@@ -211,7 +210,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// Done when this connection has been asked to go.
+    /// Returns when this connection has been evicted.
     pub(super) async fn evicted(&self) {
         self.evict.notified().await;
     }
@@ -221,7 +220,7 @@ impl Connection {
         self.evict.notify_one();
     }
 
-    /// The address that it comes from.
+    /// The source address.
     pub(super) fn address(&self) -> IpAddr {
         self.address
     }
@@ -231,7 +230,7 @@ impl Connection {
         self.state().served > 0
     }
 
-    /// A request begins; it ends when the guard is dropped.
+    /// Begins a request, which ends when the guard is dropped.
     pub(super) fn busy(self: &Arc<Self>) -> Busy {
         let mut state = self.state();
         let number = state.served;
@@ -241,7 +240,7 @@ impl Connection {
         Busy { connection: self.clone(), number, start }
     }
 
-    /// A request was refused because the address has too many.
+    /// Records a request that was refused because the address has too many.
     pub(super) fn refuse(&self) {
         let mut state = self.state();
         state.head = None;
@@ -254,12 +253,13 @@ impl Connection {
         }
     }
 
-    /// Done when too many requests of this connection were refused.
+    /// Returns when too many requests of this connection were refused.
     pub(super) async fn refused(&self) {
         self.cut.notified().await;
     }
 
-    /// Records that bytes came; `is_open` says whether they leave a head unfinished, given whether a request is under way.
+    /// Records that bytes arrived; `is_open` returns whether they leave a head unfinished, given whether a request is in
+    /// progress.
     pub(super) fn received(&self, is_open: impl FnOnce(bool) -> bool) {
         let mut state = self.state();
         if !is_open(!state.busy.is_empty()) {
@@ -269,8 +269,8 @@ impl Connection {
         }
     }
 
-    /// Done when a head has begun and not ended for `limit`. It is polled whenever the connection is, which is when bytes
-    /// may have come: nothing else wakes it.
+    /// Returns when a head has begun and not ended for `limit`. It must be polled together with the connection, because
+    /// bytes arrive then and nothing else wakes it.
     pub(super) async fn head_overdue(&self, limit: Duration) {
         let mut timer: Option<(Instant, _)> = None;
         std::future::poll_fn(|context| {
@@ -286,7 +286,7 @@ impl Connection {
         .await;
     }
 
-    /// Done when a request has not had its answer sent for `limit`; looked at now and then.
+    /// Returns when a request has waited for `limit` for its answer to be sent; checked now and then.
     pub(super) async fn stalled(&self, limit: Duration) {
         loop {
             tokio::time::sleep(limit / 2).await;
@@ -297,7 +297,7 @@ impl Connection {
         }
     }
 
-    /// Done when there has been no request for `limit`.
+    /// Returns when there has been no request for `limit`.
     pub(super) async fn idle(&self, limit: Duration) {
         loop {
             let (is_busy, last) = {
@@ -305,7 +305,7 @@ impl Connection {
                 (!state.busy.is_empty(), state.last)
             };
             if is_busy {
-                // Woken by the end of any request; a permit kept from an earlier one costs one round.
+                // Woken by the end of any request; a permit left from an earlier one costs one more round.
                 self.calmed.notified().await;
             } else if last.elapsed() >= limit {
                 return;

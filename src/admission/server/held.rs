@@ -1,17 +1,17 @@
-//! A body that holds on to something until it is sent.
+//! A body that keeps a value until it is sent.
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 
-/// A body, and what is dropped with it.
+/// A body, and the value that is dropped with it.
 struct Held<T> {
     body: Body,
     _held: T,
 }
 
-/// The body, which keeps `held` until it is sent or given up.
+/// Makes the body keep `held` until it is sent or dropped.
 pub(in crate::admission) fn hold<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
     Body::new(Held { body, _held: held })
 }

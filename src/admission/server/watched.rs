@@ -1,4 +1,4 @@
-//! A stream that records when a request's head begins and ends, so that a slow head is told from an idle connection.
+//! A stream that records when a request's head begins and ends, to distinguish a slow head from an idle connection.
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connections::Connection;
 
-/// The length of what an HTTP/2 client sends first (RFC 9113, section 3.4).
+/// The length of the preface that an HTTP/2 client sends first (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
 /// The length of a frame's header.
 const FRAME_HEAD: usize = 9;
@@ -45,7 +45,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let bytes = buffer.filled().get(before..).unwrap_or_default();
         if !bytes.is_empty() {
             match &mut this.frames {
-                // While a request is under way, the bytes are its body.
+                // While a request is in progress, the bytes are its body.
                 None => this.connection.received(|is_busy| !is_busy),
                 Some(frames) => {
                     frames.read(bytes);
@@ -87,22 +87,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// The place in a stream of HTTP/2 frames.
+/// The position in a stream of HTTP/2 frames.
 #[derive(Debug, Default)]
 struct Frames {
-    /// Bytes of the preface that have come.
+    /// Bytes of the preface that have arrived.
     preface: usize,
-    /// The header of the present frame, as far as it has come.
+    /// The header of the present frame, as far as it has arrived.
     head: [u8; FRAME_HEAD],
     come: usize,
-    /// Bytes of the present frame's payload that have not come.
+    /// Bytes of the present frame's payload that have not arrived.
     left: usize,
-    /// A header block has begun, and its last frame has not.
+    /// Whether a header block has begun and its last frame has not.
     is_block_open: bool,
 }
 
 impl Frames {
-    /// Goes on over these bytes.
+    /// Advances over these bytes.
     fn read(&mut self, mut bytes: &[u8]) {
         let preface = bytes.len().min(PREFACE - self.preface);
         self.preface += preface;
@@ -130,7 +130,7 @@ impl Frames {
         }
     }
 
-    /// Whether the preface, a header block, or any other frame than one of data, has begun and not ended.
+    /// Whether the preface, a header block, or any frame but DATA has begun and not ended.
     fn is_head_open(&self) -> bool {
         let is_frame_open = self.come > 0 && !(self.come == FRAME_HEAD && self.head[3] == DATA);
         self.preface < PREFACE || self.is_block_open || is_frame_open
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn open_heads_are_seen_at_every_byte() {
         let preface = vec![b'P'; PREFACE];
-        // The bytes of a step, and whether each of them but the last, and the last, leave a head open.
+        // The bytes of a step, and whether a head is open before the last byte and after it.
         for (what, bytes, within, after) in [
             ("preface", preface.clone(), true, false),
             ("settings", frame(4, 0, 6), true, false),
