@@ -3,7 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    future::{join, try_join_all},
+    stream,
+};
 
 use super::{Limits, Share};
 use crate::{
@@ -53,14 +57,29 @@ impl<A: Api> Decider<'_, A> {
         let mut guessed = BTreeMap::new();
         for _ in 0..MOST_ROUNDS {
             let decision = match resolve(request, facts) {
-                Outcome::Needs(needs) => {
-                    let more = needs.iter().filter(|need| !matches!(need, Need::Newest { .. })).count();
-                    if let Some(denial) = self.too_much(request, facts, more) {
+                Outcome::Needs(mut needs) => {
+                    let count = |needs: &BTreeSet<Need>| {
+                        needs.iter().filter(|need| !matches!(need, Need::Newest { .. })).count()
+                    };
+                    // If the namespace does not opt the workload in, the decision needs nothing else. Until the namespace is
+                    // read, neither the limits nor an error of the other reads may refuse the request.
+                    let needs_namespace = needs.contains(&Need::Namespace);
+                    if needs_namespace && !self.may_read(facts, count(&needs)) {
+                        needs.retain(|need| *need == Need::Namespace);
+                    }
+                    if let Some(denial) = self.too_much(request, facts, count(&needs)) {
                         return Ok(Decided { denial: Some(denial), ..Decided::default() });
                     }
-                    let needs = take_up(needs, &mut guessed, facts);
+                    let mut needs = take_up(needs, &mut guessed, facts);
                     let guesses = self.guesses(request.namespace, &needs, facts);
-                    self.read(request.namespace, needs, &guesses, facts).await?;
+                    if needs_namespace {
+                        needs.remove(&Need::Namespace);
+                        let others = self.read(request.namespace, needs, &guesses, facts);
+                        let (found, _) = join(self.read_namespace(request.namespace), others).await;
+                        facts.set_namespace(found?);
+                    } else {
+                        self.read(request.namespace, needs, &guesses, facts).await?;
+                    }
                     for (guess, source) in guesses {
                         if let Some(right) = facts.take_guess(&source, &guess) {
                             guessed.insert(guess, right);
@@ -83,12 +102,17 @@ impl<A: Api> Decider<'_, A> {
         Err(ApiError::Conflict { what: format!("snapshots for {}", request.new.display()) })
     }
 
+    /// Whether this decision may read so many more objects.
+    fn may_read(&self, facts: &Facts, more: usize) -> bool {
+        facts.size().0 + more <= self.limits.reads
+    }
+
     /// Why this decision may not read more; `None` if it may.
     fn too_much(&self, request: &Request<'_>, facts: &Facts, more: usize) -> Option<String> {
         let (reads, read_bytes) = (self.limits.reads, self.limits.bytes_of_one());
-        let (objects, bytes) = facts.size();
+        let (_, bytes) = facts.size();
         let name = request.new.display();
-        if objects + more > reads {
+        if !self.may_read(facts, more) {
             self.metrics.limit_reached(Limit::Reads, 1);
             return Some(format!(
                 "{name}: refers to so many ConfigMaps and Secrets that more than {reads} objects would be read \
@@ -128,6 +152,11 @@ impl<A: Api> Decider<'_, A> {
         if all > self.limits.reads { BTreeMap::new() } else { guesses }
     }
 
+    async fn read_namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
+        let _call = self.share.call(self.metrics).await?;
+        self.api.namespace(namespace).await
+    }
+
     /// Reads facts concurrently, but not all at once, so that an exceeded limit is noticed in between.
     async fn read(
         &self,
@@ -139,13 +168,12 @@ impl<A: Api> Decider<'_, A> {
         let api = self.api;
         let guessed = guesses.keys().cloned().map(Need::Object);
         let reads = needs.into_iter().chain(guessed).map(|need| async move {
-            // If it could be guessed, the guess is among these reads.
-            if matches!(need, Need::Newest { .. }) {
+            // The namespace is read beside these, and the newest snapshot is among them if it could be guessed.
+            if matches!(need, Need::Namespace | Need::Newest { .. }) {
                 return Ok(Read::Nothing);
             }
             let _call = self.share.call(self.metrics).await?;
             Ok::<_, ApiError>(match need {
-                Need::Namespace => Read::Namespace(api.namespace(namespace).await?),
                 Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
                 Need::Revisions(of) => Read::Revisions(api.revisions(namespace, &of).await?),
                 Need::Object(name) => {
@@ -156,13 +184,12 @@ impl<A: Api> Decider<'_, A> {
                         Err(error) => return Err(error),
                     }
                 }
-                Need::Newest { .. } => Read::Nothing,
+                Need::Namespace | Need::Newest { .. } => Read::Nothing,
             })
         });
         let mut reads = stream::iter(reads).buffer_unordered(CONCURRENCY);
         while let Some(read) = reads.try_next().await? {
             match read {
-                Read::Namespace(namespace) => facts.set_namespace(namespace),
                 Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
                 Read::Revisions(revisions) => facts.set_revisions(revisions),
                 Read::Nothing => {}
@@ -262,7 +289,6 @@ fn take_up(
 }
 
 enum Read {
-    Namespace(NamespaceFacts),
     Target(Option<bool>),
     Revisions(Vec<Past>),
     Object(ObjectName, Option<Box<Observed>>),

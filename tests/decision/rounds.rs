@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    controller::{Desk, digest},
+    controller::{BLUE, Desk, digest},
     world::{NAMESPACE, World, annotate, configmap, deployment, kind, volume},
 };
 
@@ -54,7 +54,12 @@ impl Server {
         }
         self.open.fetch_sub(1, Ordering::SeqCst);
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
-        let object = self.world.lock().unwrap().objects.get(&configmap(name)).cloned();
+        let object = if request.uri().path() == format!("/api/v1/namespaces/{NAMESPACE}") {
+            let enabled = self.world.lock().unwrap().namespace.enabled.to_string();
+            Some(json!({"metadata": {"name": NAMESPACE, "labels": {names::ENABLED: enabled}}}))
+        } else {
+            self.world.lock().unwrap().objects.get(&configmap(name)).cloned()
+        };
         let (status, body) = match object {
             Some(object) => (StatusCode::OK, object),
             None => (StatusCode::NOT_FOUND, json!({"kind": "Status", "reason": "NotFound"})),
@@ -198,6 +203,27 @@ async fn a_guess_neither_brings_a_decision_past_its_limit_nor_within_it() {
                 assert!(found.reads <= most.max(reads), "{what}: {} reads", found.reads);
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn namespace_is_read_beside_sources() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.create(&deployment(&["demo"]));
+    let mut written = deployment(&["demo"]);
+    written["metadata"]["labels"] = json!({});
+    // The last one exceeds its limit with the sources, which it does not need.
+    for (enabled, most, rounds, reads) in
+        [(true, 1000, 1, 3), (true, 2, 2, 3), (false, 1000, 1, 3), (false, 2, 1, 2), (false, 1, 1, 1)]
+    {
+        world.namespace.enabled = enabled;
+        let found = admission(&world, &[("blue", 1)], most, &written, None).await;
+        assert_eq!((found.rounds, found.reads), (rounds, reads), "{enabled}, {most} reads at most");
+        assert_eq!(found.decision.denial, None);
+        let mut object = written.clone();
+        json_patch::patch(&mut object, &found.decision.patch).unwrap();
+        assert_eq!(volume(&object, 0), if enabled { BLUE } else { "demo" });
     }
 }
 

@@ -25,23 +25,35 @@ pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
         return Outcome::Decided(effects::keep_stored(request, old));
     }
     match opt_in(request, facts) {
-        OptIn::Unknown => Outcome::Needs(BTreeSet::from([Need::Namespace])),
+        OptIn::Unknown => {
+            // Most likely, the namespace opts the workload in: the API server sends few others. Asking for everything at
+            // once saves a round of reads.
+            let mut needs = match resolve_opted_in(request, facts, Giver::Namespace) {
+                Outcome::Needs(needs) => needs,
+                Outcome::Decided(_) => BTreeSet::new(),
+            };
+            needs.insert(Need::Namespace);
+            Outcome::Needs(needs)
+        }
         OptIn::Malformed(error) => Outcome::Decided(denied(request, &[error])),
         OptIn::Out(giver) => Outcome::Decided(effects::opt_out(request, giver)),
-        OptIn::In(giver) => {
-            // An undo restores the template and the config; the settings keep their stored values.
-            let keeps_settings = match undo::replaces_settings(request, facts) {
-                Ok(keeps) => keeps,
-                Err(need) => return Outcome::Needs(BTreeSet::from([need])),
-            };
-            let settings = request.old.as_ref().filter(|_| keeps_settings).unwrap_or(&request.new);
-            let (policy, errors) = Policy::read(settings);
-            if !errors.is_empty() {
-                return Outcome::Decided(denied(request, &errors));
-            }
-            Resolver::new(request, facts, &policy, keeps_settings).run(giver)
-        }
+        OptIn::In(giver) => resolve_opted_in(request, facts, giver),
     }
+}
+
+/// Resolves every reference of a workload that is opted in.
+fn resolve_opted_in(request: &Request<'_>, facts: &Facts, giver: Giver) -> Outcome {
+    // An undo restores the template and the config; the settings keep their stored values.
+    let keeps_settings = match undo::replaces_settings(request, facts) {
+        Ok(keeps) => keeps,
+        Err(need) => return Outcome::Needs(BTreeSet::from([need])),
+    };
+    let settings = request.old.as_ref().filter(|_| keeps_settings).unwrap_or(&request.new);
+    let (policy, errors) = Policy::read(settings);
+    if !errors.is_empty() {
+        return Outcome::Decided(denied(request, &errors));
+    }
+    Resolver::new(request, facts, &policy, keeps_settings).run(giver)
 }
 
 pub(super) fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
