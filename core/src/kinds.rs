@@ -94,7 +94,7 @@ impl WorkloadKind {
 /// A text that is not of the form `GROUP/VERSION/RESOURCE/KIND=PATH`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "write it as GROUP/VERSION/RESOURCE/KIND=PATH, such as apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template"
+    "use the form GROUP/VERSION/RESOURCE/KIND=PATH, such as apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template"
 )]
 pub struct KindFormatError;
 

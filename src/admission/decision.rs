@@ -115,15 +115,15 @@ impl<A: Api> Decider<'_, A> {
         if !self.may_read(facts, more) {
             self.metrics.limit_reached(Limit::Reads, 1);
             return Some(format!(
-                "{name}: refers to so many ConfigMaps and Secrets that more than {reads} objects would be read \
-                 (--max-reads): split it, or opt it out"
+                "{name}: resolving its ConfigMaps and Secrets takes more than {reads} reads (--max-reads): split the \
+                 workload, or opt it out"
             ));
         }
         (bytes > read_bytes).then(|| {
             self.metrics.limit_reached(Limit::ReadBytes, 1);
             format!(
-                "{name}: its ConfigMaps and Secrets hold more than {read_bytes} bytes in all (--max-read-bytes): \
-                 split it, or opt it out"
+                "{name}: its ConfigMaps and Secrets hold more than {read_bytes} bytes in total (--max-read-bytes): \
+                 split the workload, or opt it out"
             )
         })
     }
@@ -202,7 +202,7 @@ impl<A: Api> Decider<'_, A> {
             }
             if !self.share.set(bytes) {
                 self.metrics.limit_reached(Limit::ReadBytes, 1);
-                let reason = "too much is read for reviews at once (--max-read-bytes)".to_owned();
+                let reason = "too many bytes read for concurrent reviews (--max-read-bytes)".to_owned();
                 return Err(ApiError::Answer { what: format!("namespace {namespace:?}"), reason });
             }
         }

@@ -205,13 +205,13 @@ impl Budget {
             let Some(rest) = left.checked_sub(length) else { break };
             left = rest;
         }
-        let message = "the body is larger than confrev reads (--max-body)\n";
+        let message = "the body is larger than the limit (--max-body)\n";
         (StatusCode::PAYLOAD_TOO_LARGE, message).into_response()
     }
 
     fn too_slow(&self) -> Response {
         self.metrics.limit_reached(Limit::Request, 1);
-        let message = "the body did not come before the timeout of the review\n";
+        let message = "the body did not arrive before the timeout of the review\n";
         (StatusCode::REQUEST_TIMEOUT, message).into_response()
     }
 }

@@ -80,7 +80,7 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
         .route("/validate/workloads", post(validate_workloads::<A>))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such webhook\n") })
         .method_not_allowed_fallback(|| async {
-            (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here\n")
+            (StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use POST\n")
         })
         .with_state(Arc::new(Site { context, budget, reading }))
 }

@@ -114,11 +114,8 @@ impl<'a> Review<'a> {
         if !name.is_empty() && !is_object_name(name) {
             return Some(format!("invalid object name {name:?}: the review is refused"));
         }
-        is_excluded(namespace).then(|| {
-            format!(
-                "namespace {namespace:?} is excluded from confrev: no review of an object in it is answered"
-            )
-        })
+        is_excluded(namespace)
+            .then(|| format!("namespace {namespace:?} is excluded from confrev: the review is refused"))
     }
 
     /// The request's uid, which the answer repeats.

@@ -309,10 +309,10 @@ fn no_handshake(server: &Server, error: &io::Error) {
         let mut told = server.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|at| at.elapsed() > TELL) {
             *told = Some(Instant::now());
-            return tracing::warn!(%error, "client refused; it needs a certificate of the authority of --client-ca");
+            return tracing::warn!(%error, "client refused: a certificate of the CA of --client-ca is required");
         }
     }
-    tracing::debug!(%error, "no TLS handshake");
+    tracing::debug!(%error, "TLS handshake failed");
 }
 
 /// Answers the requests of a connection.
@@ -339,13 +339,13 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         end = talk.as_mut() => return ended(end),
         () = this.head_overdue(limits.header) => {
             server.metrics.limit_reached(Limit::Header, 1);
-            return tracing::debug!("head of a request too slow");
+            return tracing::debug!("request headers not received in time");
         }
         () = this.stalled(limits.request * 3 / 2) => {
             server.metrics.limit_reached(Limit::Request, 1);
-            return tracing::debug!("answer not taken in time");
+            return tracing::debug!("client did not read the answer in time");
         }
-        () = this.refused() => return tracing::debug!("connection cut: too many requests (--max-requests)"),
+        () = this.refused() => return tracing::debug!("connection closed: too many requests (--max-requests)"),
         () = this.evicted() => {
             if !this.served() {
                 return; // it never sent a request, and another client waits for its place
@@ -360,7 +360,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     if let Ok(end) = tokio::time::timeout(patience, talk).await {
         ended(end);
     } else {
-        tracing::debug!("connection cut");
+        tracing::debug!("connection closed: the client did not disconnect in time");
     }
 }
 

@@ -62,7 +62,7 @@ fn warnings<A: Api>(
     let odd = observed.enabled().filter(|value| !matches!(*value, "true" | "false" | "bind" | "live"));
     let odd = odd.map(|value| {
         let key = names::ENABLED;
-        format!("label {key}: {value:?} means nothing, use \"true\", \"false\", \"bind\" or \"live\"")
+        format!("label {key}: {value:?} has no effect, use \"true\", \"false\", \"bind\" or \"live\"")
     });
     let mut warnings: Vec<_> = odd.into_iter().collect();
     let is_snapshotted = used || observed.enabled() == Some("true");
@@ -71,12 +71,12 @@ fn warnings<A: Api>(
     }
     if parse_keep(observed.annotation(names::KEEP).as_deref()).is_none() {
         warnings
-            .push(format!("annotation {}: not a count from 0 to 1000, so the default holds", names::KEEP));
+            .push(format!("annotation {}: not a count from 0 to 1000, so the default applies", names::KEEP));
     }
     let max = observed.annotation(names::MAX_IN_FLIGHT);
     if max.is_some_and(|text| parse_max_in_flight(&text).is_none()) {
         warnings.push(format!(
-            "annotation {}: not a count of at least 1, so nothing is held",
+            "annotation {}: not a count of at least 1, so rolls are not limited",
             names::MAX_IN_FLIGHT
         ));
     }
@@ -86,7 +86,7 @@ fn warnings<A: Api>(
         if count >= context.limits.snapshots {
             context.metrics.limit_reached(Limit::Snapshots, 1);
             warnings.push(format!(
-                "confrev: the source has {count} snapshots (--max-snapshots): this content gets one when a workload resolves to it"
+                "confrev: the source has {count} snapshots (--max-snapshots): this content gets a snapshot when a workload resolves to it"
             ));
         }
     }

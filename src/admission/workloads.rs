@@ -92,20 +92,16 @@ fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option
     let (group, resource) = review.resource();
     let Some(kind) = context.kinds.by_resource(group, resource) else {
         let warning =
-            format!("confrev knows no workloads of the kind {resource}.{group}: it is left as it is");
+            format!("{resource}.{group} is not a configured kind of workload: the object stays unchanged");
         return Err(Box::new(Answer::allowed().with_warnings(vec![warning])));
     };
     let parse = |json: &'a str| {
-        Workload::parse(kind, json).map_err(|error| {
-            Box::new(Answer::denied(format!(
-                "{kind} {:?} is not of the form of its kind: {error}",
-                review.name()
-            )))
-        })
+        Workload::parse(kind, json)
+            .map_err(|error| Box::new(Answer::denied(format!("invalid {kind} {:?}: {error}", review.name()))))
     };
     let Some(object) = review.object() else {
         return Err(Box::new(Answer::denied(format!(
-            "{kind} {:?}: the request holds no object",
+            "{kind} {:?}: the request has no object",
             review.name()
         ))));
     };
@@ -117,7 +113,7 @@ fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option
     // No built-in kind is cluster-scoped, but a configured kind may be.
     if review.namespace().is_empty() {
         return Err(Box::new(Answer::denied(format!(
-            "{}: the request is of no namespace, and references are resolved in one",
+            "{}: the request has no namespace: confrev supports namespaced workloads only",
             new.display()
         ))));
     }

@@ -25,7 +25,7 @@ pub enum ApiError {
         what: String,
     },
     /// A write succeeded, but admission did not see it.
-    #[error("{what}: admission did not see the write: is the webhook configuration in place?")]
+    #[error("{what}: the webhook was not called for the write: is the webhook configuration in place?")]
     InVain {
         /// What the write was for.
         what: String,
@@ -41,7 +41,7 @@ pub enum ApiError {
         message: String,
     },
     /// A name that no namespace or object can have.
-    #[error("invalid name of a {what}: {name:?}")]
+    #[error("invalid {what} name {name:?}")]
     InvalidName {
         /// Kind of thing with that name: a namespace or an object.
         what: &'static str,

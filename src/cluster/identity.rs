@@ -22,13 +22,13 @@ const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user")
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// No configuration was found.
-    #[error("no cluster to talk to: set KUBECONFIG, or run in a pod with a ServiceAccount: {0}")]
+    #[error("no cluster configured: set KUBECONFIG, or run in a pod with a ServiceAccount: {0}")]
     Config(#[from] Box<kube::config::InferConfigError>),
     /// The configuration cannot be used.
     #[error("the cluster's configuration cannot be used: {0}")]
     Client(#[source] Box<kube::Error>),
     /// The API server does not answer.
-    #[error("the API server at {url} does not tell who this is: {source}")]
+    #[error("cannot determine the current user from {url}: {source}")]
     Whoami {
         /// The API server.
         url: String,
@@ -56,12 +56,12 @@ pub async fn client(namespace: &str) -> Result<Client, IdentityError> {
         tracing::warn!(
             user,
             wanted,
-            "not confrev's own ServiceAccount, and not allowed to impersonate it: \
-             the snapshots' guard will refuse what only confrev may write"
+            "not running as confrev's ServiceAccount, and not allowed to impersonate it: the guard will refuse \
+             writes that only confrev may make"
         );
         return Ok(client);
     }
-    tracing::info!(user, acting_as = wanted, "acting as confrev's ServiceAccount by impersonation");
+    tracing::info!(user, acting_as = wanted, "impersonating confrev's ServiceAccount");
     if let Ok(value) = HeaderValue::from_str(&wanted) {
         config.headers.push((IMPERSONATE_USER, value));
     }

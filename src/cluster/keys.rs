@@ -90,8 +90,8 @@ pub enum KeyError {
     },
     /// The Secret holds no valid key.
     #[error(
-        "Secret {namespace}/{SECRET} holds no key of {KEY_BYTES} bytes under {ENTRY:?}: restore it from a backup, or delete it and \
-         another key is made"
+        "Secret {namespace}/{SECRET} holds no key of {KEY_BYTES} bytes under {ENTRY:?}: restore it from a backup, or \
+         delete it to get a new key"
     )]
     Malformed {
         /// The Secret's namespace.
@@ -99,14 +99,14 @@ pub enum KeyError {
     },
     /// Others create and delete the Secret again and again.
     #[error(
-        "Secret {namespace}/{SECRET} was created and deleted {ATTEMPTS} times in a row: see who deletes it"
+        "Secret {namespace}/{SECRET} was created and deleted {ATTEMPTS} times in a row: find out what deletes it"
     )]
     Contended {
         /// The Secret's namespace.
         namespace: String,
     },
     /// The system has no random bytes.
-    #[error("cannot make a key: the system has no random bytes")]
+    #[error("cannot create a key: the system has no random bytes")]
     Random,
 }
 
@@ -139,7 +139,7 @@ impl KeyKeeper {
                 }
                 // Logged once, not at each read.
                 Err(error) if !failed => {
-                    tracing::warn!(%error, "the key of the digests of Secrets could not be looked at");
+                    tracing::warn!(%error, "the key of the digests of Secrets could not be checked");
                     failed = true;
                 }
                 Err(_) => {}
@@ -168,10 +168,10 @@ impl KeyKeeper {
                 if known.is_some() {
                     tracing::warn!(
                         secret = SECRET,
-                        "the key of the digests of Secrets was deleted, and is written again"
+                        "the key of the digests of Secrets was deleted and has been recreated"
                     );
                 } else {
-                    tracing::info!(secret = SECRET, keys = ?self.keys, "a key of the digests of Secrets was made");
+                    tracing::info!(secret = SECRET, keys = ?self.keys, "a key of the digests of Secrets was created");
                 }
                 return Ok(known.is_none());
             }

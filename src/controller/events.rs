@@ -237,7 +237,7 @@ impl State {
             let source = Name::new(Arc::clone(&key.namespace), source);
             let count = self.workloads_using(&source).count();
             let note =
-                format!("{to} is taken by {}, the first of {count} workloads", self.display_short(key));
+                format!("{to} is now used by {}, the first of {count} workloads", self.display_short(key));
             if let Some(event) = self.event_on_source(&source, Reason::Rolled, note, now) {
                 self.tell(Event { same: to.to_string(), ..event }, now);
             }
@@ -256,7 +256,7 @@ impl State {
             record.uses.iter().filter(is_untaken).map(|used| used.source.clone()).collect();
         // One Event for each kind of refusal in a while: the message may differ each time, like that of a quota.
         let same = code.to_string();
-        let note = format!("the roll to the present content was refused, and is tried again: {message}");
+        let note = format!("the roll to the present content was refused and will be retried: {message}");
         let related = untaken
             .first()
             .and_then(|first| self.source_ref(&Name::new(Arc::clone(&key.namespace), first.clone())));
@@ -267,7 +267,7 @@ impl State {
         for source in untaken {
             let source = Name::new(Arc::clone(&key.namespace), source);
             let note = format!(
-                "the roll of {} to the present content was refused, and is tried again: {message}",
+                "the roll of {} to the present content was refused and will be retried: {message}",
                 self.display_short(key)
             );
             if let Some(event) = self.event_on_source(&source, Reason::RollRefused, note, now) {
@@ -288,8 +288,8 @@ impl State {
             let related = self.source_ref(&name);
             let user = User::Workload(key.clone());
             let note = format!(
-                "keeps {held}, which is not the present content of {}: it is not rolled forward until that changes again, \
-                 or the workload is applied with the source's name",
+                "keeps {held}, which is not the present content of {}: confrev does not roll the workload until the \
+                 source changes again, or the workload is applied with the source's name",
                 name.object
             );
             if let Some(event) = self.event_on_user(&user, Reason::Pinned, note, now) {
@@ -347,8 +347,8 @@ impl State {
         }
         self.missing_since.remove(snapshot);
         self.lost.insert(snapshot.clone());
-        tracing::error!(%snapshot, "is referenced and gone, and its content is not known any more: \
-             pods of the revisions that refer to it do not start");
+        tracing::error!(%snapshot, "referenced snapshot is missing and its content is lost: pods of the revisions \
+             that refer to it do not start");
         self.tell_of_loss(snapshot, Reason::SnapshotLost, now);
         None
     }
@@ -366,12 +366,12 @@ impl State {
         let who = names.join(", ");
         let note = if reason == Reason::SnapshotLost {
             format!(
-                "{} is gone, and its content is not known any more: pods of {who} do not start. Apply the workload anew, or \
-                 write the old content into the source once more",
+                "{} is missing and its content is lost: pods of {who} do not start. Apply the workload again, or \
+                 write the old content to the source again",
                 snapshot.object
             )
         } else {
-            format!("{} was gone while {who} referred to it, and was made again", snapshot.object)
+            format!("{} was missing while {who} referred to it, and was recreated", snapshot.object)
         };
         let sources: Vec<_> =
             users.iter().filter_map(|user| self.source_used_by(user, snapshot)).take(1).collect();

@@ -36,7 +36,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         Action::SetOwners { snapshot, version, verify: Some(digest), .. }
             if !is_sound(api, &snapshot, &digest).await? =>
         {
-            tracing::warn!(%snapshot, "bears the labels of a snapshot and is none: left alone");
+            tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
             Ok(Outcome::Impostor(version))
         }
         Action::SetOwners { snapshot, version, mut owners, hazard, own, .. } => {
@@ -136,7 +136,7 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
             return Ok(Some(name));
         }
     }
-    tracing::warn!(%source, "every name for its snapshot is taken by an object that is not one");
+    tracing::warn!(%source, "every possible snapshot name of the source is used by another object");
     Ok(None)
 }
 
@@ -206,7 +206,7 @@ async fn restore<A: Api>(
     if created == Created::Exists {
         return Ok(Outcome::Done);
     }
-    tracing::warn!(%snapshot, "was gone while referenced, and was made again");
+    tracing::warn!(%snapshot, "referenced snapshot was missing and was recreated");
     Ok(Outcome::Restored)
 }
 
@@ -274,7 +274,7 @@ async fn sweep<A: Api>(
     if sound && observed.uid == version.uid {
         api.delete_snapshot(&snapshot.namespace, &snapshot.object, version).await?;
     } else {
-        tracing::warn!(%snapshot, "bears the labels of a snapshot and is none: left alone");
+        tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
     }
     Ok(Outcome::Done)
 }

@@ -149,8 +149,8 @@ impl State {
         let (digest, failed) = self.told.get(source).filter(|(digest, _)| *digest == current)?;
         let held = self.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
         let note = format!(
-            "{held} workloads keep the content they have, since {} failed with {digest:?} or was put back: correct the \
-             content, or remove max-in-flight to go on",
+            "{held} workloads are held, because {} failed with {digest:?} or was rolled back: correct the content, \
+             or remove max-in-flight to continue",
             self.display_short(failed)
         );
         let event = self.event_on_source(source, Reason::RollHeld, note, now)?;

@@ -72,7 +72,7 @@ pub async fn lead(
         } else {
             leadership.set(None);
             if may_hold {
-                tracing::warn!("the Lease is given up: this replica cannot act");
+                tracing::warn!("releasing the Lease: this replica cannot act");
                 may_hold = !release(&mut lease).await;
             }
         }
@@ -97,10 +97,10 @@ async fn release(lease: &mut Lease) -> bool {
     match tokio::time::timeout(RETRY, lease.release()).await {
         Ok(Ok(())) => return true,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the Lease could not be given up: another replica waits for its end");
+            tracing::warn!(%error, "the Lease could not be released: another replica waits until it expires");
         }
         Err(_) => {
-            tracing::warn!("the Lease could not be given up in time: another replica waits for its end");
+            tracing::warn!("the Lease could not be released in time: another replica waits until it expires");
         }
     }
     false

@@ -380,7 +380,7 @@ impl State {
             // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.
             tracing::warn!(
                 workload = self.display(key),
-                "the webhook did not see the workload, which is not opted in"
+                "the webhook was not called for the workload, which is not opted in"
             );
             self.agenda.failed_in_vain(task.clone(), now);
             return;
@@ -455,11 +455,11 @@ impl State {
             // Each try is a write, and webhooks may exclude the namespace, or not be in force yet.
             ApiError::InVain { .. } => {
                 let pause = self.agenda.failed_in_vain(task.clone(), now);
-                tracing::warn!(?task, %error, ?pause, "had no effect, to be tried again");
+                tracing::warn!(?task, %error, ?pause, "task had no effect and will be retried");
             }
             _ => {
                 let pause = self.agenda.failed(task.clone(), now);
-                tracing::warn!(?task, %error, ?pause, "failed, to be tried again");
+                tracing::warn!(?task, %error, ?pause, "task failed and will be retried");
             }
         }
     }

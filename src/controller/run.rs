@@ -316,7 +316,7 @@ async fn start_due<A: Api>(
             let done = AssertUnwindSafe(execute(&api, action, now)).catch_unwind();
             let outcome = done.instrument(span.clone()).await;
             let outcome = outcome.unwrap_or_else(|_| {
-                let reason = "the program panicked, which is a defect of confrev".to_owned();
+                let reason = "the task panicked, which is a bug in confrev".to_owned();
                 Err(ApiError::Answer { what: format!("{task:?}"), reason })
             });
             if outcome.as_ref().is_err_and(|error| !error.is_conflict()) {

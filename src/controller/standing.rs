@@ -32,8 +32,8 @@ impl State {
         if unverifiable > 0 && !self.key_loss_is_told {
             tracing::error!(
                 snapshots = unverifiable,
-                "the key of the digests of Secrets is lost: nothing rolls, and contents are compared by snapshots; restore \
-                 the Secret confrev-digest-key from a backup"
+                "the key of the digests of Secrets is lost: nothing rolls, and contents are compared with the \
+                 snapshots; restore the Secret confrev-digest-key from a backup"
             );
         }
         self.key_loss_is_told = unverifiable > 0;

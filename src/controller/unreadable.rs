@@ -62,8 +62,8 @@ impl State {
         };
         let (api_version, kind) = self.kind_of_user(object);
         let regarding = ObjectRef { api_version, kind, name: name.to_string(), uid: uid.to_string() };
-        let note = "the object cannot be read: it is nested too deep, or its pod template is not of the form of its kind. \
-                    confrev skips it: its references are not resolved, and snapshots that it may use are kept"
+        let note = "the object cannot be read: it is nested too deep, or its pod template is malformed. confrev skips it: its \
+                    references are not resolved, and snapshots that it may use are kept"
             .to_owned();
         let namespace = Arc::clone(namespace);
         let (reason, same) = (Reason::ObjectUnreadable, String::new());

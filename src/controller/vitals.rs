@@ -61,12 +61,12 @@ impl Vitals {
     /// The part that does not work; `None` if everything works.
     pub(super) fn failing(&self) -> Option<&'static str> {
         if !self.turn.is_within(LONGEST_TURN) {
-            return Some("the controller's loop stands still");
+            return Some("the controller's loop is stuck");
         }
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let is_dead =
             |watch: &Weak<Pulse>| watch.upgrade().is_some_and(|pulse| !pulse.is_within(LONGEST_UNHEARD));
-        watches.iter().any(is_dead).then_some("a watch hears nothing from the API server")
+        watches.iter().any(is_dead).then_some("a watch receives nothing from the API server")
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
             vitals.turn();
             heard.beat();
         }
-        assert_eq!(vitals.failing(), Some("a watch hears nothing from the API server"));
+        assert_eq!(vitals.failing(), Some("a watch receives nothing from the API server"));
         unheard.beat();
         assert_eq!(vitals.failing(), None);
     }
@@ -96,7 +96,7 @@ mod tests {
     async fn loop_that_stands_still_is_a_failure() {
         let vitals = Vitals::new();
         advance(LONGEST_TURN).await;
-        assert_eq!(vitals.failing(), Some("the controller's loop stands still"));
+        assert_eq!(vitals.failing(), Some("the controller's loop is stuck"));
         vitals.turn();
         assert_eq!(vitals.failing(), None);
     }

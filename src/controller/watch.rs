@@ -168,7 +168,7 @@ async fn follow<S: Subject>(api: KubeApi, of: Listed, subject: S, shared: Shared
         let Err(_) = AssertUnwindSafe(following).catch_unwind().await;
         tracing::error!(
             path = of.collection,
-            "a watch panicked, which is a defect of confrev; objects are listed again"
+            "a watch panicked, which is a bug in confrev; objects are listed again"
         );
         pause.rest().await;
     }
@@ -207,7 +207,7 @@ async fn follow_on<S: Subject>(
             }
             Err(error) => {
                 if !error.is_expired() {
-                    tracing::warn!(%error, path = of.collection, "list failed and is tried again");
+                    tracing::warn!(%error, path = of.collection, "list failed and will be retried");
                 }
                 if error.is_answer() {
                     pulse.beat();
@@ -260,7 +260,7 @@ async fn watch<S: Subject>(
             Ok(events) => events,
             Err(error) if error.is_expired() || error.is_not_found() => return,
             Err(error) => {
-                tracing::warn!(%error, path = of.collection, "watch failed and is tried again");
+                tracing::warn!(%error, path = of.collection, "watch failed and will be retried");
                 if error.is_answer() {
                     pulse.beat();
                 }
@@ -290,7 +290,7 @@ async fn watch<S: Subject>(
                     break;
                 }
                 Err(_) => {
-                    tracing::warn!(path = of.collection, "watch is silent and is begun again");
+                    tracing::warn!(path = of.collection, "watch is silent and will be restarted");
                     silences += 1;
                     if silences > 1 {
                         return;

@@ -27,7 +27,7 @@ pub enum Format {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// `CONFREV_LOG` is not a filter.
-    #[error("{FILTER_VARIABLE}={value:?} is no log filter: give a level (\"debug\") or TARGET=LEVEL,…")]
+    #[error("invalid log filter {FILTER_VARIABLE}={value:?}: give a level (\"debug\") or TARGET=LEVEL,…")]
     Filter {
         /// The value of the variable.
         value: String,

@@ -87,13 +87,13 @@ const STANDING: [(&str, &str); 10] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
-    ("pending_workloads", "Workloads that wait to be rolled"),
-    ("held_workloads", "Workloads that max-in-flight holds back"),
-    ("pinned_workloads", "Workloads that an undo or a pin keeps from the present content"),
+    ("pending_workloads", "Workloads with a pending roll"),
+    ("held_workloads", "Workloads held by max-in-flight"),
+    ("pinned_workloads", "Workloads that an undo or a pin keeps on content other than the present content"),
     ("unresolved_workloads", "Workloads that refer to a ConfigMap or Secret that does not exist"),
-    ("lost_snapshots", "Snapshots that are referenced and gone, and cannot be made again"),
+    ("lost_snapshots", "Snapshots that are referenced but missing, and cannot be recreated"),
     ("unreadable_objects", "Workloads and revisions that cannot be read"),
-    ("unverifiable_snapshots", "Snapshots of Secrets whose digests are under a key that is lost"),
+    ("unverifiable_snapshots", "Snapshots of Secrets whose digests use a lost key"),
 ];
 
 impl Standing {
@@ -126,7 +126,11 @@ impl Metrics {
         // The encoder adds `_total` and `_info` to the names.
         let mut registry = Registry::with_prefix("confrev");
         let all = &mut registry;
-        all.register("build", "The program that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        all.register(
+            "build",
+            "Version of the running program",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
         let review_seconds: Seconds<_> = Family::new_with_constructor(|| Histogram::new(REVIEW_SECONDS));
         let api_seconds: Seconds<_> = Family::new_with_constructor(|| Histogram::new(CALL_SECONDS));
         let inner = Inner {
@@ -140,36 +144,41 @@ impl Metrics {
             api_requests: add(
                 all,
                 "api_requests",
-                "Requests to the API server; code 0 is no answer",
+                "Requests to the API server; code 0 means no answer",
                 Family::default(),
             ),
             api_seconds: add(
                 all,
                 "api_request_duration_seconds",
-                "Time until the API server answered, or was given up",
+                "Time until the API server answered or the request failed",
                 api_seconds,
             ),
-            tasks: add(all, "tasks", "Pieces of work that the controller ended", Family::default()),
-            rolls: add(all, "rolls", "Attempts to roll a workload forward", Family::default()),
+            tasks: add(all, "tasks", "Tasks that the controller finished", Family::default()),
+            rolls: add(all, "rolls", "Attempts to roll a workload", Family::default()),
             roll_seconds: add(
                 all,
                 "roll_delay_seconds",
                 "Time from a change of a source to the roll of a workload that uses it",
                 Histogram::new(ROLL_SECONDS),
             ),
-            snapshots_created: add(all, "snapshots_created", "Snapshots made", Counter::default()),
+            snapshots_created: add(all, "snapshots_created", "Snapshots created", Counter::default()),
             snapshots_bound: add(all, "snapshots_bound", "Writes of snapshots' owners", Counter::default()),
             snapshots_swept: add(all, "snapshots_swept", "Unused snapshots deleted", Counter::default()),
             snapshots_restored: add(
                 all,
                 "snapshots_restored",
-                "Snapshots made again that were gone while referenced",
+                "Referenced snapshots that were missing and were recreated",
                 Counter::default(),
             ),
-            events: add(all, "events", "Events for those who look at an object", Family::default()),
+            events: add(
+                all,
+                "events",
+                "Events that confrev wrote, failed to write, or dropped",
+                Family::default(),
+            ),
             standing: STANDING.map(|(name, help)| add(all, name, help, Gauge::default())),
-            leader: add(all, "leader", "1 where this replica leads", Gauge::default()),
-            runtime_tasks: add(all, "runtime_tasks", "Tasks of the program's runtime", Gauge::default()),
+            leader: add(all, "leader", "1 if this replica leads", Gauge::default()),
+            runtime_tasks: add(all, "runtime_tasks", "Tasks of the async runtime", Gauge::default()),
             certificate_expiry: add(
                 all,
                 "certificate_expiry_timestamp_seconds",
@@ -179,7 +188,7 @@ impl Metrics {
             certificate_reloads: add(
                 all,
                 "certificate_reloads",
-                "New serving certificates seen",
+                "New serving certificates, loaded or refused",
                 Family::default(),
             ),
             limits: add(all, "limits_reached", "Limits that were reached", Family::default()),

@@ -106,9 +106,9 @@ impl Condition {
         let said = reason.clone();
         let before = self.all.write(|state| state.conditions.insert(self.name, reason)).flatten();
         match said {
-            None if before.is_some() => tracing::info!(condition = self.name, "holds"),
+            None if before.is_some() => tracing::info!(condition = self.name, "readiness condition met"),
             Some(now) if before.as_ref() != Some(&now) => {
-                tracing::info!(condition = self.name, reason = now, "does not hold");
+                tracing::info!(condition = self.name, reason = now, "readiness condition not met");
             }
             _ => {}
         }

@@ -48,7 +48,9 @@ const MOST_ANSWER: usize = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The endpoint does not accept spans.
-    #[error("{endpoint:?} takes no traces: give the collector's address, such as http://collector:4318")]
+    #[error(
+        "invalid trace endpoint {endpoint:?}: give the collector's address, such as http://collector:4318"
+    )]
     Endpoint {
         /// The endpoint that was given.
         endpoint: String,
@@ -208,7 +210,7 @@ impl Sender {
         };
         let told = self.told.swap(problem.is_some(), Ordering::Relaxed);
         if let Some(problem) = problem.filter(|_| !told) {
-            tracing::warn!(problem, "the collector does not take traces");
+            tracing::warn!(problem, "the collector does not accept traces");
         }
     }
 }

@@ -29,25 +29,25 @@ pub(super) struct Authority {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The certificate cannot be read.
-    #[error("the certificate of the authority cannot be read")]
+    #[error("the certificate of the CA cannot be read")]
     Certificate(#[source] pair::Error),
     /// The key cannot be read.
-    #[error("the key of the authority cannot be read")]
+    #[error("the key of the CA cannot be read")]
     Key(#[source] rcgen::Error),
     /// The certificate and the key belong to different CAs.
-    #[error("the key of the authority does not belong to its certificate")]
+    #[error("the key of the CA does not belong to its certificate")]
     Mismatch,
     /// Clients do not accept the certificate as an issuer's.
-    #[error("the certificate is not an authority's (basicConstraints CA:TRUE is missing)")]
+    #[error("the certificate is not a CA certificate (basicConstraints CA:TRUE is missing)")]
     NoAuthority,
     /// No certificate can name this host.
-    #[error("{0:?} cannot stand in a certificate: give --webhook-url a DNS name or an address")]
+    #[error("{0:?} cannot be a name in a certificate: give --webhook-url a DNS name or an IP address")]
     Name(String, #[source] rcgen::Error),
     /// Signing failed.
-    #[error("cannot make a certificate")]
+    #[error("cannot create a certificate")]
     Make(#[source] rcgen::Error),
     /// The issued certificate cannot be used.
-    #[error("the certificate that was made cannot be used")]
+    #[error("the issued certificate cannot be used")]
     Made(#[source] pair::Error),
 }
 

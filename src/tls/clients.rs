@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("--client-ca: cannot read {}: mount a ConfigMap or Secret with the authority there", path.display())]
+    #[error("--client-ca: cannot read {}: mount a ConfigMap or Secret with the CA certificate there", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file exists but cannot be used.
-    #[error("--client-ca: {} holds no PEM certificate of an authority that can be used", path.display())]
+    #[error("--client-ca: {} holds no usable PEM certificate of a CA", path.display())]
     Authority {
         /// The file.
         path: PathBuf,
@@ -72,7 +72,7 @@ impl Clients {
     pub fn open(file: PathBuf, names: Vec<String>) -> Result<Self, Error> {
         let first = std::fs::read(&file).map_err(|source| Error::Read { path: file.clone(), source })?;
         let authorities = verifier(&file, &first)?;
-        tracing::info!(file = %file.display(), ?names, "clients need a certificate");
+        tracing::info!(file = %file.display(), ?names, "client certificates are required");
         Ok(Self(Arc::new(Inner { file, names, first, authorities: ArcSwap::from_pointee(authorities) })))
     }
 
@@ -114,10 +114,10 @@ impl Inner {
             Ok((content, authorities)) => {
                 self.authorities.store(Arc::new(authorities));
                 *seen = Seen { loaded: content, suspect: None, reported: None };
-                tracing::info!(file = %self.file.display(), "new authority of clients in use");
+                tracing::info!(file = %self.file.display(), "new client CA in use");
             }
             Err(error) if seen.reported.as_ref() != Some(&content) => {
-                tracing::error!(%error, "new authority of clients refused; the one before stays in use");
+                tracing::error!(%error, "new client CA refused; the previous one stays in use");
                 seen.reported = Some(content);
             }
             Err(_) => {}

@@ -34,7 +34,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The files exist but cannot be used.
-    #[error("the pair in {} cannot be used: put a certificate and its key there", dir.display())]
+    #[error("the certificate and key in {} cannot be used: put a certificate and its key there", dir.display())]
     Pair {
         /// The directory.
         dir: PathBuf,
@@ -43,7 +43,7 @@ pub enum Error {
         source: pair::Error,
     },
     /// `ca.crt` exists but holds no certificate.
-    #[error("{} holds no PEM certificate: give it the authority's, or leave it away", path.display())]
+    #[error("{} holds no PEM certificate: put the CA certificate there, or remove the file", path.display())]
     Bundle {
         /// The file.
         path: PathBuf,
@@ -177,7 +177,7 @@ impl Files {
                 let before = seen.authority.as_deref().map(certificates).unwrap_or_default();
                 let both = Some(union(&bundle, &before));
                 if self.trust.wanted() != both {
-                    tracing::info!(dir = %self.dir.display(), "new authority; its certificate is served when it is trusted");
+                    tracing::info!(dir = %self.dir.display(), "new CA found; its certificate will be served when the CA is trusted");
                     self.trust.want(both);
                 }
             }
@@ -192,7 +192,7 @@ impl Files {
                 seen.reported = Some(fingerprint);
                 self.serving.refused();
                 let (error, until) = (causes(&error), self.serving.expires());
-                tracing::error!(%error, %until, "new serving certificate refused; the one before stays in use");
+                tracing::error!(%error, %until, "new serving certificate refused; the previous one stays in use");
             }
             Err(_) => seen.suspect = Some(fingerprint),
         }

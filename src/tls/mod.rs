@@ -49,7 +49,7 @@ pub enum Error {
     #[error("--tls-dir holds no usable certificate")]
     Files(#[from] files::Error),
     /// An error of `--self-signed`.
-    #[error("--self-signed has no usable authority")]
+    #[error("--self-signed has no usable CA")]
     SelfSigned(#[from] self_signed::Error),
     /// An error of `--client-ca`.
     #[error(transparent)]

@@ -57,7 +57,7 @@ pub struct Lifetimes {
 pub enum Error {
     /// The Secret exists but holds no usable CA.
     #[error(
-        "Secret {namespace}/{SECRET} holds no usable authority: delete it (kubectl delete secret -n {namespace} {SECRET}) and another one is made"
+        "Secret {namespace}/{SECRET} holds no usable CA: delete it (kubectl delete secret -n {namespace} {SECRET}) to get a new CA"
     )]
     Garbage {
         /// Its namespace.
@@ -78,13 +78,15 @@ pub enum Error {
         source: Failure,
     },
     /// Somebody else changed the Secret before each write of this replica.
-    #[error("Secret {namespace}/{SECRET} was changed by others {ATTEMPTS} times in a row: see who writes it")]
+    #[error(
+        "Secret {namespace}/{SECRET} was changed concurrently {ATTEMPTS} times in a row: find out what writes it"
+    )]
     Contended {
         /// Its namespace.
         namespace: String,
     },
     /// A certificate cannot be made.
-    #[error("cannot make a certificate")]
+    #[error("cannot create a certificate")]
     Make(#[source] authority::Error),
 }
 
@@ -198,7 +200,7 @@ impl SelfSigned {
             if garbage {
                 self.serving.refused();
             }
-            tracing::error!(%error, until = %self.serving.expires(), "the certificate in use stays");
+            tracing::error!(%error, until = %self.serving.expires(), "the current certificate stays in use");
         }
         *said = now;
     }
@@ -296,8 +298,8 @@ fn new_secret(shared: &Shared, namespace: &str) -> Secret {
 
 fn advice(failure: &Failure) -> &'static str {
     match failure {
-        failure if failure.forbidden() => "the account may not; apply the Role of manifests/self-signed.yaml",
+        failure if failure.forbidden() => "permission denied; apply the Role of manifests/self-signed.yaml",
         failure if failure.stale() => "is --namespace right, and manifests/self-signed.yaml applied?",
-        _ => "is the API server well?",
+        _ => "is the API server healthy?",
     }
 }

@@ -14,7 +14,7 @@ pub struct WebhookUrl {
 /// The value is not an `https://HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not of the form https://HOST or https://HOST:PORT (the paths of the webhooks are added to it)"
+    "invalid webhook URL {0:?}: use https://HOST or https://HOST:PORT (confrev appends the paths of the webhooks)"
 )]
 pub struct NotAWebhookUrl(String);
 

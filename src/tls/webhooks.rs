@@ -57,9 +57,9 @@ enum Error {
         #[source]
         source: Failure,
     },
-    #[error("{kind} {NAME} was changed by somebody else at the same time; trying again")]
+    #[error("{kind} {NAME} was changed concurrently; trying again")]
     Conflict { kind: &'static str },
-    #[error("the authority that belongs into the webhook configurations is not known")]
+    #[error("the CA for the webhook configurations is unknown")]
     Source(#[source] super::Error),
 }
 
@@ -156,7 +156,7 @@ impl Keeper {
         let kind_name = kind.name();
         match within(self.api(kind).patch(NAME, &PatchParams::default(), &patch)).await {
             Ok(_) => {
-                tracing::info!(kind = kind_name, name = NAME, "webhook configuration mended");
+                tracing::info!(kind = kind_name, name = NAME, "webhook configuration updated");
                 Ok(true)
             }
             Err(failure) if failure.stale() => Err(Error::Conflict { kind: kind_name }),

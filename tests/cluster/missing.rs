@@ -40,7 +40,10 @@ fn without_its_config_map_a_running_workload_keeps_starting_pods_and_keeps_its_s
         world.reads_for(6, &web, "demo", &["A", "A"]);
 
         let changed = world.set_image(&web, "app:2");
-        assert!(changed.stderr.contains("Warning:") && changed.stderr.contains("gone"), "{changed}");
+        assert!(
+            changed.stderr.contains("Warning:") && changed.stderr.contains("no longer exists"),
+            "{changed}"
+        );
         changed.ok();
         world.wait_replica_sets(&web, 2);
         assert_eq!(world.resolved(&web, "demo"), snapshot);

@@ -58,7 +58,7 @@ fn where_secrets_are_off_references_to_them_stay_as_written_and_those_to_config_
         asking["metadata"]["annotations"]["confrev.dev/secrets"] = json!("true");
         asking["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
         let applied = world.apply(&asking);
-        assert!(applied.stderr.contains("Secrets are off"), "{applied}");
+        assert!(applied.stderr.contains("snapshots of Secrets are disabled"), "{applied}");
         applied.ok();
         assert!(as_written(), "{}", world.live(&web));
         assert!(world.cluster.list("secret", world.name(), crate::world::SNAPSHOTS).is_empty());

@@ -37,7 +37,7 @@ fn a_lost_snapshot_is_made_again_when_its_source_holds_its_content_once_more() {
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
         desk.state.apply_snapshot(&name(BLUE), None, desk.now);
         assert_eq!(desk.lose(), BTreeSet::from([name(BLUE)]));
-        // The Event says: write the old content into the source once more.
+        // The Event says: write the old content to the source again.
         desk.state.apply_source(&name("demo"), Some(&told("3")), desk.now);
         let mut tried = Vec::new();
         for _ in 0..120 {

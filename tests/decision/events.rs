@@ -95,7 +95,7 @@ fn a_roll_is_told_once_on_the_workload_and_once_on_its_source() {
             said(&events),
             [
                 format!("Rolled Deployment: ConfigMap \"demo\" changed: from {BLUE} to {GREEN}"),
-                format!("Rolled ConfigMap: {GREEN} is taken by Deployment web, the first of 1 workloads"),
+                format!("Rolled ConfigMap: {GREEN} is now used by Deployment web, the first of 1 workloads"),
             ]
         );
         assert_eq!(events[0].related.as_ref(), Some(&events[1].regarding));

@@ -139,7 +139,7 @@ fn every_kind_keeps_its_snapshot_while_its_config_map_is_gone_and_takes_the_next
         world.delete("configmap", "demo");
         // From the manifest, with the name of the source in it.
         let applied = web.apply(world);
-        assert!(applied.stderr.is_empty() || applied.stderr.contains("gone"), "{applied}");
+        assert!(applied.stderr.is_empty() || applied.stderr.contains("no longer exists"), "{applied}");
         applied.ok();
         // Beyond the time after which unowned snapshots are swept.
         holds_for("its snapshot", Duration::from_secs(7), || web.resolves_to(world, "demo", "A"));

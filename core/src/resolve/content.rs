@@ -56,7 +56,7 @@ impl<'r> Resolver<'r> {
             }
         }
         Err(Stop::Deny(format!(
-            "every name for a snapshot of {source} is taken by an object that is not one"
+            "every possible snapshot name of {source} is used by another object: delete those objects"
         )))
     }
 
@@ -288,6 +288,7 @@ impl<'r> Resolver<'r> {
     }
 
     pub(super) fn warn_source_is_gone(&mut self, source: &ObjectName, snapshot: &str) {
-        self.warnings.push(format!("{source} is gone: its references keep the snapshot {snapshot:?}"));
+        self.warnings
+            .push(format!("{source} no longer exists: its references keep the snapshot {snapshot:?}"));
     }
 }

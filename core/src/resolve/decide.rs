@@ -198,7 +198,7 @@ impl<'r> Resolver<'r> {
         }
         if self.policy.secrets == Some(true) && !self.request.secrets {
             self.warnings.push(format!(
-                "annotation {}: Secrets are off in this installation of confrev, so they stay as written",
+                "annotation {}: snapshots of Secrets are disabled in this installation of confrev: references to Secrets stay as written",
                 names::SECRETS
             ));
         }
@@ -271,9 +271,10 @@ impl<'r> Resolver<'r> {
             Some(true) => {}
             Some(false) => {
                 // The other kinds that Argo takes templates from are workloads only if they are configured.
-                let known = if target.kind == "Deployment" { "" } else { ", and name its kind by --kind" };
+                let known =
+                    if target.kind == "Deployment" { "" } else { ", and configure its kind with --kind" };
                 decision.warnings.push(format!(
-                    "{} has its template in {} {:?}, which is not opted in: label that one {}=true{known}",
+                    "{} has its template in {} {:?}, which is not opted in: label that object {}=true{known}",
                     self.request.new.display(),
                     target.kind,
                     target.name,

@@ -162,7 +162,7 @@ impl std::fmt::Debug for Observed {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Not a ConfigMap's or Secret's JSON.
-    #[error("it is not of the form of a ConfigMap or Secret: {0}")]
+    #[error("not a valid ConfigMap or Secret: {0}")]
     Form(#[from] serde_json::Error),
     /// Content that no API server would have stored.
     #[error(transparent)]

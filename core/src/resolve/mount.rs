@@ -32,7 +32,7 @@ pub(super) fn in_the_way(workload: &Workload<'_>) -> Option<String> {
     let (_, of_ours) = workload.template.as_ref()?.volume(VOLUME)?;
     of_ours.is_none().then(|| {
         format!(
-            "annotation {}: the volume {VOLUME:?} is confrev's own; give the one of that name in the template another",
+            "annotation {}: the volume name {VOLUME:?} is reserved for confrev: rename the volume in the template",
             names::MOUNT
         )
     })

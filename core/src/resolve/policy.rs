@@ -134,13 +134,13 @@ fn parse_exclude(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
     });
     parsed
         .collect::<Option<_>>()
-        .ok_or("names of ConfigMaps, and of Secrets as secret/NAME, with commas between")
+        .ok_or("names of ConfigMaps, and of Secrets as secret/NAME, separated by commas")
 }
 
 /// Reads `name[,name]=PATH`; without a path, the default path applies.
 fn parse_mount(value: &str) -> Result<Mount, &'static str> {
     const ALLOWED: &str =
-        "names of ConfigMaps with commas between, then = and an absolute path, as in \"a,b=/etc/app\"";
+        "names of ConfigMaps separated by commas, then = and an absolute path, as in \"a,b=/etc/app\"";
     let (names, path) = value.split_once('=').unwrap_or((value, DEFAULT_MOUNT));
     let names: Vec<_> = names.split(',').map(|name| name.trim().to_owned()).collect();
     let distinct = names.iter().collect::<BTreeSet<_>>().len() == names.len();

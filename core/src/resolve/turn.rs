@@ -106,11 +106,11 @@ impl Resolver<'_> {
         let until = if is_seen {
             format!("until {source} changes again or annotation {} has a new value", names::ROLL)
         } else {
-            "until its turn comes".to_owned()
+            "until the controller rolls it".to_owned()
         };
         let kept = held.map_or_else(|| "its pods".to_owned(), |held| format!("the snapshot {held:?}"));
         self.warnings.push(format!(
-            "{source} rolls few workloads at a time (annotation {}): {} keeps {kept} {until}",
+            "{source} limits how many workloads roll at once (annotation {}): {} keeps {kept} {until}",
             names::MAX_IN_FLIGHT,
             self.request.new.display(),
         ));

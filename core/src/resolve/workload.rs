@@ -274,7 +274,7 @@ impl<'de> Visitor<'de> for PartsVisitor<'_> {
     type Value = Parts<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of Kubernetes")
+        f.write_str("a Kubernetes object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {

@@ -31,10 +31,10 @@ pub struct CopiedLabel(String);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopiedLabelError {
     /// The API server would refuse the key.
-    #[error("{0:?} is not the key of a label")]
+    #[error("invalid label key {0:?}")]
     Malformed(String),
     /// A tool would treat the snapshot as its own.
-    #[error("{0:?} is a label by which a tool tracks objects: with it, the tool would delete snapshots")]
+    #[error("{0:?} is a tracking label of another tool, which would delete snapshots that have the label")]
     Tracking(String),
 }
 

@@ -141,7 +141,7 @@ fn a_source_that_is_gone_leaves_its_users_on_the_snapshot_they_have() {
     assert_eq!(volume(&admitted.object, 0), BLUE);
     assert_eq!(
         admitted.decision.warnings,
-        ["ConfigMap \"demo\" is gone: its references keep the snapshot \"demo-3a18d34e26\""]
+        ["ConfigMap \"demo\" no longer exists: its references keep the snapshot \"demo-3a18d34e26\""]
     );
     // An apply of the source's name gives the same result.
     assert_eq!(volume(&world.update(&deployment(&["demo"]), &admitted.object), 0), BLUE);
