@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_is_what_a_set_of_the_library_is_whatever_is_done_to_it() {
+    fn few_set_behaves_like_btree_set() {
         let (mut few, mut many) = (FewSet::default(), BTreeSet::new());
         // Every pair of steps occurs.
         let mut step = 7_u32;
@@ -164,8 +164,9 @@ mod tests {
         assert!(half.is_subset(&few) && !few.is_subset(&half) && few == many.iter().copied().collect());
     }
 
+    /// Of two values for one key, the first one stays.
     #[test]
-    fn a_map_is_what_a_map_of_the_library_is_and_takes_the_first_of_two_values() {
+    fn few_map_behaves_like_btree_map() {
         let pairs = [(3, 'c'), (1, 'a'), (2, 'b'), (1, 'z')];
         let few: FewMap<_, _> = pairs.into_iter().collect();
         let many: BTreeMap<_, _> = pairs.into_iter().rev().collect();
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_one_takes_no_more_than_it_holds() {
+    fn small_set_has_no_spare_capacity() {
         let mut few = FewSet::default();
         for element in 0..ONE_BY_ONE {
             few.insert(element);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descent_finds_the_value_wherever_the_field_stands() {
+    fn descent_finds_value_at_any_position() {
         let json = r#"{"x":[{"b":1}],"a":{"y":2e400,"b":"v\n"},"z":null}"#;
         assert_eq!(at(json, &["a", "b"]).unwrap().as_deref(), Some("v\n"));
         assert_eq!(at(json, &["a", "c"]).unwrap(), None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_string_is_borrowed_and_an_escaped_one_is_not() {
+    fn borrows_plain_strings_and_copies_escaped_ones() {
         let plain: Str<'_> = serde_json::from_str(r#""plain""#).unwrap();
         assert!(matches!(plain.0, Cow::Borrowed("plain")));
         let escaped: Str<'_> = serde_json::from_str(r#""a\tb""#).unwrap();

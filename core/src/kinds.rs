@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_read_as_it_is_written_in_the_configuration() {
+    fn parses_kind_of_the_configuration() {
         let kind: WorkloadKind = "apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template".parse().unwrap();
         assert_eq!(kind.api_version(), "apps.kruise.io/v1alpha1");
         assert_eq!(kind.template_pointer(), "/spec/template");

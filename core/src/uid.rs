@@ -79,8 +79,9 @@ impl Serialize for Uid {
 mod tests {
     use super::*;
 
+    /// A UUID is stored as 16 bytes, any other uid as text.
     #[test]
-    fn a_uuid_is_kept_as_its_bytes_and_every_uid_is_written_as_it_was_read() {
+    fn uids_keep_their_text() {
         let uuids = [
             "0f8fad5b-d9cb-469f-a165-70867728950e",
             "00000000-0000-0000-0000-000000000000",

@@ -1,5 +1,5 @@
-//! Every command that a page tells people to type is run by a test from that very page, or stands in the table of those
-//! that cannot be run here.
+//! Every command of a page is run by a test that reads it from that page, or is in the table of commands that no test can
+//! run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use crate::blocks::{NOT_RUN, pages, parts, read, under, why_not};
 
-/// Where tests type what pages have.
+/// The folders of the tests that run commands of pages.
 const FOLDERS: [&str; 2] = ["tests/appliers", "tests/chart"];
-/// The first words of what people type.
+/// The first words of commands.
 const TOOLS: [&str; 6] = ["$", "kubectl", "helm", "make", "confrev", "openssl"];
 
 /// The parts of pages that tests open, by page and heading.
@@ -20,7 +20,7 @@ fn opened() -> BTreeSet<(String, String)> {
         let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
         for file in files {
             let text = fs::read_to_string(file).unwrap();
-            // However the call is broken into lines.
+            // The call may be broken into several lines.
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( \"", "(\"");
             for call in text.split("open(\"").skip(1) {
                 let mut words = call.split('"');
@@ -34,8 +34,9 @@ fn opened() -> BTreeSet<(String, String)> {
     found
 }
 
+/// A command without a test is in `NOT_RUN`, with the reason.
 #[test]
-fn every_command_of_a_page_is_run_by_a_test_or_stands_in_the_table_with_the_reason_why_not() {
+fn every_documented_command_is_tested_or_excused() {
     let opened = opened();
     let (mut headings, mut excused) = (BTreeSet::new(), BTreeSet::new());
     let mut problems = Vec::new();
@@ -60,7 +61,7 @@ fn every_command_of_a_page_is_run_by_a_test_or_stands_in_the_table_with_the_reas
                 if why_not(&name, &command.line).is_some() {
                     excused.insert((name.clone(), command.line));
                 } else if !opened.contains(&part) {
-                    problems.push(format!("{name}, {:?}: no test types {:?}", block.heading, command.line));
+                    problems.push(format!("{name}, {:?}: no test runs {:?}", block.heading, command.line));
                 } else {
                     headings.insert(part.clone());
                 }
@@ -69,7 +70,7 @@ fn every_command_of_a_page_is_run_by_a_test_or_stands_in_the_table_with_the_reas
     }
     assert_eq!(
         problems, [""; 0],
-        "run it by a test that opens that part of the page, or say in NOT_RUN why not"
+        "run the command in a test that opens this part of the page, or add it to NOT_RUN"
     );
     for (page, command, reason) in NOT_RUN {
         assert!(
@@ -78,11 +79,11 @@ fn every_command_of_a_page_is_run_by_a_test_or_stands_in_the_table_with_the_reas
         );
     }
     let none: Vec<_> = opened.difference(&headings).collect();
-    assert!(none.is_empty(), "a test opens what has no commands: {none:?}");
+    assert!(none.is_empty(), "a test opens parts without commands: {none:?}");
 }
 
 #[test]
-fn a_page_is_read_as_people_type_it() {
+fn parses_commands_of_a_page() {
     let page = "# One\n```console\n$ a \\\n  b\nsaid\n$ c |\n  d\n```\n## Two\n```sh\ne f   # g\n# h\n\ni\n```\n```yaml\nj: k\n```\n";
     let (prose, blocks) = parts(page);
     assert_eq!(prose, ["# One", "## Two"]);

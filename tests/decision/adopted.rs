@@ -1,4 +1,4 @@
-//! The owner that admission enters for a snapshot that a workload turns to.
+//! The owner that admission adds to a snapshot when an undo refers to it.
 
 use std::{
     convert::Infallible,
@@ -26,7 +26,7 @@ use super::{
 
 type Server = (World, Arc<Mutex<Vec<Value>>>);
 
-/// Answers reads from the world, and notes the body of every other request.
+/// Answers reads from the world, and records the body of every other request.
 async fn answer(
     (world, written): Server,
     request: http::Request<Body>,
@@ -46,7 +46,7 @@ async fn answer(
     Ok(response)
 }
 
-/// The owners that an undo to blue enters, where the snapshot of blue has these already.
+/// The owners that an undo to blue adds to the snapshot of blue, which already has `owners` and `more`.
 async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
     let mut world = world("blue");
     let mut manifest = deployment(&["demo"]);
@@ -83,11 +83,11 @@ async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn undo_never_exceeds_the_cap_of_owners() {
+async fn undo_never_exceeds_limit_of_owners() {
     let uids = |owners: &[Value]| owners.iter().map(|owner| owner["uid"].clone()).collect::<Vec<_>>();
     assert_eq!(uids(&entered(1, None).await), ["uid-web"]);
     assert_eq!(uids(&entered(1500, None).await), ["uid-web"]);
-    // Its source keeps a snapshot that has nearly as many owners as it may have.
+    // If the snapshot has nearly as many owners as the limit, admission adds its source instead.
     for owners in [1800, 2046, 2047] {
         let entered = entered(owners, None).await;
         assert_eq!((uids(&entered), &entered[0]["kind"]), (vec![json!("uid-demo")], &json!("ConfigMap")));

@@ -1,4 +1,4 @@
-//! What is taken up again when what was in its way is gone.
+//! Tasks that continue once their obstacle is removed.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,15 +19,15 @@ use super::{
 };
 
 #[test]
-fn a_lost_snapshot_is_made_again_when_its_source_holds_its_content_once_more() {
+fn lost_snapshot_is_restored_when_content_returns() {
     for annotations in [json!({}), json!({names::KEEP: "0"})] {
         let (_, web, mut desk) = web_on_blue();
         let green = json!({"color": "green"});
-        // The workload is pinned to blue, and blue is gone; the source is green.
+        // The workload is pinned to blue, whose snapshot is missing; the source is green.
         let mut pinned = record(&web, Health::Settled);
         let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
         pinned.seen = [(demo.clone(), digest("green"))].into_iter().collect();
-        // It rolls by apply only, or blue would roll it.
+        // It rolls only by apply: otherwise it would roll to blue.
         pinned.track = false;
         desk.state.apply_workload(&key("web"), Some(pinned), desk.now);
         desk.act(&green, &annotations, "2");
@@ -53,15 +53,16 @@ fn a_lost_snapshot_is_made_again_when_its_source_holds_its_content_once_more() {
     }
 }
 
+/// Only a revision refers to it, and the source has its content again.
 #[test]
-fn a_lost_snapshot_that_only_a_revision_names_is_made_again_when_its_source_holds_its_content_once_more() {
+fn lost_snapshot_of_revision_is_restored() {
     let (_, web, mut desk) = web_on_blue();
     let green = json!({"color": "green"});
     let uses = record(&web, Health::Settled).uses;
     let set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
     desk.state.apply_workload(&key("web"), None, desk.now);
     desk.state.apply_revision(&set, Some(Revision { uid: "rs".into(), uses }), desk.now);
-    // Another snapshot of the source is there, so that it is watched.
+    // Another snapshot of the source exists, so the source is watched.
     desk.state.apply_snapshot(&name("demo-736a916696"), Some(snapshot("green", "1", &[])), desk.now);
     desk.act(&green, &json!({}), "2");
     desk.pass(5);
@@ -76,8 +77,9 @@ fn a_lost_snapshot_that_only_a_revision_names_is_made_again_when_its_source_hold
     assert!(made, "{tried:?}");
 }
 
+/// The webhook takes effect after ten minutes.
 #[test]
-fn a_namespace_is_taken_up_when_the_webhook_comes_into_force_after_ten_minutes() {
+fn namespace_opts_in_once_webhook_takes_effect() {
     let mut desk = Desk::new();
     desk.state.apply_namespace(&Arc::from("ns"), true, desk.now);
     let mut taken_up = 0;
@@ -95,12 +97,12 @@ fn a_namespace_is_taken_up_when_the_webhook_comes_into_force_after_ten_minutes()
             desk.state.finish(&task, outcome, desk.now);
         }
     }
-    assert!(taken_up > 0, "not within two hours");
+    assert!(taken_up > 0, "no opt-in within two hours");
 }
 
-/// A change breaks the first that takes it, and is taken back; another one was unwell before all this.
+/// A change breaks the first workload that rolls to it, and is reverted. Another workload was unhealthy before the change.
 #[test]
-fn who_failed_with_a_content_is_not_held_from_the_one_before_it_by_one_that_was_unwell_before() {
+fn failed_workload_may_return_to_previous_content() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let (blue, limit) = (json!({"color": "blue"}), json!({names::MAX_IN_FLIGHT: "1"}));
@@ -113,11 +115,12 @@ fn who_failed_with_a_content_is_not_held_from_the_one_before_it_by_one_that_was_
     desk.state.apply_workload(&key("broken"), Some(broken), desk.now);
     // The source is blue again.
     desk.act(&blue, &limit, "3");
-    assert!(pokes_for(&mut desk, 3600) > 0, "it is held at the content that broke it");
+    assert!(pokes_for(&mut desk, 3600) > 0, "the workload is held at the content that broke it");
 }
 
+/// This does not depend on its present owners.
 #[test]
-fn what_bears_the_labels_of_a_snapshot_is_looked_at_before_it_is_bound_whoever_owns_it() {
+fn labelled_snapshot_is_verified_before_it_is_bound() {
     for owners in [vec![], vec![Owner::new("v1", "Thing", "t", "foreign")]] {
         let (_, _, mut desk) = web_on_blue();
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &owners)), desk.now);
@@ -130,7 +133,7 @@ fn what_bears_the_labels_of_a_snapshot_is_looked_at_before_it_is_bound_whoever_o
 }
 
 #[test]
-fn a_namespace_that_is_labelled_anew_is_taken_up_at_once() {
+fn relabelled_namespace_opts_in_at_once() {
     let mut desk = Desk::new();
     let ns: Arc<str> = Arc::from("ns");
     desk.state.apply_namespace(&ns, true, desk.now);
@@ -145,7 +148,7 @@ fn a_namespace_that_is_labelled_anew_is_taken_up_at_once() {
             desk.state.finish(&task, outcome, desk.now);
         }
     }
-    // Somebody mends the webhook, takes the label off and sets it again.
+    // A user repairs the webhook, removes the label and sets it again.
     desk.state.apply_namespace(&ns, false, desk.now);
     desk.pass(5);
     desk.state.apply_namespace(&ns, true, desk.now);
@@ -157,12 +160,13 @@ fn a_namespace_that_is_labelled_anew_is_taken_up_at_once() {
     assert!(after.is_some_and(|seconds| seconds < 60), "after {after:?} s");
 }
 
+/// Each retry lists objects, and the content of the source does not change.
 #[test]
-fn what_is_lost_is_not_looked_for_at_every_touch_of_another_source() {
+fn lost_snapshots_are_not_retried_at_every_update() {
     let (_, web, mut desk) = web_on_blue();
     let uses = record(&web, Health::Settled).uses;
     desk.act(&json!({"color": "green"}), &json!({}), "2");
-    // Fifty revisions, each of a snapshot that is gone.
+    // Fifty revisions, each with a missing snapshot.
     for number in 0..50 {
         let mut used = uses[0].clone();
         used.snapshot = Some(format!("demo-{number:010}").into());
@@ -174,7 +178,7 @@ fn what_is_lost_is_not_looked_for_at_every_touch_of_another_source() {
     desk.pass(60);
     desk.lose();
     let mut looks = 0;
-    // Its annotations are written once in a second, as leader election does.
+    // The annotations of the source change every second, as with leader election.
     for version in 10..70 {
         desk.state.apply_source(&name("demo"), Some(&told(&version.to_string())), desk.now);
         for (task, action) in desk.actions() {
@@ -192,15 +196,15 @@ fn what_is_lost_is_not_looked_for_at_every_touch_of_another_source() {
         desk.pass(1);
         looks += desk.look_in_vain().len();
     }
-    assert!(looks < 100, "{looks} looks, each at lists, in a minute without any change of content");
+    assert!(looks < 100, "{looks} retries in a minute without a change of content");
 }
 
 #[test]
-fn a_replica_that_leads_again_lets_a_change_settle() {
+fn returning_leader_lets_a_change_settle() {
     let (_, web, mut desk) = web_on_blue();
     let before = record(&web, Health::Settled);
     desk.act(&json!({"color": "green"}), &json!({}), "2");
-    // It is pending, and the Lease is lost before it has settled.
+    // The change is pending, and the Lease is lost before it has settled.
     desk.state.leave_to_the_leader();
     desk.state.apply_source(&name("demo"), Some(&told("3")), desk.now);
     desk.state.leave_to_the_leader();
@@ -219,7 +223,7 @@ fn a_replica_that_leads_again_lets_a_change_settle() {
     desk.state.apply_workload(&key("web"), Some(rolled), desk.now);
     desk.state.leave_to_the_leader();
     desk.pass(86_400);
-    // It leads again, and the source has just changed.
+    // The replica leads again, and the source has just changed.
     desk.state.look_at_all(desk.now);
     let mut pokes = 0;
     for _ in 0..5 {
@@ -228,5 +232,5 @@ fn a_replica_that_leads_again_lets_a_change_settle() {
         }
         desk.now += SignedDuration::from_millis(100);
     }
-    assert_eq!(pokes, 0, "within half a second, where `settle` is a second");
+    assert_eq!(pokes, 0, "rolled within half a second, although `settle` is a second");
 }

@@ -1,21 +1,21 @@
-//! The commands on the pages for people, by page and heading; and those of them that no test can run here, with the
-//! reason. Tests on a control plane take them from here, and `accounted.rs` sees that none is left out.
+//! The commands of the documentation, by page and heading, and the commands that no test can run, with the reason. Tests
+//! on a control plane read the commands through this module; `accounted.rs` checks that every command is covered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Pages beside `docs/`.
+/// Pages outside `docs/`.
 pub(crate) const OTHERS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md", "certs/README.md"];
 
-const COMPILES: &str = "it compiles, and is a run of its own; `make` targets are held by name";
+const COMPILES: &str = "it compiles and runs separately; a test checks that the `make` target exists";
 const ENGINE: &str = "it needs a cluster of containers, or a container engine";
 const INTERNET: &str = "it needs a registry";
 
-/// A page, a command as it stands there, and why it is not run.
+/// Pages, their commands that are not run, and the reasons.
 pub(crate) const NOT_RUN: [(&str, &str, &str); 14] = [
     ("README.md", "make demo", COMPILES),
-    ("README.md", "make test", "it is what runs this"),
+    ("README.md", "make test", "it runs this test"),
     ("README.md", "make build", COMPILES),
     (
         "docs/reliability.md",
@@ -25,16 +25,16 @@ pub(crate) const NOT_RUN: [(&str, &str, &str); 14] = [
     ("docs/reliability.md", "make model-exhaustive", "it takes many minutes"),
     ("docs/reliability.md", "make fuzz MINUTES=20", "it needs a nightly compiler and cargo-fuzz"),
     ("docs/reliability.md", "make soak MINUTES=60", "it takes an hour"),
-    ("docs/performance.md", "make bench", "it takes ten minutes, and wants the machine for itself"),
+    ("docs/performance.md", "make bench", "it takes ten minutes, and needs the machine to itself"),
     (
         "docs/commands.md",
         "kubectl krew install --manifest=target/krew/confrev.yaml --archive=target/krew/confrev-v0.1.0-linux-amd64.tar.gz",
-        "it needs krew, which takes its index from the internet",
+        "it needs krew, which downloads its index from the internet",
     ),
     (
         "docs/concepts.md",
         "kubectl logs -l confrev.dev/revision=1d7c507805",
-        "pods are fakes here, and write no log",
+        "the pods of the tests are fakes, and write no log",
     ),
     ("docs/install.md", "kind load image-archive target/image/confrev.tar", ENGINE),
     ("docs/install.md", "k3d image import target/image/confrev.tar", ENGINE),
@@ -49,13 +49,13 @@ pub(crate) const NOT_RUN: [(&str, &str, &str); 14] = [
 /// A fenced block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block<'p> {
-    /// The heading above it, whatever its level.
+    /// The heading above the block, of any level.
     pub(crate) heading: &'p str,
     pub(crate) language: &'p str,
     pub(crate) lines: Vec<&'p str>,
 }
 
-/// A command, and what the page has it say; nothing where the page does not tell.
+/// A command, and its output according to the page; empty if the page shows none.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     pub(crate) line: String,
@@ -66,7 +66,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every page, from the root.
+/// The path of every page, relative to the repository.
 pub(crate) fn pages() -> Vec<PathBuf> {
     let mut found: Vec<_> = OTHERS.iter().map(PathBuf::from).collect();
     let mut open = vec![PathBuf::from("docs")];
@@ -111,13 +111,13 @@ pub(crate) fn parts(text: &str) -> (Vec<&str>, Vec<Block<'_>>) {
 }
 
 impl Block<'_> {
-    /// Whether it holds what is typed into a shell.
+    /// Whether the block contains shell commands.
     pub(crate) fn is_typed(&self) -> bool {
         ["console", "sh", "bash"].contains(&self.language)
     }
 
-    /// Its commands: all lines, or where there are prompts, those behind one. A line that ends with a backslash or a pipe
-    /// goes on; lines that are nothing but a comment are left out.
+    /// The commands of the block: all lines, or if there are prompts, the lines with a prompt. A line that ends with a backslash
+    /// or a pipe continues on the next line. Comment lines are left out.
     pub(crate) fn commands(&self) -> Vec<Command> {
         let has_prompts = self.lines.iter().any(|line| line.starts_with("$ "));
         let mut found: Vec<Command> = Vec::new();
@@ -131,7 +131,7 @@ impl Block<'_> {
                     found.push(Command { line: typed.to_owned(), said: Vec::new() });
                 }
             } else {
-                let command = found.last_mut().unwrap_or_else(|| panic!("before the first prompt: {line}"));
+                let command = found.last_mut().unwrap_or_else(|| panic!("output before a prompt: {line}"));
                 command.said.push((*line).to_owned());
             }
         }
@@ -139,12 +139,12 @@ impl Block<'_> {
     }
 }
 
-/// Why a command of a page is not run; `None` where a test must run it.
+/// The reason why a command of a page is not run; `None` if a test must run it.
 pub(crate) fn why_not(page: &str, line: &str) -> Option<&'static str> {
     NOT_RUN.iter().find(|(on, command, _)| *on == page && *command == line).map(|(.., reason)| *reason)
 }
 
-/// The commands under a heading of a page that are to be run, of all its blocks.
+/// The commands that a test must run under a heading of a page, of all its blocks.
 pub(crate) fn under(page: &str, heading: &str) -> Vec<Command> {
     let text = read(Path::new(page));
     let (_, blocks) = parts(&text);
@@ -153,7 +153,7 @@ pub(crate) fn under(page: &str, heading: &str) -> Vec<Command> {
     commands.filter(|command| why_not(page, &command.line).is_none()).collect()
 }
 
-/// The first YAML under a heading of a page, as a file that the commands beside it name.
+/// The first YAML under a heading of a page. It is the content of the file that the commands there use.
 pub(crate) fn yaml_under(page: &str, heading: &str) -> String {
     let text = read(Path::new(page));
     let (_, blocks) = parts(&text);

@@ -1,4 +1,4 @@
-//! Users' objects that are bound themselves, and what is made again.
+//! Sources in bind mode, and objects that are recreated.
 
 use confrev::{
     cluster::{Owner, Version},
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::controller::{BLUE, Desk, digest, key, name, record, snapshot, stored, web_on_blue};
 use super::world::World;
 
-/// The copies of each object that is to be made again now.
+/// The copies from which each missing object is recreated now.
 fn restores(desk: &mut Desk) -> Vec<Vec<Name>> {
     let mut found = Vec::new();
     for (task, action) in desk.actions() {
@@ -28,7 +28,7 @@ fn restores(desk: &mut Desk) -> Vec<Vec<Name>> {
 }
 
 #[test]
-fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others() {
+fn bound_source_gets_users_and_keeps_foreign_owners() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     world.labelled("demo", "bind");
@@ -50,9 +50,10 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
         owners.contains(&foreign) && owners.iter().any(|owner| owner.uid == "uid-web".into()),
         "{owners:?}"
     );
-    // Gone while in use: it is made again from the copy that admission took, whichever is told first.
+    // Deleted while in use: the source is recreated from the copy that admission made. The watches may report the deletion and
+    // the copy in either order.
     desk.state.apply_bound(&name("demo"), None, desk.now);
-    assert_eq!(restores(&mut desk), [[]; 0], "its copy is not known");
+    assert_eq!(restores(&mut desk), [[]; 0], "no copy is known");
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     assert_eq!(restores(&mut desk), [[name(BLUE)]]);
     let bound = BoundRecord { version, owners: FewSet::default() };
@@ -61,9 +62,9 @@ fn an_object_that_is_bound_itself_gets_its_users_and_keeps_the_owners_of_others(
     assert_eq!(restores(&mut desk), [[name(BLUE)]]);
 }
 
-/// Without an owner it is the tool's: were its users gone by then, nothing would ever delete it.
+/// Without an owner, the object belongs to its tool. If its users were deleted by then, nothing would ever delete it.
 #[test]
-fn an_object_that_is_bound_itself_is_made_again_with_its_users_as_owners() {
+fn bound_source_is_restored_with_users_as_owners() {
     let mut desk = Desk::new();
     let source = ObjectName::new(SourceKind::ConfigMap, "demo");
     let used = Use {
@@ -86,7 +87,7 @@ fn an_object_that_is_bound_itself_is_made_again_with_its_users_as_owners() {
 }
 
 #[test]
-fn an_object_that_is_bound_itself_is_released_once_only_workloads_that_moved_on_own_it() {
+fn bound_source_owned_by_former_users_is_released() {
     let (_, _, mut desk) = web_on_blue();
     let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
     let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
@@ -103,15 +104,16 @@ fn an_object_that_is_bound_itself_is_released_once_only_workloads_that_moved_on_
     };
     let foreign = Owner::new("v1", "Thing", "t", "foreign");
     let gone = Owner::new("apps/v1", "ReplicaSet", "web-1", "gone");
-    assert_eq!(released(&mut desk, &[]), 0, "never bound: its tool may be about to use it");
+    assert_eq!(released(&mut desk, &[]), 0, "never bound: its tool may use it soon");
     assert_eq!(released(&mut desk, &[&foreign]), 0);
     assert_eq!(released(&mut desk, &[&workload, &foreign]), 0);
-    assert_eq!(released(&mut desk, &[&workload, &gone]), 0, "the collector is at it");
+    assert_eq!(released(&mut desk, &[&workload, &gone]), 0, "the garbage collector is removing an owner");
     assert_eq!(released(&mut desk, &[&workload]), 1);
 }
 
+/// The bound source does not own it.
 #[test]
-fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_it_may_be_needed() {
+fn snapshot_of_bound_source_is_kept_while_needed() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     world.labelled("demo", "bind");
@@ -123,7 +125,7 @@ fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_i
     let bound = BoundRecord { version, owners: [workload].into_iter().collect() };
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     let object = world.objects[&name("demo").object].to_string();
-    // What is done about the copy in so many seconds.
+    // The numbers of times that the copy's owners are set and that the copy is swept, in this many seconds.
     let done = |desk: &mut Desk, seconds: i64| {
         let (mut owned, mut swept, mut restoring) = (0, 0, Vec::new());
         for _ in 0..seconds {
@@ -152,16 +154,17 @@ fn the_copy_of_an_object_that_is_bound_itself_is_not_its_own_and_is_left_while_i
         (owned, swept)
     };
     desk.state.apply_bound(&name("demo"), Some(bound.clone()), desk.now);
-    assert_eq!(done(&mut desk, 60), (0, 0), "it would go with its source");
+    assert_eq!(done(&mut desk, 60), (0, 0), "the garbage collector would delete the copy with its source");
     desk.state.apply_bound(&name("demo"), None, desk.now);
-    assert_eq!(done(&mut desk, 900), (0, 0), "its source is to be made again from it");
+    assert_eq!(done(&mut desk, 900), (0, 0), "the source is to be recreated from the copy");
     desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
     let (owned, swept) = done(&mut desk, 900);
     assert!(owned == 0 && swept > 0, "{owned} {swept}");
 }
 
+/// Both bound sources and snapshots.
 #[test]
-fn what_is_referenced_and_gone_is_looked_for_by_each_new_leader_whether_bound_itself_or_a_snapshot() {
+fn new_leader_restores_missing_objects() {
     for bound in [true, false] {
         let mut world = World::default();
         world.set("demo", json!({"color": "blue"}));
@@ -171,7 +174,7 @@ fn what_is_referenced_and_gone_is_looked_for_by_each_new_leader_whether_bound_it
         let web = stored(&mut world, "web");
         let mut desk = Desk::new();
         desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
-        // A follower does nothing about it, and may be the next to lead.
+        // A follower does nothing, and may become the leader.
         desk.state.leave_to_the_leader();
         desk.pass(60);
         assert_eq!(restores(&mut desk), [[]; 0]);
@@ -181,8 +184,9 @@ fn what_is_referenced_and_gone_is_looked_for_by_each_new_leader_whether_bound_it
     }
 }
 
+/// This holds whether `sources` has its own name or that of the source.
 #[test]
-fn a_second_snapshot_of_one_source_is_made_again_as_what_it_was_whichever_name_it_is_entered_by() {
+fn restores_second_snapshot_under_its_source() {
     let [own, source] = [BLUE, "demo"].map(|name| ObjectName::new(SourceKind::ConfigMap, name));
     let of = |entry: &ObjectName, uid: &str| {
         let snapshot = Some(BLUE.to_owned());
@@ -196,7 +200,7 @@ fn a_second_snapshot_of_one_source_is_made_again_as_what_it_was_whichever_name_i
         };
         Revision { uid: uid.into(), uses: vec![used] }
     };
-    // What the collector took was admitted of late; or another template knows it by its source.
+    // The deleted snapshot was admitted recently, or another template refers to it by its source.
     for remembered in [true, false] {
         let mut desk = Desk::new();
         let revisions = [("web-1", of(&own, "a")), ("web-2", of(&source, "b"))];
@@ -230,7 +234,7 @@ fn a_second_snapshot_of_one_source_is_made_again_as_what_it_was_whichever_name_i
 }
 
 #[test]
-fn where_secrets_are_off_a_snapshot_of_one_is_not_looked_for() {
+fn restores_no_secret_snapshots_when_secrets_are_disabled() {
     let mut desk = Desk::new();
     let [source, snapshot] =
         ["keys", "keys-0123456789"].map(|name| ObjectName::new(SourceKind::Secret, name));

@@ -1,4 +1,4 @@
-//! The controller's state without a cluster: what it decides to do from what it knows.
+//! The controller's state without a cluster: the actions that follow from it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -69,7 +69,7 @@ impl Desk {
         desk
     }
 
-    /// One whose watches have not listed everything.
+    /// A desk whose watches have not listed all objects.
     pub(crate) fn unsynced() -> Self {
         let config = Config {
             settle: SignedDuration::from_secs(1),
@@ -92,9 +92,9 @@ impl Desk {
         std::iter::from_fn(|| self.state.next_action(self.now)).collect()
     }
 
-    /// Lets every read find that content, and answers with the other actions, all of which count as done.
+    /// Lets every read find this content. Returns the other actions, all of which succeed.
     ///
-    /// The snapshot that follows a read is made at once, and is none of the actions. Owners that are looked at are gone.
+    /// A snapshot that follows a read is created at once, and is not among the actions. Verified owners turn out to be unused.
     pub(crate) fn act(&mut self, data: &Value, annotations: &Value, version: &str) -> Vec<Action> {
         let mut others = Vec::new();
         loop {
@@ -133,7 +133,7 @@ impl Desk {
         }
     }
 
-    /// Lets every snapshot that is to be made again be lost, and answers with their names.
+    /// Lets the content of every missing snapshot be unknown, and returns the names of these snapshots.
     pub(crate) fn lose(&mut self) -> BTreeSet<Name> {
         let mut lost = self.look_in_vain();
         self.pass(5);
@@ -141,10 +141,10 @@ impl Desk {
         lost
     }
 
-    /// Lets every restore find no content, and answers with the names of the snapshots.
+    /// Lets every restore find no content, and returns the names of the snapshots.
     pub(crate) fn look_in_vain(&mut self) -> BTreeSet<Name> {
         let mut lost = BTreeSet::new();
-        // A few at a time are worked on.
+        // Only a few are processed at a time.
         loop {
             let actions = self.actions();
             if actions.is_empty() {
@@ -171,7 +171,7 @@ pub(crate) fn stored(world: &mut World, name: &str) -> Value {
     world.create(&object)
 }
 
-/// A settled workload that took `demo` when it was blue, and a desk that knows of it.
+/// A settled workload with the snapshot of `demo` when it was blue, and a desk that knows the workload.
 pub(crate) fn web_on_blue() -> (World, Value, Desk) {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
@@ -182,17 +182,17 @@ pub(crate) fn web_on_blue() -> (World, Value, Desk) {
 }
 
 #[test]
-fn a_change_rolls_after_it_has_settled_and_not_when_an_apply_took_it_along() {
+fn settled_change_rolls_unless_an_apply_included_it() {
     let (mut world, first, mut desk) = web_on_blue();
     desk.act(&json!({"color": "green"}), &json!({}), "2");
-    assert!(desk.actions().is_empty(), "it settles first");
+    assert!(desk.actions().is_empty(), "the change settles first");
     desk.pass(1);
     let due = desk.actions();
     assert!(due.iter().any(|(_, action)| matches!(action, Action::Poke { .. })), "{due:?}");
     for (task, _) in due {
         desk.state.finish(&task, Ok(Outcome::Done), desk.now);
     }
-    // The same, with an apply in between.
+    // The same, with an apply before the roll.
     let mut desk = Desk::new();
     desk.state.apply_workload(&key("web"), Some(record(&first, Health::Settled)), desk.now);
     desk.act(&json!({"color": "green"}), &json!({}), "2");
@@ -205,7 +205,7 @@ fn a_change_rolls_after_it_has_settled_and_not_when_an_apply_took_it_along() {
 }
 
 #[test]
-fn the_answer_to_a_roll_does_not_stand_against_what_a_watch_has_told_in_the_meantime() {
+fn older_roll_response_does_not_override_watch() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let first = stored(&mut world, "web");
@@ -216,7 +216,7 @@ fn the_answer_to_a_roll_does_not_stand_against_what_a_watch_has_told_in_the_mean
     };
     let mut desk = Desk::new();
     desk.state.apply_workload(&key("web"), Some(version(&first, "1")), desk.now);
-    // On condition of which version a roll to that content is, which a watch may tell of before its answer comes.
+    // Returns the version that the roll to this content is conditional on. A watch may report the roll before its response.
     let mut roll = |color: &str, told: Option<&str>, answer: &str| {
         let content = json!({"color": color});
         let meta = SourceMeta { resource_version: color.to_owned(), always: false };
@@ -241,12 +241,13 @@ fn the_answer_to_a_roll_does_not_stand_against_what_a_watch_has_told_in_the_mean
         condition
     };
     assert_eq!(roll("green", Some("4"), "2").as_deref(), Some("1"));
-    assert_eq!(roll("red", None, "5").as_deref(), Some("4"), "the answer's would be a conflict for ever");
+    assert_eq!(roll("red", None, "5").as_deref(), Some("4"), "the response has an outdated version");
     assert_eq!(roll("blue", None, "6").as_deref(), Some("5"));
 }
 
+/// Only the newest snapshot is bound to its source.
 #[test]
-fn a_snapshot_is_bound_to_its_users_and_the_newest_to_its_source() {
+fn snapshot_is_bound_to_users_and_source() {
     let (_, web, mut desk) = web_on_blue();
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     let replica_set = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: Arc::from("web-1") };
@@ -260,18 +261,18 @@ fn a_snapshot_is_bound_to_its_users_and_the_newest_to_its_source() {
     let kinds: Vec<_> = owners.iter().map(|owner| format!("{} {}", owner.kind, owner.uid)).collect();
     assert_eq!(kinds, ["Deployment uid-web", "ReplicaSet rs", "ConfigMap u"]);
     assert_eq!(*version, Version { uid: "uid-blue".to_owned(), resource_version: "1".to_owned() });
-    // Known as bound, nothing is left to do.
+    // Once the watch reports the owners, nothing is left to do.
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "2", owners)), desk.now);
     desk.pass(3600);
     assert!(desk.act(&json!({"color": "blue"}), &json!({}), "1").is_empty());
 }
 
 #[test]
-fn a_snapshot_that_nothing_wants_is_swept_after_its_grace_and_not_before() {
+fn unused_snapshot_is_swept_after_grace_period() {
     for (owners, grace) in [(vec![], 600), (vec![Owner::new("apps/v1", "ReplicaSet", "web-1", "rs")], 15)] {
         let mut desk = Desk::new();
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &owners)), desk.now);
-        // Another content is the source's newest.
+        // The newest content of the source is another one.
         desk.state.apply_snapshot(&name("demo-736a916696"), Some(snapshot("green", "1", &[])), desk.now);
         let content = json!({"color": "green"});
         desk.act(&content, &json!({}), "1");
@@ -287,8 +288,9 @@ fn a_snapshot_that_nothing_wants_is_swept_after_its_grace_and_not_before() {
     }
 }
 
+/// Until then, the workload's own controller may create a revision with that snapshot.
 #[test]
-fn a_snapshot_is_left_to_a_workload_whose_own_controller_may_still_make_a_revision_of_it() {
+fn keeps_snapshot_until_workload_controller_observes_template() {
     let mut world = World::default();
     world.set("demo", json!({"color": "green"}));
     let (web, green) = (stored(&mut world, "web"), json!({"color": "green"}));
@@ -324,8 +326,9 @@ fn a_snapshot_is_left_to_a_workload_whose_own_controller_may_still_make_a_revisi
     }
 }
 
+/// The next roll waits until the rolled workload is healthy. A failure holds the other workloads.
 #[test]
-fn with_a_limit_in_flight_the_next_roll_waits_for_health_and_a_failure_holds_the_rest() {
+fn max_in_flight_waits_for_health() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let limit = json!({names::MAX_IN_FLIGHT: "1"});
@@ -363,14 +366,15 @@ fn with_a_limit_in_flight_the_next_roll_waits_for_health_and_a_failure_holds_the
     }
 }
 
+/// Lists leave out the kind of their objects.
 #[test]
-fn a_workload_that_a_list_brings_counts_as_failed_though_its_kind_is_left_out() {
+fn listed_workload_without_kind_counts_as_failed() {
     let mut world = World::default();
     let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     world.set("demo", json!({"color": "blue"}));
     let (a, b) = (stored(&mut world, "a"), stored(&mut world, "b"));
     world.set("demo", green.clone());
-    // One has taken the change and failed, before this replica began.
+    // One workload rolled to the change and failed, before this replica started.
     let mut failed = world.update(&deployment(&["demo"]), &a);
     let (name, uid) = (&a["metadata"]["name"], &a["metadata"]["uid"]);
     let annotations = failed["metadata"]["annotations"].clone();
@@ -405,7 +409,7 @@ fn a_workload_that_a_list_brings_counts_as_failed_though_its_kind_is_left_out() 
 }
 
 #[test]
-fn a_restore_that_something_is_in_the_way_of_is_tried_more_and_more_seldom() {
+fn blocked_restore_backs_off() {
     let (_, _, mut desk) = web_on_blue();
     let mut tried = 0;
     for _ in 0..600 {

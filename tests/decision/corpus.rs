@@ -1,4 +1,4 @@
-//! The decision over workloads that others have written.
+//! The decision over workloads of other projects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::documents::{Document, Named, corpus, opted_in, references, say, taken_back};
 use super::world::World;
 
-/// The built-in kinds, and those of the configuration that the corpus has.
+/// The built-in kinds, and the other kinds of the corpus.
 fn kinds() -> Kinds {
     let more = ["v1alpha1/daemonsets/DaemonSet", "v1beta1/statefulsets/StatefulSet"];
     Kinds::with(&more.map(|kind| format!("apps.kruise.io/{kind}=spec.template").parse().unwrap()))
@@ -23,7 +23,7 @@ fn kind_of<'k>(kinds: &'k Kinds, object: &Value) -> Option<&'k WorkloadKind> {
     kinds.by_kind(object["apiVersion"].as_str()?, object["kind"].as_str()?)
 }
 
-/// A world in which all that is referred to exists.
+/// A world in which every referenced source exists.
 fn world(references: &[Named]) -> World {
     let mut keys: BTreeMap<ObjectName, BTreeSet<&str>> = BTreeMap::new();
     for reference in references {
@@ -33,7 +33,7 @@ fn world(references: &[Named]) -> World {
     }
     let mut world = World::default();
     for (name, keys) in keys {
-        // The base64 of something, which is text as well.
+        // Base64, which is also valid text.
         let data: BTreeMap<_, _> = keys.iter().chain(&["whole"]).map(|key| (*key, "dmFsdWU=")).collect();
         let object = json!({"metadata": {"name": name.name, "uid": "u"}, "type": "Opaque", "data": data});
         world.objects.insert(name, object);
@@ -41,7 +41,7 @@ fn world(references: &[Named]) -> World {
     world
 }
 
-/// The object's text with every number in a form that no serializer gives.
+/// The object as text, with every number in a notation that no serializer writes.
 fn with_odd_numbers(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => format!("{number}0"),
@@ -71,7 +71,7 @@ fn ours(reference: &Named, secrets: bool) -> bool {
     if reference.kind == "Secret" { secrets } else { !rotated }
 }
 
-/// Answers with how many references were rewritten.
+/// Checks the decision on a workload. Returns the number of rewritten references.
 fn decided(kind: &WorkloadKind, document: &Document, secrets: bool) -> usize {
     let origin = &document.origin;
     let object = opted_in(&document.object, secrets);
@@ -94,7 +94,7 @@ fn decided(kind: &WorkloadKind, document: &Document, secrets: bool) -> usize {
         let pointer = format!("{at}{}", reference.pointer);
         let name = admitted.object.pointer(&pointer).unwrap().as_str().unwrap();
         if !ours(reference, secrets) {
-            assert_eq!(name, reference.name, "{origin}: {pointer} is left alone");
+            assert_eq!(name, reference.name, "{origin}: {pointer} stays as written");
             continue;
         }
         let kind = if reference.kind == "Secret" { SourceKind::Secret } else { SourceKind::ConfigMap };
@@ -108,8 +108,8 @@ fn decided(kind: &WorkloadKind, document: &Document, secrets: bool) -> usize {
         rewritten.push(pointer);
     }
     let before = taken_back(&admitted.object, &object, &at, &rewritten);
-    assert_eq!(before, object, "{origin}: nothing else is changed");
-    // The patch is made of texts alone, so what it does not touch keeps its bytes, whatever these are.
+    assert_eq!(before, object, "{origin}: something else changed");
+    // The patch contains only strings, so every other field keeps its bytes.
     let odd = world.decision(kind, &with_odd_numbers(&object));
     assert_eq!(odd.patch, admitted.decision.patch, "{origin}");
     assert!(!has_number(&json!(odd.patch)), "{origin}: {:?}", odd.patch);
@@ -121,12 +121,13 @@ fn decided(kind: &WorkloadKind, document: &Document, secrets: bool) -> usize {
     }
     let spec = &world.review(kind, &object, Some(&admitted.object)).object["spec"];
     assert_eq!(spec, &admitted.object["spec"], "{origin}: applied again");
-    assert_eq!(world.objects, objects, "{origin}: and makes nothing");
+    assert_eq!(world.objects, objects, "{origin}: applying again creates an object");
     rewritten.len()
 }
 
+/// Nothing else in the workloads changes.
 #[test]
-fn every_workload_of_the_corpus_has_all_its_references_rewritten_and_nothing_else() {
+fn rewrites_all_references_of_the_corpus() {
     let Some(corpus) = corpus() else { return };
     let kinds = kinds();
     let (mut workloads, mut references, mut unknown) = (0, [0, 0], BTreeMap::<String, usize>::new());
@@ -137,7 +138,7 @@ fn every_workload_of_the_corpus_has_all_its_references_rewritten_and_nothing_els
             *unknown.entry(of).or_default() += 1;
             continue;
         };
-        // What the API server itself refuses.
+        // The API server refuses these, too.
         if let Err(problem) = Workload::parse(kind, &document.object.to_string()) {
             malformed.insert(format!("{}: {problem}", document.origin));
             continue;
@@ -153,5 +154,5 @@ fn every_workload_of_the_corpus_has_all_its_references_rewritten_and_nothing_els
         "corpus: {workloads} workloads, {references}; unknown {unknown:?}; malformed {malformed:?}"
     ));
     assert!(malformed.len() < 3, "{malformed:?}");
-    assert!(workloads > 200 && without > 300 && with > without, "the corpus was hardly read");
+    assert!(workloads > 200 && without > 300 && with > without, "too little of the corpus was read");
 }

@@ -1,4 +1,4 @@
-//! `docs/coverage.md` says what the tests and the product really have.
+//! `docs/coverage.md` matches the tests and the product.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -65,14 +65,14 @@ fn every_row_names_tests_that_exist() {
     let rows = rows();
     assert!(rows.len() > 50, "{} rows were found", rows.len());
     for (first, named) in rows {
-        assert!(!named.is_empty(), "{first}: no test is named");
+        assert!(!named.is_empty(), "{first}: the row names no test");
         for name in named {
-            assert!(tests.contains(&name), "{first}: there is no test {name}");
+            assert!(tests.contains(&name), "{first}: test {name} does not exist");
         }
     }
 }
 
-/// The filters of tests in the Makefile: the words that `cargo test` gets beside its options.
+/// The test filters in the Makefile: the arguments of `cargo test` that are not options.
 fn filters() -> Vec<String> {
     let text = read("Makefile").replace("\\\n", " ");
     let commands = text.lines().filter_map(|line| Some(line.split_once("$(CARGO) test ")?.1));
@@ -91,12 +91,12 @@ fn filters() -> Vec<String> {
 }
 
 #[test]
-fn every_test_filter_of_the_makefile_matches_a_test() {
+fn makefile_test_filters_match_tests() {
     let (tests, filters) = (tests(), filters());
     assert!(filters.len() >= 4, "{filters:?}");
     for filter in filters {
         let name = filter.rsplit("::").next().unwrap_or_default();
-        assert!(tests.iter().any(|test| test.contains(name)), "the Makefile runs no test with {filter}");
+        assert!(tests.iter().any(|test| test.contains(name)), "no test matches {filter} of the Makefile");
     }
 }
 
@@ -128,7 +128,7 @@ fn every_label_and_annotation_has_a_row() {
     has_row(confrev::names::MANAGED_BY);
 }
 
-/// A pod spec with each form once, in each list of containers that there is.
+/// A pod spec with each form of reference once, in every list of containers.
 const EVERY_FORM: &str = r#"{"spec": {
     "volumes": [
         {"configMap": {"name": "a"}},
@@ -159,7 +159,7 @@ fn every_form_of_reference_has_a_row() {
         has_row(&form);
         forms.insert(form);
     }
-    // That the template above has all of them: the product enters each at one place, those of containers for two lists.
+    // The template above has every form: the product adds each form in one place, those of containers for two lists.
     let product = read("core/src/template/pod.rs");
     let of = |part: &str| {
         let (_, body) = product.split_once(&format!("    fn {part}(&mut self")).unwrap();

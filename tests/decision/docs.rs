@@ -1,4 +1,4 @@
-//! The pages for people: their links lead somewhere, their commands are the program's, their keys are those it knows.
+//! The documentation: its links resolve, its commands exist, and the program knows its keys.
 
 use std::{
     collections::BTreeSet,
@@ -11,14 +11,14 @@ use confrev::{cli::Cli, names};
 
 use crate::blocks::{Block, pages, parts, read};
 
-/// Tools whose lines are not looked into.
+/// Tools whose arguments are not checked.
 const TOOLS: [&str; 8] = ["helm", "kind", "k3d", "skopeo", "docker", "ln", "openssl", "jq"];
-/// What kubectl is asked for in the docs.
+/// The kubectl commands of the docs.
 const VERBS: [&str; 14] = [
     "krew", "apply", "label", "scale", "diff", "describe", "annotate", "get", "logs", "delete", "rollout",
     "create", "patch", "argo",
 ];
-/// Manifests of the reader's own.
+/// Manifests that the reader provides.
 const FILES: [&str; 5] = ["web.yaml", "demo.yaml", "all.yaml", "shop.json", "-"];
 
 fn root() -> &'static Path {
@@ -39,7 +39,7 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
 }
 
-/// A path without `..`; `None` where it leads out of the tree.
+/// A path without `..`; `None` if it is outside the repository.
 fn plain(path: &Path) -> Option<PathBuf> {
     path.components().try_fold(PathBuf::new(), |mut plain, component| {
         match component {
@@ -74,7 +74,7 @@ fn broken(page: &Path, link: &str) -> Option<String> {
 }
 
 #[test]
-fn every_link_of_the_docs_leads_somewhere() {
+fn links_of_the_docs_resolve() {
     let mut count = 0;
     for page in pages() {
         for link in links(&read(&page)) {
@@ -92,11 +92,12 @@ fn every_link_of_the_docs_leads_somewhere() {
     }
 }
 
+/// Every picture is on a page, and every included file exists.
 #[test]
-fn every_page_and_picture_of_the_site_is_shown_and_every_entry_is_a_page_once() {
+fn summary_lists_every_page_once() {
     let summary = links(&read(Path::new("docs/SUMMARY.md")));
     let entries: BTreeSet<_> = summary.iter().map(|entry| Path::new("docs").join(entry)).collect();
-    assert_eq!(entries.len(), summary.len(), "an entry stands there twice");
+    assert_eq!(entries.len(), summary.len(), "an entry is listed twice");
     let pages: BTreeSet<_> = pages()
         .into_iter()
         .filter(|page| page.starts_with("docs") && !page.ends_with("SUMMARY.md"))
@@ -115,7 +116,7 @@ fn every_page_and_picture_of_the_site_is_shown_and_every_entry_is_a_page_once() 
     }
 }
 
-/// The commands of a block, each in one line and without its comment.
+/// The commands of a block, each on one line and without its comment.
 fn commands(block: &Block<'_>) -> Vec<String> {
     let lines =
         block.commands().into_iter().map(|command| command.line.replace("\\\n", " ").replace('\n', " "));
@@ -132,7 +133,7 @@ fn commands(block: &Block<'_>) -> Vec<String> {
     plain.filter(|line| !line.is_empty()).collect()
 }
 
-/// What is wrong with a command; `whole` where it must be complete.
+/// What is wrong with a command; `whole` if it must be complete.
 fn wrong(line: &str, whole: bool) -> Option<String> {
     let words: Vec<_> = line.split_whitespace().collect();
     match words[..] {
@@ -151,17 +152,17 @@ fn wrong(line: &str, whole: bool) -> Option<String> {
             let missing =
                 files.map(|pair| pair[1]).find(|file| !FILES.contains(file) && !root().join(file).exists());
             match (verb, missing) {
-                (None, _) => Some("kubectl is asked for something else".to_owned()),
+                (None, _) => Some("not a known kubectl command".to_owned()),
                 (_, Some(file)) => Some(format!("there is no {file}")),
                 _ => None,
             }
         }
         [tool, ..] if TOOLS.contains(&tool) => None,
-        _ => Some("no tool that is known here".to_owned()),
+        _ => Some("not a known tool".to_owned()),
     }
 }
 
-/// Why the program does not take a command line.
+/// Why the program refuses a command line.
 fn not_ours(words: &[&str], whole: bool) -> Option<String> {
     let error = Cli::try_parse_from(words).err()?;
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -172,8 +173,9 @@ fn not_ours(words: &[&str], whole: bool) -> Option<String> {
     (!is_help && (whole || !is_short)).then(|| error.to_string())
 }
 
+/// A command is one of the program, the Makefile, kubectl or a known tool.
 #[test]
-fn every_command_of_the_docs_is_one_that_the_program_the_makefile_or_kubectl_has() {
+fn documented_commands_exist() {
     let mut count = 0;
     for page in pages() {
         let text = read(&page);
@@ -201,9 +203,10 @@ fn every_command_of_the_docs_is_one_that_the_program_the_makefile_or_kubectl_has
     }
 }
 
+/// The linked file exists and has the anchor.
 #[test]
-#[ignore = "`make docs` builds the site before it"]
-fn every_link_of_the_built_site_leads_to_a_file_and_an_anchor_of_it() {
+#[ignore = "it needs the built site: `make docs`"]
+fn links_of_the_built_site_resolve() {
     let site = root().join("target/book");
     let mut open = vec![site.clone()];
     let mut pages = Vec::new();
@@ -220,7 +223,7 @@ fn every_link_of_the_built_site_leads_to_a_file_and_an_anchor_of_it() {
     let mut count = 0;
     for page in &pages {
         let html = fs::read_to_string(page).unwrap();
-        // The page for what is not found is served under any path; the print page repeats all others.
+        // The 404 page is served under any path; the print page repeats all others.
         if page.ends_with("404.html") || page.ends_with("print.html") || page.ends_with("toc.html") {
             continue;
         }
@@ -241,15 +244,16 @@ fn every_link_of_the_built_site_leads_to_a_file_and_an_anchor_of_it() {
     assert!(pages.len() > 20 && count > 400, "{} pages with {count} links", pages.len());
 }
 
-/// Every key of confrev's own that the program has.
+/// Every label and annotation of confrev.
 fn keys() -> BTreeSet<String> {
     let source = read(Path::new("core/src/names.rs"));
     let keys = source.split("concat!(prefix!(), \"").skip(1);
     keys.filter_map(|rest| rest.split_once('"')).map(|(key, _)| format!("{}{key}", names::PREFIX)).collect()
 }
 
+/// Every key in the docs and examples is one of the program's, and the reference lists them all.
 #[test]
-fn every_key_in_the_docs_and_examples_is_known_and_the_reference_has_each() {
+fn documented_keys_match_the_program() {
     let keys = keys();
     assert!(keys.len() > 15 && keys.contains(names::MAX_IN_FLIGHT), "{keys:?}");
     let mut texts: Vec<_> = pages().iter().map(|page| (page.display().to_string(), read(page))).collect();

@@ -1,5 +1,5 @@
-//! The corpus: workloads and ConfigMaps of public repositories, which lie beside the project where its developers work,
-//! and what they refer to, found without the product's help.
+//! The corpus: workloads and ConfigMaps of public repositories. It is in a folder beside the project's on the developers'
+//! machines. Their references are found without the product's code.
 
 use std::{fs, io, io::Write as _, path::Path};
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 /// One document of a file.
 pub(crate) struct Document {
-    /// Where it is from: the file's name, and what the comment before it says.
+    /// The origin of the document: the file's name, and the comment before the document.
     pub(crate) origin: String,
     pub(crate) object: Value,
 }
 
-/// One place in a template that names a ConfigMap or Secret.
+/// A reference to a ConfigMap or Secret in a template.
 #[derive(Debug)]
 pub(crate) struct Named {
     /// JSON pointer within the template.
@@ -23,16 +23,16 @@ pub(crate) struct Named {
     pub(crate) keys: Vec<String>,
 }
 
-/// Says something whatever the test runner does with the output of tests that pass.
+/// Prints to stderr, so that the test runner does not hide the text of a passing test.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// All documents, in the order of files and within them. `None`: there is no corpus, which is said.
+/// All documents, ordered by file and position. `None`, with a message, if the corpus is missing.
 pub(crate) fn corpus() -> Option<Vec<Document>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
     let Ok(entries) = fs::read_dir(&folder) else {
-        say("The corpus of workloads is ABSENT (../shared/corpus): nothing of it is tested.");
+        say("The corpus of workloads is MISSING (../shared/corpus): its tests are skipped.");
         return None;
     };
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -52,7 +52,7 @@ pub(crate) fn corpus() -> Option<Vec<Document>> {
     Some(documents)
 }
 
-/// What a template refers to, found by the names of fields alone, wherever in the pod's spec they stand.
+/// The references of a template. They are found by the names of fields alone, anywhere in the pod's spec.
 pub(crate) fn references(template: &Value) -> Vec<Named> {
     let mut found = Vec::new();
     walk(&template["spec"], &mut vec!["spec".to_owned()], &mut found);
@@ -66,7 +66,7 @@ fn walk(value: &Value, path: &mut Vec<String>, found: &mut Vec<Named>) {
         _ => return,
     };
     for (key, child) in children {
-        // `secretRef` of a volume is a driver's; a projected Secret has `name`, a volume `secretName`.
+        // `secretRef` of a volume belongs to a driver. A projected Secret has `name`, a volume has `secretName`.
         let within = |field: &str| path.iter().rev().take(3).any(|above| above == field);
         let form = match key.as_str() {
             "configMap" | "configMapRef" | "configMapKeyRef" => Some(("ConfigMap", "name")),
@@ -107,8 +107,8 @@ fn set(map: &mut Value, key: &str, value: &str) {
     map[key] = json!(value);
 }
 
-/// Takes back by hand what admission did to `pointers` of a template and to metadata. `before` is what was admitted:
-/// a map that it lacks was confrev's.
+/// Reverts the changes of admission to `pointers` of a template and to metadata, without the product's code. `before` is the
+/// object before admission: confrev added every map that it lacks.
 pub(crate) fn taken_back(after: &Value, before: &Value, template: &str, pointers: &[String]) -> Value {
     let mut after = after.clone();
     for pointer in pointers {

@@ -1,4 +1,4 @@
-//! What the controller tells by Events: of what, how often, and when not.
+//! The controller's Events: what it reports, how often, and what it does not report.
 
 use confrev::{
     cluster::{ApiError, Event},
@@ -17,7 +17,7 @@ use super::{
 };
 
 impl Desk {
-    /// Lets time go on, with every read finding that content and every Event written; answers with those.
+    /// Lets time pass. Every read finds this content, and every Event is written. Returns the Events.
     fn tell(&mut self, seconds: i64, data: &Value) -> Vec<Event> {
         let mut told = Vec::new();
         for _ in 0..seconds * 10 {
@@ -30,7 +30,7 @@ impl Desk {
         told
     }
 
-    /// Does what is due at once, with that outcome of every poke, which the watch may tell before the answer.
+    /// Executes the tasks that are due. Every poke has this outcome, which the watch may report before the response.
     fn poked(&mut self, after: &Value, watch_first: bool) -> usize {
         let mut pokes = 0;
         for (task, action) in self.actions() {
@@ -62,7 +62,7 @@ fn green() -> Value {
     json!({"color": "green"})
 }
 
-/// A desk that knows the snapshots and a workload, with the present content green.
+/// A desk that knows the snapshots and a workload. The present content is green.
 fn desk(web: &Value) -> Desk {
     let mut desk = Desk::new();
     for (snapshot_name, color) in [(BLUE, "blue"), (GREEN, "green")] {
@@ -73,7 +73,7 @@ fn desk(web: &Value) -> Desk {
     desk
 }
 
-/// A Deployment before a change, after the roll, and put back.
+/// A Deployment before a change, after the roll, and after an undo.
 fn three() -> [Value; 3] {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
@@ -83,8 +83,9 @@ fn three() -> [Value; 3] {
     [first, second, undone]
 }
 
+/// One Event on each.
 #[test]
-fn a_roll_is_told_once_on_the_workload_and_once_on_its_source() {
+fn roll_is_reported_on_workload_and_source() {
     let [first, second, _] = three();
     for watch_first in [false, true] {
         let mut desk = desk(&first);
@@ -107,7 +108,8 @@ fn named(name: &str, object: &Value) -> Record {
     Record { uid: format!("uid-{name}").into(), ..record(object, Health::Settled) }
 }
 
-/// Lets so many workloads take a change, with every Event taking that long to be written; answers with when each was.
+/// Rolls `count` workloads to a change, beside `missing` workloads whose source is missing. Every Event takes `millis` to write.
+/// Returns the Events and their times.
 fn many(count: usize, missing: usize, millis: i64) -> (Desk, Vec<(Timestamp, Event)>) {
     let [first, second, _] = three();
     let mut desk = desk(&second);
@@ -140,9 +142,9 @@ fn many(count: usize, missing: usize, millis: i64) -> (Desk, Vec<(Timestamp, Eve
     (desk, events)
 }
 
+/// The source of many workloads gets one Event for each content.
 #[test]
-fn a_source_of_many_workloads_tells_of_each_content_once_and_no_more_than_ten_events_are_written_in_a_second()
-{
+fn events_are_limited_to_ten_per_second() {
     let (mut desk, events) = many(60, 0, 1);
     let of_source = events.iter().filter(|(_, event)| event.regarding.kind == "ConfigMap").count();
     assert_eq!((events.len(), of_source), (61, 1));
@@ -155,17 +157,18 @@ fn a_source_of_many_workloads_tells_of_each_content_once_and_no_more_than_ten_ev
 }
 
 #[test]
-fn a_storm_leaves_untold_what_informs_and_never_what_warns() {
+fn overload_drops_events_but_never_warnings() {
     let (mut desk, events) = many(300, 30, 1000);
     let warned = events.iter().filter(|(_, event)| event.reason == Reason::SourceMissing).count();
     assert_eq!(warned, 30);
     let dropped = desk.state.take_dropped_events();
     assert!(dropped.len() > 100 && dropped.iter().all(|reason| *reason == Reason::Rolled), "{dropped:?}");
-    assert_eq!(events.len() + dropped.len(), 300 + 1 + 30, "each roll, the source, and what is missing");
+    assert_eq!(events.len() + dropped.len(), 300 + 1 + 30, "each roll, the source, and each missing source");
 }
 
+/// It is not reported again while it holds, nor when the controller starts.
 #[test]
-fn an_undo_is_told_on_both_sides_and_not_again_while_it_lasts_nor_at_a_start() {
+fn undo_is_reported_once_on_workload_and_source() {
     let [_, second, undone] = three();
     let mut rolled = desk(&second);
     assert_eq!(said(&rolled.tell(30, &green())), [""; 0]);
@@ -186,8 +189,9 @@ fn an_undo_is_told_on_both_sides_and_not_again_while_it_lasts_nor_at_a_start() {
     assert_eq!(said(&restarted.tell(3600, &green())), [""; 0]);
 }
 
+/// It is not reported if it is created in time, or was missing when the controller started.
 #[test]
-fn what_does_not_exist_is_told_after_a_while_unless_it_comes_or_was_known_before() {
+fn missing_source_is_reported_after_a_delay() {
     let object = deployment(&["demo"]);
     let mut desk = Desk::new();
     let missing = |desk: &mut Desk, seconds: usize| {
@@ -210,22 +214,23 @@ fn what_does_not_exist_is_told_after_a_while_unless_it_comes_or_was_known_before
     let note = "SourceMissing Deployment: ConfigMap \"demo\" does not exist: pods that refer to it do not start until \
                 it does";
     assert_eq!(missing(&mut desk, 60), [note]);
-    // Its status changes, and changes again.
+    // The status of the workload changes.
     desk.state.apply_workload(&key("web"), Some(record(&object, Health::Failed)), desk.now);
     assert_eq!(missing(&mut desk, 3600), [""; 0]);
-    // It comes in time.
+    // The source is created in time.
     let mut desk = Desk::new();
     desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
     assert_eq!(said(&desk.tell(60, &green())), [""; 0]);
-    // A program that starts finds it so.
+    // The source was missing when the controller started.
     let mut desk = Desk::unsynced();
     desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
     desk.state.set_synced();
     assert_eq!(missing(&mut desk, 3600), [""; 0]);
 }
 
+/// The Events name the revisions that refer to the snapshot.
 #[test]
-fn a_lost_snapshot_is_told_with_the_revisions_that_name_it_and_one_made_again_too() {
+fn lost_and_restored_snapshots_are_reported() {
     let [first, second, _] = three();
     for (outcome, reason) in [(Outcome::Lost, "SnapshotLost"), (Outcome::Restored, "SnapshotRestored")] {
         let mut desk = desk(&second);
@@ -248,11 +253,11 @@ fn a_lost_snapshot_is_told_with_the_revisions_that_name_it_and_one_made_again_to
         desk.state.apply_snapshot(&name(BLUE), None, desk.now);
         let task = Task::Restore(name(BLUE));
         let is_due = |desk: &mut Desk| desk.actions().iter().any(|(due, _)| *due == task);
-        assert!(is_due(&mut desk), "it is to be made again");
+        assert!(is_due(&mut desk), "the snapshot is restored");
         if matches!(outcome, Outcome::Lost) {
             desk.state.finish(&task, Ok(Outcome::Lost), desk.now);
             desk.pass(5);
-            assert!(is_due(&mut desk), "another replica may remember it, so there is a second look");
+            assert!(is_due(&mut desk), "a second attempt follows: another replica may remember it");
         }
         desk.state.finish(&task, Ok(outcome), desk.now);
         let mut told = desk.tell(5, &green());
@@ -265,8 +270,9 @@ fn a_lost_snapshot_is_told_with_the_revisions_that_name_it_and_one_made_again_to
     }
 }
 
+/// After a temporary error there are three attempts, after any other error one.
 #[test]
-fn an_event_that_cannot_be_written_is_tried_three_times_where_that_may_help_and_once_where_not() {
+fn retries_events_only_after_temporary_errors() {
     let [first, second, _] = three();
     let what = String::new;
     let refused = |code| ApiError::Refused { what: what(), code, message: String::new() };
@@ -301,8 +307,9 @@ fn an_event_that_cannot_be_written_is_tried_three_times_where_that_may_help_and_
     }
 }
 
+/// When it becomes the leader, it does not report earlier changes.
 #[test]
-fn a_replica_that_does_not_lead_tells_nothing_then_nor_later() {
+fn follower_reports_no_events() {
     let [_, second, undone] = three();
     let mut desk = desk(&second);
     let other = |object| Some(named("other", object));
@@ -310,16 +317,16 @@ fn a_replica_that_does_not_lead_tells_nothing_then_nor_later() {
     desk.state.apply_workload(&key("web"), Some(record(&undone, Health::Settled)), desk.now);
     desk.state.leave_to_the_leader();
     assert_eq!(said(&desk.tell(60, &green())), [""; 0]);
-    // It leads, and tells what it sees from then on.
+    // It becomes the leader, and reports later changes.
     desk.state.apply_workload(&key("other"), other(&undone), desk.now);
     let told = desk.tell(60, &green());
     let about: Vec<_> = told.iter().map(|event| event.regarding.uid.as_str()).collect();
     assert_eq!(about, ["uid-other", "u"], "{:?}", said(&told));
 }
 
-/// Content reaches no Event, whatever happens.
+/// Events name snapshots, and contain nothing of their content.
 #[test]
-fn no_event_holds_content() {
+fn events_never_contain_content() {
     let [first, second, undone] = three();
     let mut events = Vec::new();
     let mut desk = desk(&first);

@@ -1,4 +1,4 @@
-//! Health and `max-in-flight`: which workloads hold a change back, and which do not.
+//! Health and `max-in-flight`: which workloads hold the others, and which do not.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn named(name: &str) -> Value {
     object
 }
 
-/// What the controller's `roll` makes of a stored workload.
+/// A stored workload after a roll by the controller.
 fn poked(world: &mut World, stored: &Value) -> Value {
     let mut wanted = stored.clone();
     annotate(&mut wanted, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
@@ -72,8 +72,7 @@ fn rollout(observed: &str, status: Value) -> Value {
     rollout
 }
 
-/// The workloads that confrev rolls, when a replica that has just started leads. Rollouts are `None` where they have not been
-/// listed yet.
+/// The workloads that a new leader rolls after its start. `rollouts` is `None` if Rollouts have not been listed yet.
 fn rolled_by_new_leader(objects: &[Value], rollouts: Option<&[Value]>) -> Vec<String> {
     let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     let mut desk = Desk::new();
@@ -94,7 +93,7 @@ fn rolled_by_new_leader(objects: &[Value], rollouts: Option<&[Value]>) -> Vec<St
     rolled
 }
 
-/// Takes in the list of a watch.
+/// Applies the list of a watch to the state.
 fn list<S: Subject<Object = Lean>>(desk: &mut Desk, subject: &S, objects: &[Value]) {
     let mut listing = None;
     let mut step = |event| take(subject, &mut desk.state, event, &mut listing, desk.now);
@@ -106,7 +105,7 @@ fn list<S: Subject<Object = Lean>>(desk: &mut Desk, subject: &S, objects: &[Valu
 }
 
 impl Desk {
-    /// Lets every source be read, and nothing else happen.
+    /// Lets every source be read. No other action may be due.
     fn read(&mut self, data: &Value, annotations: &Value, version: &str) {
         let actions: Vec<_> = std::iter::from_fn(|| self.state.next_action(self.now)).collect();
         for (task, action) in actions {
@@ -118,7 +117,7 @@ impl Desk {
     }
 }
 
-/// Two workloads on blue. The first takes green; the second waits.
+/// Two workloads on blue. The first rolls to green, the second is pending.
 fn first_takes_green(before: Status, take: impl Fn(&mut World, &Value) -> Value) -> (World, [Value; 2]) {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
@@ -129,7 +128,7 @@ fn first_takes_green(before: Status, take: impl Fn(&mut World, &Value) -> Value)
 }
 
 #[test]
-fn workload_unhealthy_before_a_change_holds_nobody() {
+fn workload_unhealthy_before_change_holds_no_others() {
     for (before, after, holds) in [
         (Healthy, Failed, true),
         (Healthy, Healthy, false),
@@ -147,7 +146,7 @@ fn workload_unhealthy_before_a_change_holds_nobody() {
 }
 
 #[test]
-fn an_apply_records_that_a_workload_was_unhealthy() {
+fn apply_records_unhealthy_workload() {
     let apply = |world: &mut World, stored: &Value| {
         let mut wanted = named("web");
         wanted["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
@@ -161,7 +160,7 @@ fn an_apply_records_that_a_workload_was_unhealthy() {
 }
 
 #[test]
-fn failure_counts_though_its_status_is_behind() {
+fn failure_with_outdated_status_counts() {
     let poked_after_scaling = |world: &mut World, stored: &Value| {
         let mut scaled = stored.clone();
         scaled["metadata"]["generation"] = json!(3);
@@ -175,7 +174,7 @@ fn failure_counts_though_its_status_is_behind() {
 }
 
 #[test]
-fn record_of_unhealthy_lasts_until_health_returns() {
+fn unhealthy_record_lasts_until_workload_is_healthy() {
     let (mut world, [web, _]) = first_takes_green(Failed, poked);
     let marked = |object: &Value| annotation(&object["metadata"], names::UNHEALTHY);
     let seen = |object: &Value| annotation(&object["metadata"], names::SEEN);
@@ -196,7 +195,7 @@ fn record_of_unhealthy_lasts_until_health_returns() {
 }
 
 #[test]
-fn an_undo_restores_no_record_of_unhealthy() {
+fn undo_restores_no_unhealthy_record() {
     let (mut world, [green, _]) = first_takes_green(Failed, poked);
     world.set("demo", json!({"color": "red"}));
     let red = poked(&mut world, &with_status(&green, Healthy));
@@ -209,7 +208,7 @@ fn an_undo_restores_no_record_of_unhealthy() {
 }
 
 #[test]
-fn opting_out_removes_the_record_of_unhealthy() {
+fn opting_out_removes_unhealthy_record() {
     let (mut world, [web, _]) = first_takes_green(Failed, poked);
     let mut out = web.clone();
     out["metadata"]["labels"][names::ENABLED] = json!("false");
@@ -218,7 +217,7 @@ fn opting_out_removes_the_record_of_unhealthy() {
 }
 
 #[test]
-fn a_workload_is_as_healthy_as_its_rollouts() {
+fn workload_health_includes_its_rollouts() {
     let healthy = json!({"phase": "Healthy"});
     let (_, [web, other]) = first_takes_green(Healthy, poked);
     let objects = [with_status(&web, Healthy), other];
@@ -247,7 +246,7 @@ fn a_workload_is_as_healthy_as_its_rollouts() {
 }
 
 #[test]
-fn rollout_that_is_deleted_holds_nobody() {
+fn deleted_rollout_holds_no_workloads() {
     let (_, [web, other]) = first_takes_green(Healthy, poked);
     let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     let mut desk = Desk::new();
@@ -261,14 +260,14 @@ fn rollout_that_is_deleted_holds_nobody() {
         std::iter::from_fn(|| desk.state.next_action(desk.now))
             .any(|(_, action)| matches!(action, Action::Poke { .. }))
     };
-    assert!(!due(&mut desk), "a failed Rollout holds nobody");
+    assert!(!due(&mut desk), "a failed Rollout holds no workloads");
     let gone = Event::Delete(serde_json::from_value(rollout).unwrap());
     take(&subject, &mut desk.state, gone, &mut None, desk.now);
-    assert!(due(&mut desk), "a deleted Rollout holds the change back");
+    assert!(due(&mut desk), "a deleted Rollout holds the other workload");
 }
 
 #[test]
-fn stateful_set_unhealthy_before_a_change_holds_nobody() {
+fn stateful_set_unhealthy_before_change_holds_no_others() {
     let stateful = |name: &str| {
         let mut object = named(name);
         object["kind"] = json!("StatefulSet");
@@ -295,7 +294,7 @@ fn stateful_set_unhealthy_before_a_change_holds_nobody() {
         let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
         let index = confrev::kinds::Kinds::default().iter().position(|known| known.kind == "StatefulSet");
         let mut desk = Desk::new();
-        // Its new pod never becomes ready.
+        // The new pod of `web` never becomes ready.
         let objects = [status(&web, 0, ["a", "b"]), status(&other, 1, ["a", "a"])];
         list(&mut desk, &Workloads(index.unwrap()), &objects);
         desk.read(&green, &limit, "2");

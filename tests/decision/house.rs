@@ -17,8 +17,8 @@ fn files(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What the core may not name of the standard library and of jiff: I/O, and time that passes. Clients and runtimes are not
-/// among its dependencies.
+/// Parts of the standard library and of jiff that the core may not use: I/O and clocks. Its dependencies include no client
+/// and no runtime.
 const IMPURE: [&str; 10] = [
     "std::fs",
     "std::net",
@@ -52,8 +52,9 @@ fn core_depends_on_no_client_or_runtime() {
     assert_eq!(names, ["base64", "jiff", "json-patch", "ring", "serde", "serde_json", "sha2", "thiserror"]);
 }
 
+/// It is the prefix of annotations, too.
 #[test]
-fn the_prefix_of_labels_and_annotations_stands_in_one_place() {
+fn label_prefix_is_defined_in_one_place() {
     for (file, text) in files("src").into_iter().chain(files("core/src")) {
         if file.ends_with("names.rs") {
             continue;

@@ -1,4 +1,4 @@
-//! The least time between two automatic rolls of a workload.
+//! `min-interval`: the shortest time between two automatic rolls of a workload.
 
 use confrev::{controller::Action, names, resolve::Health};
 use jiff::SignedDuration;
@@ -8,7 +8,7 @@ use super::controller::{Desk, key, record, stored};
 use super::world::{World, annotate};
 
 #[test]
-fn automatic_rolls_keep_the_least_interval_even_when_a_clock_was_wrong() {
+fn min_interval_holds_despite_wrong_clock() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     for (last_roll, waits) in [(-5, 5), (0, 10), (5, 10), (10, 10), (3600, 10), (-3600, 1)] {
@@ -27,8 +27,9 @@ fn automatic_rolls_keep_the_least_interval_even_when_a_clock_was_wrong() {
     }
 }
 
+/// The change has been pending since before that roll.
 #[test]
-fn a_roll_whose_answer_was_lost_counts_for_the_interval_of_what_has_been_pending_since_before_it() {
+fn roll_with_lost_response_counts_for_min_interval() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let mut object = stored(&mut world, "web");
@@ -38,12 +39,12 @@ fn a_roll_whose_answer_was_lost_counts_for_the_interval_of_what_has_been_pending
     desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
     desk.act(&green, &json!({}), "2");
     desk.pass(5);
-    // The watch tells of the roll; its content is not the newest any more.
+    // The watch reports the roll, whose content is no longer the newest.
     annotate(&mut object, names::ROLL, &confrev::resolve::auto_roll_value(desk.now));
     desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
     desk.pass(9);
     let early = desk.act(&green, &json!({}), "2");
     assert!(!pokes(&early), "{early:?}");
     desk.pass(1);
-    assert!(pokes(&desk.act(&green, &json!({}), "2")), "it is rolled when the interval is over");
+    assert!(pokes(&desk.act(&green, &json!({}), "2")), "the workload rolls when the interval has passed");
 }

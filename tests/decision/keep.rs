@@ -1,4 +1,4 @@
-//! A source that keeps many snapshots: what changes of one costs no look at the others.
+//! A source that keeps many snapshots: a change of one snapshot does not reconcile the others.
 
 use std::{
     collections::HashMap,
@@ -15,16 +15,16 @@ use serde_json::json;
 
 use super::controller::{Desk, digest, name, observed, snapshot, web_on_blue};
 
-/// A desk with so many snapshots of `demo`, of which half are kept; and what is looked at, counted.
+/// A desk with many snapshots of `demo`, of which half are kept. It counts the snapshots that are reconciled.
 struct Keeper {
     desk: Desk,
-    /// The snapshots as they were made.
+    /// The snapshots as they were created.
     records: HashMap<Name, SnapshotRecord>,
     keep: usize,
     version: usize,
 }
 
-/// The snapshot of the content of that number, made so many seconds after the first.
+/// The snapshot of the content `number`, created this many seconds after the first.
 fn numbered(number: usize) -> (Name, SnapshotRecord) {
     let content = digest(&number.to_string());
     let created = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::try_from(number).unwrap());
@@ -45,7 +45,7 @@ impl Keeper {
         new
     }
 
-    /// Lets half a minute pass. Answers with the number of looks, and the snapshots whose owners were written or that were swept.
+    /// Lets half a minute pass. Returns the number of reconciled snapshots, and the snapshots that were written or swept.
     fn settle(&mut self) -> (usize, Vec<Name>) {
         let (mut looked, mut written) = (0, Vec::new());
         for _ in 0..30 {
@@ -65,7 +65,7 @@ impl Keeper {
                                 Outcome::Verified { used: Vec::new(), unused: owners }
                             }
                             Action::SetOwners { snapshot, owners, .. } => {
-                                // The watch reports what was written.
+                                // The watch reports the write.
                                 let mut record = self.records[&snapshot].clone();
                                 record.owners = owners.into_iter().collect();
                                 record.resource_version = format!("{looked}-{}", written.len());
@@ -73,7 +73,7 @@ impl Keeper {
                                 written.push(snapshot);
                                 Outcome::Done
                             }
-                            // One that was owned, and is no longer.
+                            // A snapshot that lost its last owner.
                             Action::Sweep { snapshot, .. } => {
                                 self.desk.state.apply_snapshot(&snapshot, None, self.desk.now);
                                 written.push(snapshot);
@@ -92,7 +92,7 @@ impl Keeper {
         (looked, written)
     }
 
-    /// The source takes a new content, of which a snapshot is made.
+    /// Changes the source's content, and creates the snapshot.
     fn change(&mut self) -> (usize, Vec<Name>) {
         self.version += 1;
         self.write();
@@ -109,9 +109,9 @@ impl Keeper {
     }
 }
 
-/// The figures are of a machine; the counts are not.
+/// The printed times depend on the machine. The asserted counts do not.
 #[test]
-fn change_of_many_snapshots_looks_at_few() {
+fn change_reconciles_few_of_many_snapshots() {
     let mut figures = Vec::new();
     for snapshots in [20, 200, 2000] {
         let mut keeper = Keeper::new(snapshots);
@@ -120,8 +120,8 @@ fn change_of_many_snapshots_looks_at_few() {
             let from = Instant::now();
             let (looked, written) = keeper.change();
             took += from.elapsed();
-            // The new one and the one that it pushes out, with its neighbours.
-            assert!(looked <= 20, "{looked} looks of {snapshots}");
+            // The new snapshot, and the snapshot that it displaces with its neighbours.
+            assert!(looked <= 20, "{looked} of {snapshots} reconciled");
             let pushed_out = numbered(keeper.version - keeper.keep).0;
             assert_eq!(written, [numbered(keeper.version).0, pushed_out], "of {snapshots}");
         }
@@ -134,7 +134,7 @@ fn change_of_many_snapshots_looks_at_few() {
 }
 
 #[test]
-fn ranks_follow_keep_and_content() {
+fn kept_snapshots_follow_keep_and_content() {
     let mut keeper = Keeper::new(200);
     let of = |numbers: std::ops::Range<usize>| numbers.map(|number| numbered(number).0).collect::<Vec<_>>();
     let sorted = |mut names: Vec<Name>| {
@@ -148,11 +148,11 @@ fn ranks_follow_keep_and_content() {
     keeper.keep = 90;
     keeper.write();
     assert_eq!(sorted(keeper.settle().1), sorted(of(80..110)));
-    // The content of an old one is the present one: it takes the place of the oldest that is kept.
+    // An old snapshot's content becomes the present one: the snapshot displaces the oldest kept one.
     keeper.version = 3;
     keeper.write();
     assert_eq!(sorted(keeper.settle().1), sorted([of(3..4), of(110..111)].concat()));
-    // One that is kept is deleted: the next older one is kept instead.
+    // A kept snapshot is deleted: the next older snapshot is kept instead.
     keeper.desk.state.apply_snapshot(&numbered(150).0, None, keeper.desk.now);
     assert_eq!(keeper.settle().1, of(79..80));
 }
@@ -166,7 +166,7 @@ fn few_tasks_are_decided_under_one_lock() {
     }
     desk.act(&json!({"color": "blue"}), &json!({names::KEEP: "0"}), "1");
     desk.pass(3600);
-    // Each of the 1,000 is looked at, and comes to nothing before its grace ends.
+    // Each of the 1,000 is reconciled without an action, since its grace period has not ended.
     let mut locks = 0;
     loop {
         match desk.state.next_step(desk.now) {
@@ -181,7 +181,7 @@ fn few_tasks_are_decided_under_one_lock() {
 
 /// A snapshot of another source with the same content, in a cluster with many others.
 #[test]
-fn restore_finds_twins_by_content() {
+fn restore_finds_equal_content_of_other_sources() {
     let (_, web, mut desk) = web_on_blue();
     let twin = |source: &str, content: Digest| {
         let record = SnapshotRecord { source: source.into(), digest: content, ..snapshot("blue", "1", &[]) };

@@ -1,4 +1,4 @@
-//! Digests of Secrets under keys: upgrades from plain digests, lost keys, and what a forged review learns.
+//! Keyed digests of Secrets: upgrades from plain digests, lost keys, and forged reviews.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
     world::{NAMESPACE, World, annotate, annotation, deployment, template},
 };
 
-/// Keying by keys of these bytes, the present one first.
+/// Keying with keys of these bytes, the present key first.
 pub(crate) fn keying(bytes: &[u8]) -> Keying {
     let keys: Vec<_> = bytes.iter().map(|byte| Key::new(&[*byte; 32])).collect();
     Keying::new(NAMESPACE, Arc::from(keys))
@@ -46,7 +46,7 @@ pub(crate) fn set(world: &mut World, password: &str) {
     world.objects.insert(secret("demo"), object);
 }
 
-/// A Deployment with the Secret `demo`, which asks for its Secrets.
+/// A Deployment with the Secret `demo`, whose Secrets are resolved.
 pub(crate) fn web() -> Value {
     let mut object = deployment(&[]);
     object["spec"]["template"]["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "demo"}}]);
@@ -74,7 +74,7 @@ const A: &str = "YQ==";
 const B: &str = "Yg==";
 const C: &str = "Yw==";
 
-/// Every pair of keyings between which an installation may move: from plain digests, to another key with and without the old.
+/// Every change of keys that an installation may make: from plain digests, and to another key with or without the old key.
 const MOVES: [(&[u8], &[u8]); 4] = [(&[], &[1]), (&[1], &[2]), (&[1], &[2, 1]), (&[], &[2, 1])];
 
 #[test]
@@ -90,7 +90,7 @@ fn names_and_digests_are_keyed() {
 }
 
 #[test]
-fn other_namespace_has_other_digest() {
+fn keyed_digest_depends_on_namespace() {
     let json = json!({"metadata": {"name": "demo"}, "data": {"k": A}}).to_string();
     let digest = |namespace: &str| {
         let keying = Keying::new(namespace, Arc::from([Key::new(&[1; 32])]));
@@ -107,10 +107,10 @@ fn upgrade_or_lost_key_writes_nothing() {
         world.keying = keying(after);
         let objects = world.objects.clone();
         assert_eq!(apply(&mut world, &stored), stored, "{before:?} to {after:?}: applied");
-        assert_eq!(world.update(&stored, &stored), stored, "{before:?} to {after:?}: asked again");
+        assert_eq!(world.update(&stored, &stored), stored, "{before:?} to {after:?}: admitted again");
         let poked = poke(&mut world, &stored, 1);
         assert_eq!(template(&poked), template(&stored), "{before:?} to {after:?}: poked");
-        assert_eq!(world.objects, objects, "{before:?} to {after:?}: makes nothing");
+        assert_eq!(world.objects, objects, "{before:?} to {after:?}: creates nothing");
     }
 }
 
@@ -131,7 +131,7 @@ fn change_after_upgrade_or_lost_key_rolls() {
 }
 
 #[test]
-fn undo_sticks_over_upgrade_and_lost_key() {
+fn undo_survives_upgrade_and_lost_key() {
     for (before, after) in MOVES {
         let mut world = world(before, A);
         let first = world.create(&web());
@@ -144,7 +144,7 @@ fn undo_sticks_over_upgrade_and_lost_key() {
         assert_eq!(
             volume(&poked),
             volume(&first),
-            "{before:?} to {after:?}: the snapshot of B says what was seen"
+            "{before:?} to {after:?}: the snapshot of B shows the seen content"
         );
         let mut edited = undone.clone();
         edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
@@ -155,7 +155,7 @@ fn undo_sticks_over_upgrade_and_lost_key() {
 }
 
 #[test]
-fn undo_after_a_lost_key_turns_to_the_old_snapshot() {
+fn undo_after_lost_key_resolves_to_old_snapshot() {
     let mut world = world(&[1], A);
     let first = world.create(&web());
     set(&mut world, B);
@@ -163,12 +163,13 @@ fn undo_after_a_lost_key_turns_to_the_old_snapshot() {
     world.keying = keying(&[2]);
     let admitted = world.admit(&undo(&second, &first), Some(&second));
     assert_eq!(volume(&admitted.object), volume(&first));
-    assert_eq!(admitted.decision.adopt, [secret(volume(&first))], "it is bound at once");
+    assert_eq!(admitted.decision.adopt, [secret(volume(&first))], "the snapshot is bound at once");
 }
 
-/// What nobody can tell is left alone, except by the controller, which has found a difference.
+/// If it is unknown whether the content changed, the reference stays. Only the controller, which has found a difference, moves
+/// it.
 #[test]
-fn undecidable_content_moves_by_the_controller_alone() {
+fn only_the_controller_moves_undecidable_content() {
     let mut world = world(&[1], A);
     let first = world.create(&web());
     set(&mut world, B);
@@ -182,8 +183,7 @@ fn undecidable_content_moves_by_the_controller_alone() {
     assert_ne!(volume(&poke(&mut world, &undone, 2)), volume(&first));
 }
 
-/// A review is a hint that anyone may send: whatever digest it states as seen, the answer must not say whether the guess is
-/// right.
+/// Anyone may send a review. Its response must not show whether the digest in `seen` is a correct guess.
 #[test]
 fn guessed_digest_in_a_review_changes_no_answer() {
     let mut world = world(&[1], A);
@@ -213,17 +213,17 @@ fn guessed_digest_in_a_review_changes_no_answer() {
 }
 
 #[test]
-fn object_that_poses_as_snapshot_is_not_used() {
+fn forged_snapshot_is_not_used() {
     let mut world = world(&[1], A);
     let stored = world.create(&web());
     let name = secret(volume(&stored));
-    // The name and the digest of the present content, and another content.
+    // The name and the digest are those of the present content, but the content is another one.
     let snapshot = world.objects.get_mut(&name).unwrap();
     snapshot["data"]["password"] = json!(B);
     assert!(!world.observe(&name).unwrap().is_sound());
     let taken = world.create(&web());
     assert_ne!(volume(&taken), &*name.name);
-    // A digest under a key that is not known counts only in a name that is made of it.
+    // A digest under an unknown key counts only if the object's name is made from it.
     let lost = Digest::to_string(&seen(&stored).replace(&seen(&stored)[12..20], "0badc0de").parse().unwrap());
     for (named, is_sound) in [(&*name.name, true), ("demo-0123456789", false)] {
         let mut poses = world.objects[&name].clone();
@@ -235,7 +235,7 @@ fn object_that_poses_as_snapshot_is_not_used() {
 }
 
 #[test]
-fn copied_labels_are_on_the_snapshot_and_not_in_its_digest() {
+fn copied_labels_do_not_change_the_digest() {
     let identity = confrev::snapshot::Identity { source: "demo".to_owned(), digest: Digest::of_bytes("x") };
     let source = json!({
         "metadata": {"name": "demo", "labels": {
@@ -267,7 +267,7 @@ fn copied_labels_are_on_the_snapshot_and_not_in_its_digest() {
     assert_eq!(digest(&json), digest(source.to_string().as_bytes()));
 }
 
-/// The controller beside one workload with the Secret `demo`.
+/// The controller, and one workload with the Secret `demo`.
 struct Keeper {
     desk: Desk,
     world: World,
@@ -279,7 +279,7 @@ fn named(object: &str) -> Name {
 }
 
 impl Keeper {
-    /// The controller, started under this key.
+    /// Starts the controller with this key.
     fn start(world: World, stored: Value, key_byte: u8, first_snapshots: bool) -> Self {
         let config = Config {
             settle: SignedDuration::from_secs(1),
@@ -325,7 +325,7 @@ impl Keeper {
         }
     }
 
-    /// Does what is due; answers with the names of what it wrote.
+    /// Executes the tasks that are due, and returns the writes.
     fn work(&mut self) -> Vec<String> {
         let mut written = Vec::new();
         for (task, action) in self.desk.actions() {
@@ -339,7 +339,7 @@ impl Keeper {
                     }
                     Outcome::Read(Some(Box::new(observed)))
                 }
-                // Owners are written at the start of every such test: what is bound is not looked at here.
+                // Every test begins with writes of owners, which are not counted.
                 Action::SetOwners { .. } => Outcome::Done,
                 Action::Poke { .. } => {
                     written.push("poke".to_owned());
@@ -355,7 +355,7 @@ impl Keeper {
         written
     }
 
-    /// What is written in half a minute.
+    /// The writes of half a minute.
     fn writes(&mut self) -> Vec<String> {
         let mut written = Vec::new();
         for _ in 0..30 {
@@ -398,7 +398,7 @@ fn controller_writes_nothing_after_upgrade_or_lost_key() {
 }
 
 #[test]
-fn guess_of_the_newest_snapshot_needs_its_content() {
+fn guessed_snapshot_must_have_present_content() {
     let mut world = world(&[1], A);
     let stored = world.create(&web());
     let name = secret(volume(&stored));
@@ -415,7 +415,7 @@ fn guess_of_the_newest_snapshot_needs_its_content() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever keys come and go between writes, a decision is a fixed point, and equal content rolls nothing.
+    /// When keys change between writes, a decision is a fixed point, and equal content causes no roll.
     #[test]
     fn changing_keys_never_roll(
         keyings in prop::collection::vec(prop::sample::select(vec![vec![], vec![1], vec![2], vec![2, 1], vec![3]]), 1..5),

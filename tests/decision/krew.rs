@@ -1,4 +1,4 @@
-//! The plugin for krew: what is packed is what the manifest says, by the rules of krew's own validation.
+//! The plugin for krew: the manifest matches the archives, and passes the rules of krew's validation.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Packs a program for these architectures; the folder with the archives, and the manifest.
+/// Packs a program for these architectures. Returns the folder with the archives, and the manifest.
 fn pack(name: &str, architectures: &[&str]) -> (std::path::PathBuf, Value) {
     let folder = std::env::temp_dir().join(format!("confrev-krew-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
@@ -30,7 +30,7 @@ fn pack(name: &str, architectures: &[&str]) -> (std::path::PathBuf, Value) {
     (folder.join("out"), serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
-/// Source: krew, `internal/index/validation`.
+/// Checks the manifest like krew. Source: krew, `internal/index/validation`.
 fn validate(manifest: &Value) {
     let text = |pointer: &str| {
         let value = manifest.pointer(pointer).and_then(Value::as_str);
@@ -38,8 +38,8 @@ fn validate(manifest: &Value) {
     };
     assert_eq!(text("/apiVersion"), "krew.googlecontainertools.github.com/v1alpha2");
     assert_eq!(text("/kind"), "Plugin");
-    assert_eq!(text("/metadata/name"), "confrev", "the name of the file");
-    assert!(!manifest.to_string().contains('@'), "everything is filled in: {manifest}");
+    assert_eq!(text("/metadata/name"), "confrev", "it must equal the name of the file");
+    assert!(!manifest.to_string().contains('@'), "a placeholder is left: {manifest}");
     let short = text("/spec/shortDescription");
     assert!(!short.contains(['\r', '\n']) && (10..=60).contains(&short.len()), "{short}");
     for platform in manifest["spec"]["platforms"].as_array().unwrap() {
@@ -53,17 +53,18 @@ fn validate(manifest: &Value) {
     }
 }
 
+/// It has the program's version and description.
 #[test]
-fn the_manifest_for_krew_is_valid_and_says_what_is_packed_and_which_version() {
+fn krew_manifest_is_valid_and_matches_archives() {
     let (folder, manifest) = pack("both", &["amd64", "arm64"]);
     validate(&manifest);
     assert_eq!(manifest["spec"]["version"], format!("v{}", env!("CARGO_PKG_VERSION")));
     let description = manifest["spec"]["description"].as_str().unwrap();
-    assert!(description.starts_with(env!("CARGO_PKG_DESCRIPTION")), "as Cargo.toml has it");
+    assert!(description.starts_with(env!("CARGO_PKG_DESCRIPTION")), "it differs from Cargo.toml");
     let cli = Cli::command();
     for named in description.split('(').skip(1).filter_map(|rest| rest.split_once(')')) {
         for command in named.0.split([',', ' ', '\n']).filter(|word| !word.is_empty()) {
-            assert!(cli.find_subcommand(command).is_some(), "there is no command {command}");
+            assert!(cli.find_subcommand(command).is_some(), "unknown command {command}");
         }
     }
     let platforms = manifest["spec"]["platforms"].as_array().unwrap();
@@ -81,8 +82,9 @@ fn the_manifest_for_krew_is_valid_and_says_what_is_packed_and_which_version() {
     fs::remove_dir_all(folder.parent().unwrap()).unwrap();
 }
 
+/// Packing again gives the same manifest and digests.
 #[test]
-fn a_platform_that_was_not_packed_is_not_in_the_manifest_and_packing_twice_gives_the_same() {
+fn krew_manifest_lists_only_packed_platforms() {
     let (folder, manifest) = pack("one", &["amd64"]);
     validate(&manifest);
     assert_eq!(manifest["spec"]["platforms"].as_array().unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! Who leads, over an API server in memory that is late, away, or answers into the void; in a time of the test's own.
+//! Leader election over an API server in memory that is slow or unreachable, or whose responses are lost. The time is simulated.
 
 use std::{
     convert::Infallible,
@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// A replica looks at the Lease so often.
+/// The interval between two reads of the Lease by a replica.
 const TURN: Duration = Duration::from_secs(3);
 
 /// The API server's only object.
@@ -59,11 +59,11 @@ impl Store {
     }
 }
 
-/// What lies between a replica and the API server.
+/// The connection between a replica and the API server.
 #[derive(Default)]
 struct Link {
     down: AtomicBool,
-    /// Milliseconds until a request arrives, and until its answer does.
+    /// Milliseconds until a request arrives, and until its response does.
     there: AtomicU64,
     back: AtomicU64,
 }
@@ -84,7 +84,7 @@ impl Replica {
         replica
     }
 
-    /// One that cannot act, as before its watches have listed their objects.
+    /// A replica that cannot act, as before its watches have listed all objects.
     fn unfit(store: &Arc<Mutex<Store>>, name: &str) -> Self {
         let (leadership, link) = (Leadership::default(), Arc::new(Link::default()));
         let fit = Arc::new(AtomicBool::new(false));
@@ -111,7 +111,7 @@ fn client(store: &Arc<Mutex<Store>>, link: &Arc<Link>) -> Client {
             let body = body.collect_bytes().await.unwrap();
             sleep(Duration::from_millis(link.there.load(Ordering::Relaxed))).await;
             if link.down.load(Ordering::Relaxed) {
-                // Nobody says anything.
+                // There is no response.
                 std::future::pending::<()>().await;
             }
             let (code, answer) = store.lock().unwrap().answer(&head.method, &body);
@@ -123,11 +123,11 @@ fn client(store: &Arc<Mutex<Store>>, link: &Arc<Link>) -> Client {
     Client::new(service, "confrev")
 }
 
-/// Waits until it is so, in the test's time; panics after so long.
+/// Waits until the condition holds, in simulated time. Panics after `limit`.
 async fn within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < limit, "{limit:?} went by, and not: {what}");
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
         sleep(Duration::from_millis(50)).await;
     }
     start.elapsed()
@@ -137,8 +137,9 @@ fn store() -> Arc<Mutex<Store>> {
     Arc::default()
 }
 
+/// Only one of two replicas leads.
 #[tokio::test(start_paused = true)]
-async fn one_of_two_leads_and_the_other_follows_at_once_when_it_is_stopped() {
+async fn stopped_leader_is_replaced_at_once() {
     let store = store();
     let first = Replica::start(&store, "first");
     within(TURN, "the first leads", || first.leads()).await;
@@ -172,7 +173,7 @@ async fn leader_that_cannot_act_releases_the_lease() {
     let second = Replica::start(&store, "second");
     sleep(TURN).await;
     first.fit.store(false, Ordering::Relaxed);
-    // Well before the end of the Lease.
+    // Well before the Lease expires.
     within(TURN * 3, "the second leads", || {
         assert!(!(first.leads() && second.leads()), "both lead");
         second.leads()
@@ -183,9 +184,9 @@ async fn leader_that_cannot_act_releases_the_lease() {
     assert!(second.leads() && !first.leads(), "the Lease is not taken back");
 }
 
-/// As one that was killed, or that the machine has stopped: it does nothing any more, and what it knows grows old.
+/// The leader is killed or suspended. When it wakes up, it knows that it no longer leads.
 #[tokio::test(start_paused = true)]
-async fn one_that_stands_still_leads_no_more_before_another_does_and_knows_it_when_it_wakes_up() {
+async fn stalled_leader_stops_before_another_leads() {
     let store = store();
     let (first, second) = (Replica::start(&store, "first"), {
         sleep(TURN).await;
@@ -201,16 +202,16 @@ async fn one_that_stands_still_leads_no_more_before_another_does_and_knows_it_wh
     })
     .await;
     assert!(gap, "the first stops well before the second begins");
-    // It wakes up, with what it knew.
+    // It wakes up with its old state.
     assert!(!first.leads());
     let awake = Replica::start(&store, "first");
     sleep(lease::DURATION * 2).await;
     assert!(second.leads() && !awake.leads());
 }
 
-/// The hold began when the Lease was written, not when the answer came.
+/// Leadership counts from the write of the Lease, not from the response. So it ends before another replica leads.
 #[tokio::test(start_paused = true)]
-async fn one_whose_answers_come_late_leads_no_more_before_another_does() {
+async fn leader_with_late_responses_stops_in_time() {
     for turn in 0..30 {
         let store = store();
         let first = Replica::start(&store, "first");
@@ -227,22 +228,23 @@ async fn one_whose_answers_come_late_leads_no_more_before_another_does() {
     }
 }
 
+/// The replica leads again when it reaches the API server.
 #[tokio::test(start_paused = true)]
-async fn one_that_does_not_reach_the_api_server_leads_no_more_and_leads_again_when_it_does() {
+async fn unreachable_api_server_suspends_leadership() {
     let store = store();
     let only = Replica::start(&store, "only");
     within(TURN, "it leads", || only.leads()).await;
     only.link.down.store(true, Ordering::Relaxed);
-    let held = within(lease::DURATION, "it gives up", || !only.leads()).await;
-    assert!(held < lease::DURATION, "before its Lease ends");
+    let held = within(lease::DURATION, "it stops leading", || !only.leads()).await;
+    assert!(held < lease::DURATION, "not before its Lease expires");
     only.link.down.store(false, Ordering::Relaxed);
     within(TURN * 3, "it leads again", || only.leads()).await;
 }
 
-/// The times in the Lease are other clocks'. A holder that renews is believed, whatever its clock says, and one that does
-/// not is gone after the Lease's time by one's own clock.
+/// The times in the Lease come from other clocks. A holder that renews the Lease leads, whatever its times. If it stops, the Lease
+/// expires by the replica's own clock.
 #[tokio::test(start_paused = true)]
-async fn clocks_that_differ_by_hours_make_no_difference() {
+async fn leader_election_ignores_clock_differences() {
     for time in ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
         let store = store();
         let renew = || {
@@ -257,15 +259,15 @@ async fn clocks_that_differ_by_hours_make_no_difference() {
         let replica = Replica::start(&store, "replica");
         for _ in 0..20 {
             sleep(TURN).await;
-            assert!(!replica.leads(), "{time}: the other one renews it");
+            assert!(!replica.leads(), "{time}: the other replica renews the Lease");
             renew();
         }
         let waited = within(lease::DURATION + TURN * 3, "it takes over", || replica.leads()).await;
-        assert!(waited + TURN >= lease::DURATION, "{time}: not before its end: {waited:?}");
+        assert!(waited + TURN >= lease::DURATION, "{time}: before the Lease expired: {waited:?}");
     }
 }
 
-/// What may happen to the links of both, and for how long, in milliseconds.
+/// Random states of the connections of both replicas, and how long each lasts, in milliseconds.
 fn trouble() -> impl Strategy<Value = Vec<(usize, bool, u64, u64, u64)>> {
     let millis = prop_oneof![3 => 0..200_u64, 1 => 0..6000_u64];
     prop::collection::vec(
@@ -278,7 +280,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn two_never_lead_at_once_and_one_does_when_all_is_well(trouble in trouble()) {
+    fn two_replicas_never_lead_at_once(trouble in trouble()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let store = store();
@@ -303,7 +305,7 @@ proptest! {
                 replica.link.back.store(0, Ordering::Relaxed);
             }
             watch(lease::DURATION + TURN * 4).await;
-            assert!(replicas.iter().any(Replica::leads), "one leads");
+            assert!(replicas.iter().any(Replica::leads), "no replica leads");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Objects whose deletion has begun: nothing is made again for their sake, and nothing is swept that they use.
+//! Objects under deletion: no snapshot is restored for them, and no snapshot is swept that they use.
 
 use std::convert::Infallible;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::controller::{BLUE, Desk, key, name, snapshot, web_on_blue};
 
-/// A workload on blue and its ReplicaSet, which a watch reports; each may be under deletion.
+/// A workload on blue and its ReplicaSet, as a watch reports them. Each may be under deletion.
 struct Foreground {
     desk: Desk,
     web: Value,
@@ -53,7 +53,7 @@ impl Foreground {
         take(&Revisions(replica_sets()), state, Event::Apply(lean(&self.set)), &mut None, now);
     }
 
-    /// What is done in the minute after the collector has taken the snapshot, and its source is gone too.
+    /// The restores in the minute after the snapshot and its source are deleted.
     fn restores(&mut self) -> Vec<(Task, Action)> {
         self.desk.state.apply_snapshot(&name(BLUE), None, self.desk.now);
         self.desk.state.apply_source(&name("demo"), None, self.desk.now);
@@ -72,7 +72,7 @@ impl Foreground {
 }
 
 #[test]
-fn nothing_is_restored_for_what_is_being_deleted() {
+fn objects_under_deletion_cause_no_restore() {
     for (web_leaves, set_leaves, restores) in [(true, true, 0), (true, false, 1), (false, true, 1)] {
         let mut foreground = Foreground::new();
         for (object, leaves) in [(&mut foreground.web, web_leaves), (&mut foreground.set, set_leaves)] {
@@ -84,7 +84,7 @@ fn nothing_is_restored_for_what_is_being_deleted() {
         let restored = foreground.restores();
         assert_eq!(restored.len(), restores, "{web_leaves} {set_leaves}: {restored:?}");
         if let Some((task, _)) = restored.first() {
-            // It is lost, until the last one leaves.
+            // The snapshot counts as lost until both objects are under deletion.
             foreground.desk.state.finish(task, Ok(Outcome::Lost), foreground.desk.now);
             foreground.desk.pass(5);
             assert_eq!(foreground.desk.look_in_vain().len(), 1);
@@ -98,7 +98,7 @@ fn nothing_is_restored_for_what_is_being_deleted() {
 }
 
 #[test]
-fn what_is_being_deleted_keeps_its_snapshot() {
+fn objects_under_deletion_keep_their_snapshot() {
     let mut foreground = Foreground::new();
     leave(&mut foreground.web);
     leave(&mut foreground.set);
@@ -112,7 +112,7 @@ fn what_is_being_deleted_keeps_its_snapshot() {
     assert!(!acts.iter().any(|action| matches!(action, Action::Sweep { .. })), "{acts:?}");
 }
 
-/// An API server with that workload and that ReplicaSet; every write is refused.
+/// An API server with this workload and this ReplicaSet. It refuses every write.
 fn server(web: &Value, set: &Value) -> KubeApi {
     let (web, set) = (web.clone(), set.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -145,7 +145,7 @@ fn server(web: &Value, set: &Value) -> KubeApi {
 
 /// The watches may be late: the live objects decide.
 #[tokio::test]
-async fn deletion_that_no_watch_reported_restores_nothing() {
+async fn unreported_deletion_causes_no_restore() {
     for (web_leaves, set_leaves) in [(true, true), (true, false), (false, true)] {
         let Foreground { mut web, mut set, desk } = Foreground::new();
         for (object, leaves) in [(&mut web, web_leaves), (&mut set, set_leaves)] {

@@ -1,4 +1,4 @@
-//! Live sources: the references stay as written, and a change rolls.
+//! Live sources: references stay as written, and a change rolls the workload.
 
 use confrev::{
     names,
@@ -30,7 +30,7 @@ fn live(object: &Value) -> Value {
     annotation(&template(object)["metadata"], names::LIVE)
 }
 
-/// What the controller would find of this workload.
+/// Whether the controller considers a change of this workload pending.
 fn pending(world: &World, stored: &Value) -> bool {
     let mut stored = stored.clone();
     stored["metadata"]["uid"] = json!("w");
@@ -47,13 +47,13 @@ fn pending(world: &World, stored: &Value) -> bool {
 }
 
 #[test]
-fn reference_stays_and_a_change_rolls_once() {
+fn live_reference_stays_and_change_rolls_once() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     assert_eq!(volume(&first, 0), "demo");
     let digest = world.observe(&configmap("demo")).unwrap().digest().to_string();
     assert_eq!(live(&first), json!({"configmaps": {"demo": digest}}));
-    assert_eq!(world.objects.len(), 1, "there is no snapshot");
+    assert_eq!(world.objects.len(), 1, "no snapshot is created");
     assert!(!pending(&world, &first));
 
     set(&mut world, "green");
@@ -66,8 +66,9 @@ fn reference_stays_and_a_change_rolls_once() {
     assert_eq!(world.update(&deployment(&["demo"]), &second)["spec"], second["spec"], "applied again");
 }
 
+/// It causes no further roll.
 #[test]
-fn undo_gets_the_present_digest_and_rolls_no_further() {
+fn undo_of_live_source_gets_present_digest() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     set(&mut world, "green");
@@ -79,7 +80,7 @@ fn undo_gets_the_present_digest_and_rolls_no_further() {
     assert_eq!(live(&undone), live(&second), "the content is the present one");
     assert!(!pending(&world, &undone));
     assert_eq!(template(&poke(&mut world, &undone, 2)), template(&undone));
-    // All annotations go back with an undo of a Deployment.
+    // An undo of a Deployment restores all annotations.
     let mut restored = undo(&second, &first);
     restored["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
     let restored = world.update(&restored, &second);
@@ -88,7 +89,7 @@ fn undo_gets_the_present_digest_and_rolls_no_further() {
 }
 
 #[test]
-fn modes_follow_each_other_with_one_roll_each() {
+fn each_mode_change_causes_one_roll() {
     let mut world = world("blue");
     world.set("demo", json!({"color": "blue"}));
     let resolved = world.create(&deployment(&["demo"]));
@@ -111,7 +112,7 @@ fn modes_follow_each_other_with_one_roll_each() {
 }
 
 #[test]
-fn undo_to_a_snapshot_of_a_live_source_stays() {
+fn undo_to_snapshot_of_live_source_holds() {
     let mut world = world("blue");
     world.set("demo", json!({"color": "blue"}));
     let resolved = world.create(&deployment(&["demo"]));
@@ -119,11 +120,11 @@ fn undo_to_a_snapshot_of_a_live_source_stays() {
     let as_written = poke(&mut world, &resolved, 1);
     let undone = world.update(&undo(&as_written, &resolved), &as_written);
     assert_eq!(volume(&undone, 0), volume(&resolved, 0));
-    assert!(!pending(&world, &undone), "it is not rolled forward");
+    assert!(!pending(&world, &undone), "it does not roll to the present content");
 }
 
 #[test]
-fn keys_that_are_not_read_roll_nothing() {
+fn unread_keys_of_live_source_roll_nothing() {
     let mut world = world("blue");
     let mut object = deployment(&[]);
     object["spec"]["template"]["spec"]["containers"][0]["env"] =
@@ -140,7 +141,7 @@ fn keys_that_are_not_read_roll_nothing() {
 }
 
 #[test]
-fn without_track_only_a_person_moves_it() {
+fn only_user_rolls_paused_live_workload() {
     let mut world = world("blue");
     let mut object = deployment(&["demo"]);
     annotate(&mut object, names::TRACK, "false");
@@ -166,7 +167,7 @@ fn missing_live_source_keeps_its_digest() {
     let edited = world.update(&edited, &first);
     assert_eq!(live(&edited), live(&first));
     set(&mut world, "blue");
-    assert!(!pending(&world, &edited), "it came back as it was");
+    assert!(!pending(&world, &edited), "the source returned with the same content");
     set(&mut world, "green");
     assert!(pending(&world, &edited));
 }
@@ -196,7 +197,7 @@ fn stored_job_keeps_its_digest() {
 }
 
 #[test]
-fn digest_of_another_cluster_is_written_anew() {
+fn digest_of_another_cluster_is_replaced() {
     let mut world = world("blue");
     let mut copied = deployment(&["demo"]);
     let foreign = json!({"configmaps": {"demo": format!("sha256:{}", "0".repeat(64))}}).to_string();
@@ -238,7 +239,7 @@ fn namespace_sets_the_mode_of_secrets() {
 }
 
 #[test]
-fn secret_that_only_the_namespace_asks_for_rolls() {
+fn secret_enabled_by_namespace_alone_rolls() {
     let facts =
         NamespaceFacts { enabled: true, secrets: true, live_secrets: true, ..NamespaceFacts::default() };
     let mut world = World { namespace: facts, keying: keying(&[1]), ..World::default() };
@@ -251,7 +252,7 @@ fn secret_that_only_the_namespace_asks_for_rolls() {
     assert_ne!(live(&poke(&mut world, &stored, 1)), live(&stored));
 }
 
-/// Nothing holds the content of a live Secret but the Secret: once the key is lost, the present content counts as seen.
+/// Only the Secret itself holds the content of a live Secret. Once the key is lost, the present content counts as seen.
 #[test]
 fn lost_key_rolls_no_live_secret() {
     let facts = NamespaceFacts { live_secrets: true, ..NamespaceFacts::default() };
@@ -262,7 +263,7 @@ fn lost_key_rolls_no_live_secret() {
     assert_eq!(world.update(&web(), &first)["spec"], first["spec"]);
     let poked = poke(&mut world, &first, 1);
     assert_eq!(template(&poked), template(&first), "no pod restarts");
-    assert!(!pending(&world, &poked), "what is present now is seen under the new key");
+    assert!(!pending(&world, &poked), "the present content counts as seen under the new key");
     set_secret(&mut world, "Yg==");
     assert!(pending(&world, &poked));
     let rolled = poke(&mut world, &poked, 2);
@@ -271,7 +272,7 @@ fn lost_key_rolls_no_live_secret() {
 }
 
 #[test]
-fn secret_types_of_the_platform_are_never_live() {
+fn platform_secrets_are_never_live() {
     let json =
         json!({"metadata": {"name": "a", "labels": {names::ENABLED: "live"}}, "type": "helm.sh/release.v1"});
     let observed =

@@ -4,13 +4,13 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::needless_pass_by_value,
-    reason = "a test ends where something is not as it must be"
+    reason = "a test panics when an expectation fails"
 )]
 
 mod accounted;
 mod adopted;
 mod again;
-#[expect(dead_code, reason = "some of it serves tests on a control plane")]
+#[expect(dead_code, reason = "tests on a control plane use the rest")]
 mod blocks;
 mod bound;
 mod controller;
@@ -20,7 +20,7 @@ mod docs;
 mod documents;
 mod events;
 #[path = "../../fuzz/src/lib.rs"]
-#[allow(unreachable_pub, missing_docs, reason = "a crate of its own for the fuzzer")]
+#[allow(unreachable_pub, missing_docs, reason = "the fuzzer compiles it as a separate crate")]
 mod fuzz;
 mod health;
 mod house;
@@ -41,11 +41,11 @@ mod rotated;
 mod rounds;
 mod signals;
 #[path = "../../core/tests/rules/story.rs"]
-#[allow(dead_code, reason = "some of it serves the tests of the core")]
+#[allow(dead_code, reason = "the tests of the core use the rest")]
 mod story;
 mod theirs;
 mod told;
 mod unexpected;
 #[path = "../../core/tests/rules/world.rs"]
-#[allow(dead_code, reason = "some of it serves the tests of the core")]
+#[allow(dead_code, reason = "the tests of the core use the rest")]
 mod world;

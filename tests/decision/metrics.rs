@@ -1,10 +1,10 @@
-//! `docs/metrics.md` says what the program writes.
+//! `docs/metrics.md` matches the metrics of the program.
 
 use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path, time::Duration};
 
 use confrev::telemetry::Metrics;
 
-/// A metric by the name of queries: its type, its help, and the values of its labels.
+/// A metric: its type, its help, and the values of its labels.
 #[derive(Debug, Default, PartialEq)]
 struct Described {
     kind: String,
@@ -12,13 +12,13 @@ struct Described {
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What the program writes, after one request: codes alone have no value before.
+/// The metrics of the program by their names in queries. One API request gives the codes a value; all other labels have one.
 fn written() -> BTreeMap<String, Described> {
     let metrics = Metrics::new();
     metrics.api_request("get", 200, Duration::ZERO);
     let text = metrics.encode();
     let mut found = BTreeMap::<String, Described>::new();
-    // The encoder tells of a family by its name without the suffixes of its type.
+    // The encoder writes the name of a family without the suffix of its type.
     let name_of = |family: &str, kind: &str| match kind {
         "counter" => format!("{family}_total"),
         "info" => format!("{family}_info"),
@@ -60,7 +60,7 @@ fn written() -> BTreeMap<String, Described> {
     found
 }
 
-/// The rows of the page that begin with a word in backticks, as cells.
+/// The cells of the page's rows that begin with a word in backticks.
 fn rows() -> Vec<Vec<String>> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
     let text = fs::read_to_string(page).unwrap();
@@ -73,25 +73,25 @@ fn in_backticks(cell: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_has_its_row_and_every_row_is_a_metric() {
+fn documented_metrics_match_the_program() {
     let written = written();
     let mut told = BTreeSet::new();
     for row in rows().iter().filter(|row| row.len() == 4) {
         let [name, kind, labels, meaning] = &row[..] else { unreachable!() };
         let name = name.trim_matches('`').to_owned();
-        let metric = written.get(&name).unwrap_or_else(|| panic!("there is no metric {name}"));
+        let metric = written.get(&name).unwrap_or_else(|| panic!("unknown metric {name}"));
         assert_eq!(*kind, metric.kind, "{name}");
         assert_eq!(in_backticks(labels), metric.labels.keys().cloned().collect(), "{name}");
         let help = metric.help.trim_end_matches('.');
         assert!(meaning.starts_with(&format!("{help}.")), "{name}: {meaning:?} does not begin with {help:?}");
-        assert!(told.insert(name.clone()), "{name} is told of twice");
+        assert!(told.insert(name.clone()), "{name} has two rows");
     }
     let missing: Vec<_> = written.keys().filter(|name| !told.contains(*name)).collect();
     assert!(missing.is_empty(), "docs/metrics.md has no row for {missing:?}");
 }
 
 #[test]
-fn every_value_of_a_label_is_told_and_every_value_told_is_there() {
+fn documented_label_values_match_the_program() {
     let (written, rows) = (written(), rows());
     for (name, metric) in &written {
         for (label, values) in &metric.labels {
@@ -100,7 +100,7 @@ fn every_value_of_a_label_is_told_and_every_value_told_is_there() {
                     && row[0] == format!("`{label}`")
                     && (!row[1].contains("confrev_") || in_backticks(&row[1]).contains(name))
             };
-            // Versions, verbs and codes are not known before.
+            // Versions, verbs and codes are not known in advance.
             if ["version", "verb", "code"].contains(&label.as_str()) {
                 continue;
             }
@@ -110,9 +110,9 @@ fn every_value_of_a_label_is_told_and_every_value_told_is_there() {
     }
 }
 
-/// What tells metrics from each other must not name what users have: labels would grow with it, and tell of it.
+/// The number of label values would grow with the users' objects, and metrics would disclose their names.
 #[test]
-fn no_label_is_the_name_of_an_object() {
+fn no_metric_label_names_an_object() {
     let allowed = ["version", "path", "outcome", "verb", "code", "task", "reason", "limit"];
     for (name, metric) in written() {
         for label in metric.labels.keys() {
@@ -121,13 +121,13 @@ fn no_label_is_the_name_of_an_object() {
     }
 }
 
-/// <https://prometheus.io/docs/practices/naming/>
+/// Source: <https://prometheus.io/docs/practices/naming/>
 #[test]
-fn names_follow_the_conventions_of_prometheus() {
+fn metric_names_follow_prometheus_conventions() {
     for (name, metric) in written() {
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
         let is_time = metric.kind == "histogram" || name.contains("timestamp");
-        assert_eq!(is_time, name.ends_with("_seconds"), "{name}: times are in seconds, and say so");
+        assert_eq!(is_time, name.ends_with("_seconds"), "{name}: names of times end in `_seconds`");
         assert_eq!(metric.kind == "counter", name.ends_with("_total"), "{name}");
         assert!(!metric.help.is_empty(), "{name}");
     }

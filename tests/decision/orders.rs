@@ -1,4 +1,4 @@
-//! Orders in which watches and answers may tell of one and the same thing.
+//! Orders in which watches and responses may report the same event.
 
 use confrev::{
     cluster::{ApiError, Owner},
@@ -22,7 +22,7 @@ fn at_version(record: &Record, version: &str) -> Record {
     Record { resource_version: version.to_owned(), ..record.clone() }
 }
 
-/// Pokes in so many seconds, each of which changes nothing.
+/// The number of pokes in this many seconds, each without effect.
 pub(crate) fn pokes_for(desk: &mut Desk, seconds: i64) -> usize {
     let mut pokes = 0;
     for _ in 0..seconds * 10 {
@@ -35,15 +35,16 @@ pub(crate) fn pokes_for(desk: &mut Desk, seconds: i64) -> usize {
     pokes
 }
 
+/// This holds whether the watch or the response reports the roll first.
 #[test]
-fn a_roll_in_vain_is_tried_again_whether_a_watch_or_the_answer_tells_of_it_first() {
+fn roll_without_effect_is_retried() {
     for watch_first in [false, true] {
         let (_, web, mut desk) = web_on_blue();
         let before = at_version(&record(&web, Health::Settled), "1");
         desk.state.apply_workload(&key("web"), Some(before.clone()), desk.now);
         desk.act(&json!({"color": "green"}), &json!({}), "2");
         desk.pass(2);
-        // No webhook is in force: the annotation is written, and nothing else.
+        // No webhook is in effect: only the annotation is written.
         for (task, action) in desk.actions() {
             let outcome = if matches!(action, Action::Poke { .. }) {
                 let after = Record { last_roll: Some(desk.now), ..at_version(&before, "2") };
@@ -57,12 +58,13 @@ fn a_roll_in_vain_is_tried_again_whether_a_watch_or_the_answer_tells_of_it_first
             desk.state.finish(&task, Ok(outcome), desk.now);
         }
         let pokes = pokes_for(&mut desk, 3600);
-        assert!(pokes > 0, "watch first: {watch_first}: never tried again within an hour");
+        assert!(pokes > 0, "watch first: {watch_first}: not retried within an hour");
     }
 }
 
+/// This holds whether the watch or the response reports the first roll first.
 #[test]
-fn a_change_during_a_roll_is_rolled_whether_a_watch_or_the_answer_tells_of_the_roll_first() {
+fn change_during_a_roll_is_rolled() {
     for watch_first in [false, true] {
         let (mut world, web, mut desk) = web_on_blue();
         let before = at_version(&record(&web, Health::Settled), "1");
@@ -80,7 +82,7 @@ fn a_change_during_a_roll_is_rolled_whether_a_watch_or_the_answer_tells_of_the_r
             }
         }
         after.last_roll = Some(desk.now);
-        // Admission has read green; red is written, told and read before the poke is answered.
+        // Admission has read green. Red is written, reported and read before the response to the poke.
         desk.state.apply_source(&name("demo"), Some(&told("3")), desk.now);
         desk.act(&json!({"color": "red"}), &json!({}), "3");
         if watch_first {
@@ -93,10 +95,10 @@ fn a_change_during_a_roll_is_rolled_whether_a_watch_or_the_answer_tells_of_the_r
 }
 
 #[test]
-fn a_source_that_goes_while_it_is_read_is_gone() {
+fn source_deleted_while_read_causes_no_roll() {
     let (_, web, mut desk) = web_on_blue();
     let (task, _) = desk.actions().into_iter().find(|(_, a)| matches!(a, Action::Read(_))).unwrap();
-    // The read has been answered; the deletion is told before that answer is taken in.
+    // The watch reports the deletion before the response to the read is processed.
     desk.state.apply_source(&name("demo"), None, desk.now);
     let answer = observed(json!({"color": "green"}), json!({}), "2");
     desk.state.finish(&task, Ok(Outcome::Read(Some(Box::new(answer)))), desk.now);
@@ -123,7 +125,7 @@ fn a_source_that_goes_while_it_is_read_is_gone() {
 }
 
 #[test]
-fn a_snapshot_of_a_source_that_went_while_it_was_read_is_not_given_it_as_an_owner() {
+fn source_deleted_while_read_becomes_no_owner() {
     let (_, _, mut desk) = web_on_blue();
     let web = Owner::new("apps/v1", "Deployment", "web", "uid-web");
     let mut version = 1;
@@ -140,7 +142,7 @@ fn a_snapshot_of_a_source_that_went_while_it_was_read_is_not_given_it_as_an_owne
             desk.state.finish(&task, Ok(outcome), desk.now);
             if let Action::SetOwners { .. } = action {
                 writes += 1;
-                // What the collector does with an owner that does not exist, beside one that does.
+                // The garbage collector removes an owner that does not exist, if another owner exists.
                 version += 1;
                 let left = snapshot("blue", &version.to_string(), std::slice::from_ref(&web));
                 desk.state.apply_snapshot(&name(BLUE), Some(left), desk.now);
@@ -151,7 +153,7 @@ fn a_snapshot_of_a_source_that_went_while_it_was_read_is_not_given_it_as_an_owne
 }
 
 #[test]
-fn a_snapshot_that_is_made_anew_while_the_one_before_is_looked_at_is_known() {
+fn snapshot_recreated_during_verification_is_bound() {
     let (_, _, mut desk) = web_on_blue();
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     desk.act(&json!({"color": "blue"}), &json!({}), "1");
@@ -159,7 +161,7 @@ fn a_snapshot_that_is_made_anew_while_the_one_before_is_looked_at_is_known() {
     let (task, action) =
         desk.actions().into_iter().find(|(task, _)| *task == Task::Bind(name(BLUE))).unwrap();
     let Action::SetOwners { verify: Some(_), version, .. } = action else { panic!("{action:?}") };
-    // It is gone when it is looked at, and made again before that is taken in.
+    // The snapshot is missing when it is read, and recreated before the result is processed.
     desk.state.apply_snapshot(&name(BLUE), None, desk.now);
     let anew = SnapshotRecord { uid: "anew".into(), ..snapshot("blue", "2", &[]) };
     desk.state.apply_snapshot(&name(BLUE), Some(anew), desk.now);
@@ -171,11 +173,12 @@ fn a_snapshot_that_is_made_anew_while_the_one_before_is_looked_at_is_known() {
             bound |= matches!(action, Action::SetOwners { .. });
         }
     }
-    assert!(bound, "it is never bound");
+    assert!(bound, "the snapshot is never bound");
 }
 
+/// This holds although the watch reports each roll before the response.
 #[test]
-fn pauses_grow_between_rolls_in_vain_also_where_a_watch_tells_of_each_first() {
+fn rolls_without_effect_back_off() {
     let (_, web, mut desk) = web_on_blue();
     let before = at_version(&record(&web, Health::Settled), "1");
     desk.state.apply_workload(&key("web"), Some(before.clone()), desk.now);
@@ -196,12 +199,12 @@ fn pauses_grow_between_rolls_in_vain_also_where_a_watch_tells_of_each_first() {
             desk.state.finish(&task, Ok(outcome), desk.now);
         }
     }
-    assert!((5..25).contains(&pokes), "{pokes} writes in vain within an hour");
+    assert!((5..25).contains(&pokes), "{pokes} writes without effect within an hour");
 }
 
-/// Each change is read anew, and in the meantime the workload's own controller writes its status.
+/// The source changes constantly, and each change is read. Meanwhile the workload's own controller writes its status.
 #[test]
-fn beside_a_source_that_never_rests_a_workload_whose_status_never_rests_is_rolled() {
+fn constant_changes_do_not_prevent_roll() {
     for chatty in [false, true] {
         let (_, web, mut desk) = web_on_blue();
         let before = record(&web, Health::Progressing);
@@ -229,19 +232,20 @@ fn beside_a_source_that_never_rests_a_workload_whose_status_never_rests_is_rolle
                 let found = observed(json!({"color": version}), json!({}), &version);
                 desk.state.finish(&task, Ok(Outcome::Read(Some(Box::new(found)))), desk.now);
             }
-            // What is due now is done at once.
+            // Tasks that are due now are executed at once.
             for (task, action) in desk.actions() {
                 pokes += usize::from(matches!(action, Action::Poke { .. }));
                 desk.state.finish(&task, Ok(Outcome::Done), desk.now);
             }
             desk.now += SignedDuration::from_millis(80);
         }
-        assert!(pokes > 0, "status never rests: {chatty}: not within a minute");
+        assert!(pokes > 0, "changing status: {chatty}: no roll within a minute");
     }
 }
 
+/// The clock was ahead when the last roll was written.
 #[test]
-fn a_clock_that_was_ahead_does_not_end_the_least_interval() {
+fn last_roll_in_future_keeps_min_interval() {
     for ahead in [0, 3600] {
         let (_, web, mut desk) = web_on_blue();
         let first = Record {
@@ -275,7 +279,7 @@ fn a_clock_that_was_ahead_does_not_end_the_least_interval() {
                             seen: [(source, seen)].into_iter().collect(),
                             ..first.clone()
                         };
-                        // The next change comes, and the watch tells of the roll before its answer.
+                        // The source changes again, and the watch reports the roll before its response.
                         color += 1;
                         desk.state.apply_source(&name("demo"), Some(&told(&color.to_string())), desk.now);
                         desk.state.apply_workload(&key("web"), Some(after.clone()), desk.now);
@@ -291,7 +295,7 @@ fn a_clock_that_was_ahead_does_not_end_the_least_interval() {
 }
 
 #[test]
-fn beside_a_source_that_cannot_be_read_each_change_settles() {
+fn change_settles_beside_unreadable_source() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     world.set("shut", json!({"color": "blue"}));
@@ -336,6 +340,6 @@ fn beside_a_source_that_cannot_be_read_each_change_settles() {
     assert_eq!(
         (0..3).map(|_| step(&mut desk, "red")).sum::<i32>(),
         0,
-        "red is rolled at once, where `settle` is a second"
+        "red rolls at once, although `settle` is a second"
     );
 }

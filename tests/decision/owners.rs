@@ -1,4 +1,4 @@
-//! Snapshots that very many use.
+//! Snapshots with very many users.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::controller::{BLUE, Desk, key, name, observed, record, snapshot, web_o
 /// The snapshot of `demo` when it is green.
 const GREEN: &str = "demo-736a916696";
 
-/// What a snapshot may have at most.
+/// The largest number of owners of a snapshot.
 const MOST: usize = 2048;
 
-/// Lets so many ReplicaSets use the snapshot.
+/// Adds ReplicaSets that use the snapshot.
 fn use_by(desk: &mut Desk, uses: &[Use], numbers: std::ops::Range<usize>) {
     for number in numbers {
         let key = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: format!("set-{number}").into() };
@@ -36,7 +36,7 @@ fn source() -> Owner {
     Owner::new("v1", "ConfigMap", "demo", "u")
 }
 
-/// The owners that are set when all is due.
+/// The owners that the tasks due now set.
 fn owners_set(desk: &mut Desk) -> Option<Vec<Owner>> {
     desk.act(&json!({"color": "blue"}), &json!({}), "1").into_iter().find_map(|action| match action {
         Action::SetOwners { owners, .. } => Some(owners),
@@ -44,8 +44,9 @@ fn owners_set(desk: &mut Desk) -> Option<Vec<Owner>> {
     })
 }
 
+/// It never has more owners than the limit.
 #[test]
-fn of_a_snapshot_that_too_many_use_the_source_is_an_owner_and_there_are_never_too_many() {
+fn snapshot_with_too_many_users_keeps_source_owner() {
     let stale = || sets(5000..5000 + MOST);
     for present in [vec![], vec![source()], sets(0..10), sets(0..MOST), stale()] {
         let (_, web, mut desk) = web_on_blue();
@@ -55,16 +56,16 @@ fn of_a_snapshot_that_too_many_use_the_source_is_an_owner_and_there_are_never_to
         owners_set(&mut desk);
         desk.pass(10);
         let owners = owners_set(&mut desk).expect("owners are set");
-        assert_eq!(owners.len(), MOST, "beside {} that were there", present.len());
-        assert!(owners.contains(&source()), "beside {} that were there", present.len());
-        // Known as set, nothing is left to do.
+        assert_eq!(owners.len(), MOST, "with {} present owners", present.len());
+        assert!(owners.contains(&source()), "with {} present owners", present.len());
+        // Once the watch reports the owners, nothing is left to do.
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "2", &owners)), desk.now);
         desk.pass(60);
         assert_eq!(owners_set(&mut desk), None);
     }
 }
 
-/// With confrev down, the collector takes a snapshot as soon as its owners are gone, whoever else uses it.
+/// If confrev is down, the garbage collector deletes a snapshot once its owners are deleted, even if other objects use it.
 #[test]
 fn source_owns_old_snapshot_with_too_many_users() {
     for (users, wanted) in [(MOST - 1, false), (MOST, true), (MOST + 500, true)] {
@@ -96,7 +97,7 @@ fn source_owns_old_snapshot_with_too_many_users() {
 }
 
 #[test]
-fn the_more_owners_a_snapshot_has_the_longer_it_waits_for_another_one() {
+fn new_owner_waits_longer_with_many_owners() {
     for (present, wait) in [(1, 505), (100, 1000), (900, 5000), (2000, 5500)] {
         let (_, web, mut desk) = web_on_blue();
         let uses = record(&web, Health::Settled).uses;
@@ -105,19 +106,19 @@ fn the_more_owners_a_snapshot_has_the_longer_it_waits_for_another_one() {
         use_by(&mut desk, &uses, 0..present - 1);
         owners_set(&mut desk);
         desk.now += SignedDuration::from_millis(wait - 1);
-        assert_eq!(owners_set(&mut desk), None, "{present} owners: before its time");
+        assert_eq!(owners_set(&mut desk), None, "{present} owners: too early");
         desk.now += SignedDuration::from_millis(1);
         assert!(owners_set(&mut desk).is_some_and(|owners| owners.len() == present + 1), "{present} owners");
     }
 }
 
 #[test]
-fn a_snapshot_that_was_used_in_between_is_left_for_its_whole_grace_from_then_on() {
+fn use_restarts_grace_period_of_snapshot() {
     let (_, web, _) = web_on_blue();
     let uses = record(&web, Health::Settled).uses;
     for used in [false, true] {
         let mut desk = Desk::new();
-        // Those that own it are gone, and many: its owners are looked at seldom.
+        // The snapshot has many owners, all deleted, so its owners are rarely reconciled.
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &sets(0..1000))), desk.now);
         desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[])), desk.now);
         let swept = |desk: &mut Desk| {
@@ -129,7 +130,7 @@ fn a_snapshot_that_was_used_in_between_is_left_for_its_whole_grace_from_then_on(
             swept(desk)
         };
         swept(&mut desk);
-        // The grace begins with the first look.
+        // The grace period begins with the first reconciliation.
         assert!(!wait(&mut desk, 6) && !wait(&mut desk, 12));
         if used {
             use_by(&mut desk, &uses, 5000..5001);
@@ -145,7 +146,7 @@ fn a_snapshot_that_was_used_in_between_is_left_for_its_whole_grace_from_then_on(
 }
 
 #[test]
-fn a_sweep_that_something_is_in_the_way_of_is_tried_more_and_more_seldom() {
+fn blocked_sweep_backs_off() {
     let mut desk = Desk::new();
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[source()])), desk.now);
     desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[])), desk.now);
@@ -169,9 +170,10 @@ fn a_sweep_that_something_is_in_the_way_of_is_tried_more_and_more_seldom() {
     assert!((8..30).contains(&tried), "{tried} times in ten minutes");
 }
 
-/// When the source is taken off the snapshot of what it held, after a change of it that is admitted beside another look.
+/// After a change, the source is removed from the snapshot of its previous content no sooner than three seconds later. Another
+/// owner of the snapshot is already due for removal.
 #[test]
-fn a_source_is_taken_off_what_it_held_no_sooner_than_three_seconds_after_its_change() {
+fn source_is_removed_as_owner_after_delay() {
     let (blue, green) = (json!({"color": "blue"}), json!({"color": "green"}));
     for (data, annotations) in [(&green, json!({})), (&blue, json!({names::KEEP: "0"}))] {
         let (_, _, mut desk) = web_on_blue();
@@ -183,7 +185,7 @@ fn a_source_is_taken_off_what_it_held_no_sooner_than_three_seconds_after_its_cha
             desk.now,
         );
         desk.act(&blue, &json!({}), "1");
-        // One owner is found to be too many, and is to be taken off in 3 s.
+        // One owner is stale, and is removed in 3 s.
         desk.pass(1);
         assert!(desk.act(&blue, &json!({}), "1").is_empty());
         desk.now += SignedDuration::from_millis(2800);
@@ -204,11 +206,12 @@ fn a_source_is_taken_off_what_it_held_no_sooner_than_three_seconds_after_its_cha
     }
 }
 
+/// The garbage collector may be deleting a snapshot whose owners are all replaced (`hazard`).
 #[test]
-fn where_all_owners_change_at_once_the_collector_may_be_at_work_whoever_sets_them() {
+fn replacing_all_owners_rereads_the_snapshot() {
     let (_, web, mut desk) = web_on_blue();
     let (green, uses) = (json!({"color": "green"}), record(&web, Health::Settled).uses);
-    // So many owners, all of them gone but one, that the next to be added waits for longer than what is to be taken off.
+    // With this many owners, all but one deleted, adding an owner waits longer than removing one.
     let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
     let known: Vec<_> = sets(5000..6000).into_iter().chain([workload]).collect();
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &known)), desk.now);
@@ -232,7 +235,8 @@ fn where_all_owners_change_at_once_the_collector_may_be_at_work_whoever_sets_the
     assert_eq!(set, Some((&sets(0..1), &true)), "{acts:?}");
 }
 
-/// A revision whose `sources` annotation somebody removed seems to use nothing. It is read before it is taken off.
+/// A revision without its `sources` annotation, which a user removed, seems to use nothing. It is read before it is removed as
+/// an owner.
 #[test]
 fn known_owner_is_verified_before_it_is_removed() {
     let (blue, stays) = (json!({"color": "blue"}), Owner::new("apps/v1", "ReplicaSet", "web-1", "rs"));
@@ -256,7 +260,7 @@ fn known_owner_is_verified_before_it_is_removed() {
                         Outcome::Verified { used: kept, unused }
                     }
                     Action::SetOwners { owners, .. } => {
-                        assert!(looks > 0, "it was not read");
+                        assert!(looks > 0, "the owner was not read");
                         removed |= !owners.contains(&stays);
                         Outcome::Done
                     }

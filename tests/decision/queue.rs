@@ -25,7 +25,7 @@ use super::{
     world::{World, annotate, deployment, kind},
 };
 
-/// An API server that has one workload; every write of it is a conflict. Answers with what was asked of it too.
+/// An API server with one workload, every write of which is a conflict. Returns the methods of the requests, too.
 fn conflicting(workload: &Value) -> (KubeApi, Arc<Mutex<Vec<Method>>>) {
     let (text, asked) = (workload.to_string(), Arc::<Mutex<Vec<Method>>>::default());
     let log = Arc::clone(&asked);
@@ -41,8 +41,8 @@ fn conflicting(workload: &Value) -> (KubeApi, Arc<Mutex<Vec<Method>>>) {
     (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
 }
 
-/// A poke of a workload whose watch is late: the live read that follows a conflict finds `live`. Answers with the version of
-/// the poke that comes next, if any.
+/// Pokes a workload whose watch lags: the live read after the conflict finds `live`. Returns the version of the next poke, if
+/// there is one.
 async fn poked_after_conflict(live: impl FnOnce(&mut Value)) -> Option<String> {
     let (_, mut web, mut desk) = web_on_blue();
     desk.act(&json!({"color": "green"}), &json!({}), "2");
@@ -50,7 +50,7 @@ async fn poked_after_conflict(live: impl FnOnce(&mut Value)) -> Option<String> {
     let poke = |desk: &mut Desk| {
         desk.actions().into_iter().find(|(_, action)| matches!(action, Action::Poke { .. }))
     };
-    let Some((task, action)) = poke(&mut desk) else { panic!("the change is not rolled") };
+    let Some((task, action)) = poke(&mut desk) else { panic!("the change does not roll") };
     web["metadata"]["resourceVersion"] = json!("77");
     live(&mut web);
     let (api, asked) = conflicting(&web);
@@ -71,12 +71,12 @@ async fn conflict_leads_to_live_read() {
         let green = observed(json!({"color": "green"}), json!({}), "2").digest().to_string();
         annotate(live, names::SEEN, &json!({"configmaps": {"demo": green}}).to_string());
     });
-    assert_eq!(seen.await, None, "the workload has taken the change");
+    assert_eq!(seen.await, None, "the workload has rolled to the change");
     let out = poked_after_conflict(|live| live["metadata"]["labels"][names::ENABLED] = json!("false"));
     assert_eq!(out.await, None, "the workload has opted out");
 }
 
-/// A namespace that opts in with so many workloads, and what the webhook makes of each.
+/// A namespace with many workloads that opts in, and the webhook's result for each.
 struct OptIn {
     desk: Desk,
     limit: Value,
@@ -116,7 +116,7 @@ impl OptIn {
         Self { desk, limit, stored, pokes: BTreeMap::new(), lists: 0, events: Vec::new() }
     }
 
-    /// Lets a tenth of a second pass. `refused` says how the API server refuses a workload. Answers with those that rolled.
+    /// Lets a tenth of a second pass. `refused` is the API server's error for a workload. Returns the workloads that rolled.
     fn turn(&mut self, refused: impl Fn(&WorkloadKey) -> Option<ApiError>) -> Vec<WorkloadKey> {
         let mut rolled = Vec::new();
         // There are no Rollouts that take their template from these workloads.
@@ -165,7 +165,7 @@ impl OptIn {
         rolled
     }
 
-    /// The watch reports that the workload runs.
+    /// The watch reports that the workload is settled.
     fn settle(&mut self, key: &WorkloadKey) {
         let mut world = World::default();
         world.set("demo", json!({"color": "blue"}));
@@ -190,7 +190,7 @@ fn namespace_opts_in_at_the_rate_of_rolls() {
             first = first.or(Some(turn));
         }
         let seconds = first.map_or(0, |first| (turn - first) / 10);
-        // A second's worth may go at once.
+        // The rolls of one second may happen at once.
         assert!(opt_in.pokes.len() <= 10 * (seconds + 2), "{} in {seconds} s", opt_in.pokes.len());
     }
     assert_eq!(opt_in.lists, 1);
@@ -202,7 +202,7 @@ fn namespace_opts_in_within_max_in_flight() {
     let mut opt_in = OptIn::new(5, 100, json!({names::MAX_IN_FLIGHT: "1"}));
     for _ in 0..5 {
         let rolled: Vec<_> = (0..50).flat_map(|_| opt_in.turn(|_| None)).collect();
-        assert_eq!(rolled.len(), 1, "the others wait until this one runs: {rolled:?}");
+        assert_eq!(rolled.len(), 1, "the others wait until this workload is healthy: {rolled:?}");
         opt_in.settle(&rolled[0]);
     }
     assert_eq!(opt_in.pokes.len(), 5);
@@ -225,12 +225,12 @@ fn refused_workload_is_retried_alone() {
         opt_in.desk.state.apply_workload(&key, None, opt_in.desk.now);
     }
     for _ in 0..3000 {
-        opt_in.turn(|_| panic!("it is not to be opted in"));
+        opt_in.turn(|_| panic!("a roll after the namespace opted out"));
     }
 }
 
 #[test]
-fn relist_of_labelled_workloads_keeps_those_that_join() {
+fn relist_keeps_workloads_that_join() {
     let mut opt_in = OptIn::new(2, 100, json!({}));
     opt_in.turn(|_| None);
     let (now, mut listing) = (opt_in.desk.now, None);
@@ -243,7 +243,7 @@ fn relist_of_labelled_workloads_keeps_those_that_join() {
 }
 
 #[test]
-fn refused_roll_is_reported_on_both_sides() {
+fn refused_roll_is_reported_on_workload_and_source() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let web = stored(&mut world, "web");
@@ -260,7 +260,7 @@ fn refused_roll_is_reported_on_both_sides() {
                 }
                 Action::Poke { .. } => {
                     refusals += 1;
-                    // The words of a quota differ each time; a conflict or a failure of the server is no refusal.
+                    // The message of a quota differs each time. A conflict or a failure of the server is not a refusal.
                     let message = format!("exceeded quota: compute, used: {refusals}");
                     Err(ApiError::Refused {
                         what: String::new(),

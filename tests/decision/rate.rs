@@ -17,9 +17,9 @@ use super::{
     world::{World, deployment},
 };
 
-/// Beside more rolls than the rate allows, whoever has waited longest comes first, whatever its name.
+/// If more workloads are due than the rate allows, the workload that has waited longest rolls first, whatever its name.
 #[test]
-fn who_waits_for_the_rate_has_its_turn_beside_others_that_never_rest() {
+fn workload_gets_its_turn_despite_busy_others() {
     let (seconds, noisy) = (SignedDuration::from_secs, 60);
     let mut world = World::default();
     world.set("demo", json!({"color": "0"}));
@@ -51,7 +51,7 @@ fn who_waits_for_the_rate_has_its_turn_beside_others_that_never_rest() {
     let late = record(&world.create(&late), Health::Settled);
     desk.state.apply_workload(&key("z"), Some(late), desk.now);
     let (start, mut color, mut rolls) = (desk.now, 0, 0);
-    // Each two seconds twenty rolls are allowed, and sixty asked for; after ten seconds, the late one asks for its own.
+    // Every two seconds, twenty rolls are allowed and sixty are due. After ten seconds, the late workload is due, too.
     let rolled = (0..600).find_map(|turn| {
         desk.now = start + SignedDuration::from_millis(100) * turn;
         if turn % 20 == 0 {
@@ -74,7 +74,7 @@ fn who_waits_for_the_rate_has_its_turn_beside_others_that_never_rest() {
                     rolled = Some(turn);
                     Ok(Outcome::Done)
                 }
-                // The answer is lost, and the watch tells what came of it.
+                // The response is lost, and the watch reports the roll.
                 Action::Poke { workload, .. } => {
                     rolls += 1;
                     let number = workload.name["a-".len()..].parse().unwrap();
@@ -88,8 +88,8 @@ fn who_waits_for_the_rate_has_its_turn_beside_others_that_never_rest() {
         }
         rolled
     });
-    let rolled = rolled.unwrap_or_else(|| panic!("not in a minute, beside {rolls} rolls of others"));
-    // It settles for a second, and no more than the sixty come before it.
+    let rolled = rolled.unwrap_or_else(|| panic!("not within a minute, with {rolls} rolls of others"));
+    // The change settles for a second, and at most sixty other workloads roll first.
     assert!((110..=175).contains(&rolled), "at {rolled}");
-    assert!(rolls > 100, "the others did not rest");
+    assert!(rolls > 100, "too few rolls of others");
 }

@@ -1,11 +1,11 @@
-//! The options in `docs/reference.md` are written from the program's own. `CONFREV_GOLDENS=write` writes them anew.
+//! The options in `docs/reference.md` are those of the program. `CONFREV_GOLDENS=write` updates them.
 
 use std::{fmt::Write as _, fs, path::Path};
 
 use clap::{Arg, Command, CommandFactory as _};
 use confrev::cli::Cli;
 
-/// What begins the part that is written by the test.
+/// The heading of the part that the test writes.
 const BEGIN: &str = "## Options\n";
 
 /// The help of an option, without line breaks.
@@ -20,7 +20,7 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|argument| argument.get_long().is_some_and(|long| long != "help"))
 }
 
-/// `--name VALUE`.
+/// An option as in the table: `--name VALUE`.
 fn spelled(argument: &Arg) -> String {
     let short = argument.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
     let value = argument.get_value_names().filter(|_| argument.get_action().takes_values());
@@ -28,7 +28,7 @@ fn spelled(argument: &Arg) -> String {
     format!("{short}--{}{value}", argument.get_long().unwrap_or_default())
 }
 
-/// The tables: of `serve`, of the cluster that commands ask, and of each command.
+/// The tables: the options of `serve`, those for the cluster, and those of each command.
 fn tables() -> String {
     let cli = Cli::command();
     let mut text = format!("{BEGIN}\n### confrev serve\n\nEach is an environment variable as well.\n\n");
@@ -63,14 +63,14 @@ fn tables() -> String {
 }
 
 #[test]
-fn the_reference_has_every_option_as_the_program_has_it() {
+fn reference_lists_every_option_of_the_program() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference.md");
     let page = fs::read_to_string(&path).unwrap();
-    let (before, held) = page.split_at(page.find(BEGIN).expect("the page has that part"));
+    let (before, held) = page.split_at(page.find(BEGIN).expect("the page has no options"));
     let tables = tables();
     if std::env::var_os("CONFREV_GOLDENS").is_some_and(|value| value == "write") {
         fs::write(&path, format!("{before}{tables}")).unwrap();
         return;
     }
-    assert!(held == tables, "docs/reference.md differs: CONFREV_GOLDENS=write writes it anew");
+    assert!(held == tables, "docs/reference.md differs: CONFREV_GOLDENS=write updates it");
 }

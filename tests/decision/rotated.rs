@@ -1,4 +1,4 @@
-//! ConfigMaps that the platform rotates: the built-in names, and those of the configuration.
+//! ConfigMaps that the platform rotates: the built-in names, and the configured ones.
 
 use confrev::{
     names,
@@ -36,15 +36,16 @@ fn references_to_rotated_configmaps_stay_as_written() {
         assert_ne!(volume(&stored, 0), "demo");
         assert_eq!(volume(&stored, 1) == "bundle", stays, "{rotated:?}");
         assert_eq!(volume(&stored, 2), "istio-ca-root-cert");
-        // The controller neither reads nor rolls for them.
+        // The controller does not read them, and their changes cause no roll.
         let used = sources_used(&stored, &world.rotated);
         assert_eq!(used.contains(&"bundle".to_owned()), !stays, "{used:?}");
         assert!(!used.contains(&"istio-ca-root-cert".to_owned()), "{used:?}");
     }
 }
 
+/// A snapshot's name in a reference becomes the ConfigMap's name again.
 #[test]
-fn reference_to_newly_rotated_configmap_returns_to_its_name() {
+fn newly_rotated_configmap_returns_to_its_name() {
     let mut world = world(&[]);
     let stored = world.create(&deployment(&["demo", "bundle"]));
     assert_ne!(volume(&stored, 1), "bundle");

@@ -1,5 +1,5 @@
-//! How often admission waits for the API server: what it is likely to need is read at once, and what it guessed changes
-//! nothing but that.
+//! How often admission waits for the API server. It reads the objects that it is likely to need at once; its guesses change
+//! nothing else.
 
 use std::{
     convert::Infallible,
@@ -30,7 +30,7 @@ use super::{
     world::{NAMESPACE, World, annotate, configmap, deployment, kind, volume},
 };
 
-/// An API server over a world; it answers once all that is asked at the same time has been asked.
+/// An API server over a world. It responds once all concurrent requests have arrived.
 #[derive(Clone, Default)]
 struct Server {
     world: Arc<Mutex<World>>,
@@ -42,7 +42,7 @@ struct Server {
 impl Server {
     async fn answer(self, request: http::Request<Body>) -> Result<Response<Body>, Infallible> {
         if request.method() != Method::GET {
-            // A snapshot is made; what it is called is seen from the patch.
+            // A snapshot is created; the patch shows its name.
             return Ok(Response::new(Body::from(b"{}".to_vec())));
         }
         self.reads.fetch_add(1, Ordering::SeqCst);
@@ -70,7 +70,7 @@ impl Server {
     }
 }
 
-/// A snapshot as a watch tells of it.
+/// A snapshot as a watch reports it.
 fn told(color: &str, created: i64) -> (Name, SnapshotRecord) {
     let name = Name::new(NAMESPACE, ObjectName::new(SourceKind::ConfigMap, snapshot_of(color)));
     let record = SnapshotRecord {
@@ -84,7 +84,7 @@ fn snapshot_of(color: &str) -> String {
     format!("demo-{}", digest(color).hex(10))
 }
 
-/// The same workload, taking one key only, which no content here has.
+/// The same workload, reading only one key, which no content here has.
 fn reading_one_key(workload: &Value) -> Value {
     let mut one_key = workload.clone();
     one_key["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
@@ -92,7 +92,7 @@ fn reading_one_key(workload: &Value) -> Value {
     one_key
 }
 
-/// What came of an admission.
+/// The result of an admission.
 struct Admission {
     rounds: usize,
     reads: usize,
@@ -100,7 +100,7 @@ struct Admission {
     facts: Facts,
 }
 
-/// An admission over that world, of which the watches have told these snapshots, with that limit of reads.
+/// An admission over this world with this limit of reads. The watches have reported these snapshots.
 async fn admission(
     world: &World,
     told_of: &[(&str, i64)],
@@ -139,8 +139,9 @@ async fn admission(
     Admission { rounds: rounds.load(Ordering::SeqCst), reads: reads.load(Ordering::SeqCst), decision, facts }
 }
 
+/// A wrong guess does not change the decision.
 #[tokio::test]
-async fn what_is_likely_to_be_needed_is_read_at_once_and_a_wrong_guess_changes_nothing() {
+async fn admission_reads_likely_objects_in_one_round() {
     let (blue, green) = (json!({"color": "blue"}), json!({"color": "green"}));
     let mut world = World::default();
     world.set("demo", blue);
@@ -152,22 +153,22 @@ async fn what_is_likely_to_be_needed_is_read_at_once_and_a_wrong_guess_changes_n
     annotate(&mut poked, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
     let mut changed = world.clone();
     changed.set("demo", green);
-    // The snapshot of the new content is there too.
+    // The snapshot of the new content exists, too.
     changed.create(&written);
 
     let known: &[(&str, i64)] = &[("blue", 1)];
     let both: &[(&str, i64)] = &[("blue", 1), ("green", 2)];
     for (what, world, told, new, old, rounds, reads) in [
         ("a creation", &world, known, &written, None, 1, 2),
-        ("one whose snapshot nobody told of", &world, &[], &written, None, 2, 2),
-        ("one whose snapshot is newer than was told", &changed, known, &written, None, 2, 3),
+        ("a creation, no snapshot reported", &world, &[], &written, None, 2, 2),
+        ("a creation, an older snapshot reported", &changed, known, &written, None, 2, 3),
         ("an apply that changes nothing", &world, known, &written, Some(&stored), 1, 2),
         ("an apply after a change", &changed, both, &written, Some(&stored), 1, 2),
         ("another image", &world, known, &image, Some(&stored), 1, 1),
-        ("another image, with a snapshot that was not taken up", &world, both, &image, Some(&stored), 1, 1),
+        ("another image, with an unused newer snapshot", &world, both, &image, Some(&stored), 1, 1),
         ("a poke after a change", &changed, both, &poked, Some(&stored), 1, 2),
-        ("a poke after a change that was not told", &changed, known, &poked, Some(&stored), 2, 2),
-        ("a poke for nothing", &world, known, &poked, Some(&stored), 1, 1),
+        ("a poke after an unreported change", &changed, known, &poked, Some(&stored), 2, 2),
+        ("a poke without a change", &world, known, &poked, Some(&stored), 1, 1),
     ] {
         let found = admission(world, told, 1000, new, old).await;
         assert_eq!((found.rounds, found.reads), (rounds, reads), "{what}");
@@ -175,31 +176,32 @@ async fn what_is_likely_to_be_needed_is_read_at_once_and_a_wrong_guess_changes_n
         let mut object = new.clone();
         json_patch::patch(&mut object, &found.decision.patch).unwrap();
         let wrong = found.facts.snapshots().filter(|(name, _)| *name.name != *volume(&object, 0)).count();
-        assert_eq!(wrong, 0, "a wrong guess leaves nothing behind: {what}");
+        assert_eq!(wrong, 0, "a wrong guess leaves facts behind: {what}");
         let without_guess = world.clone().admit(new, old).object;
         assert_eq!(object, without_guess, "{what}");
     }
 }
 
+/// A decision neither exceeds the limit nor stays within it because of a guess.
 #[tokio::test]
-async fn a_guess_neither_brings_a_decision_past_its_limit_nor_within_it() {
+async fn guesses_do_not_affect_read_limit() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let written = deployment(&["demo"]);
     world.create(&written);
-    // It reads one key only, which the snapshot that it has and the present content have alike.
+    // It reads only one key, in which its snapshot and the present content do not differ.
     let one_key = reading_one_key(&written);
     let stored = world.create(&one_key);
     world.set("demo", json!({"color": "green"}));
     world.create(&written);
     for (what, new, old, reads) in
-        [("a creation", &written, None, 2), ("an apply of what reads one key", &one_key, Some(&stored), 2)]
+        [("a creation", &written, None, 2), ("an apply that reads one key", &one_key, Some(&stored), 2)]
     {
         for most in [reads - 1, reads] {
             for told in [&[][..], &[("blue", 1), ("green", 2)]] {
                 let found = admission(&world, told, most, new, old).await;
                 let denied = found.decision.denial.is_some();
-                assert_eq!(denied, most < reads, "{what}, {most} reads, told of {}", told.len());
+                assert_eq!(denied, most < reads, "{what}, {most} reads, {} snapshots reported", told.len());
                 assert!(found.reads <= most.max(reads), "{what}: {} reads", found.reads);
             }
         }

@@ -1,4 +1,4 @@
-//! What operators see of the controller's state: how things stand.
+//! The controller's state as operators see it: the counts in its metrics.
 
 use confrev::{resolve::Health, telemetry::metrics::Standing};
 use serde_json::json;
@@ -11,8 +11,9 @@ use super::{
 
 const GREEN: &str = "demo-736a916696";
 
+/// Other replicas report only the counts of known objects.
 #[test]
-fn the_leader_tells_which_workloads_are_pinned_and_which_refer_to_nothing_and_others_only_what_there_is() {
+fn only_leader_reports_pending_and_pinned_workloads() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let first = world.create(&deployment(&["demo"]));
@@ -33,8 +34,9 @@ fn the_leader_tells_which_workloads_are_pinned_and_which_refer_to_nothing_and_ot
     }
 }
 
+/// A workload is not unresolved if the reference is optional, or `missing` is `allow`.
 #[test]
-fn a_workload_is_unresolved_while_what_it_refers_to_does_not_exist_and_somebody_minds() {
+fn workload_with_missing_source_is_unresolved() {
     for (optional, missing, unresolved) in
         [(false, "warn", 1), (true, "warn", 0), (false, "deny", 1), (false, "allow", 0)]
     {
@@ -43,7 +45,7 @@ fn a_workload_is_unresolved_while_what_it_refers_to_does_not_exist_and_somebody_
         object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["optional"] = json!(optional);
         let mut desk = Desk::new();
         desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
-        assert_eq!(desk.state.standing(true).unresolved, 0, "it is not known yet");
+        assert_eq!(desk.state.standing(true).unresolved, 0, "it is not known yet whether the source exists");
         desk.find_nothing();
         assert_eq!(desk.state.standing(true).unresolved, unresolved, "{optional} {missing}");
         desk.state.apply_workload(&key("web"), None, desk.now);
@@ -68,7 +70,7 @@ fn snapshot_that_another_replica_restores_is_not_lost() {
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
         desk.pass(60);
         assert_eq!(desk.look_in_vain().len(), 0);
-        // It is deleted again: the time in which others restore it begins anew.
+        // The snapshot is deleted again: the time in which other replicas may restore it starts again.
         desk.state.apply_snapshot(&name(BLUE), None, desk.now);
     }
     assert_eq!(desk.state.standing(true).lost, 0);
@@ -77,7 +79,7 @@ fn snapshot_that_another_replica_restores_is_not_lost() {
 }
 
 #[test]
-fn a_snapshot_is_lost_until_it_is_there_again_or_nothing_refers_to_it() {
+fn snapshot_is_lost_until_restored_or_unused() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let web = world.create(&deployment(&["demo"]));

@@ -1,4 +1,4 @@
-//! Users' objects that are bound themselves, and what is theirs of them.
+//! Sources in bind mode: the owners that confrev sets, and the owners that other tools set.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::controller::{BLUE, Desk, name, observed, snapshot, web_on_blue};
 
-/// An API server with one ConfigMap, and no revision that names it; answers with the bodies of all writes.
+/// An API server with one ConfigMap, and no revision that refers to it. Returns the bodies of all writes, too.
 fn server(object: Value) -> (KubeApi, Arc<Mutex<Vec<String>>>) {
     let writes = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&writes);
@@ -40,11 +40,12 @@ fn server(object: Value) -> (KubeApi, Arc<Mutex<Vec<String>>>) {
     (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), writes)
 }
 
+/// The operator set the workload as its owner before the workload uses it.
 #[tokio::test]
-async fn an_object_whose_tool_entered_the_workload_as_its_owner_is_not_deleted_before_it_is_used() {
+async fn unused_bound_source_of_operator_is_kept() {
     let (_, _, mut desk) = web_on_blue();
-    // An operator makes the next ConfigMap of a workload with an ownerReference, as operators do, and turns the workload
-    // to it half a minute later.
+    // An operator creates the next ConfigMap of a workload with an ownerReference, and changes the workload's reference half a
+    // minute later.
     let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
     let object = json!({
         "metadata": {
@@ -70,11 +71,11 @@ async fn an_object_whose_tool_entered_the_workload_as_its_owner_is_not_deleted_b
             desk.state.finish(&task, outcome, desk.now);
         }
     }
-    assert_eq!(*writes.lock().unwrap(), [""; 0], "it is the operator's, and its owner lives");
+    assert_eq!(*writes.lock().unwrap(), [""; 0], "the object belongs to the operator, and its owner exists");
 }
 
 #[test]
-fn of_an_object_that_is_bound_itself_there_are_never_too_many_owners() {
+fn bound_source_never_exceeds_owner_limit() {
     let source = ObjectName::new(SourceKind::ConfigMap, "next");
     let snapshot = Some(source.name.clone());
     let used = Use { snapshot, source, live: false, whole: true, excluded: false, optional: false };
@@ -95,8 +96,9 @@ fn of_an_object_that_is_bound_itself_there_are_never_too_many_owners() {
     assert!(set.is_some_and(|owners| owners <= 2048), "{set:?} owners, of about 170 bytes each in 1.5 MiB");
 }
 
+/// Its label changed while the controller was down. A later reconciliation of its revision unbinds it.
 #[tokio::test]
-async fn an_object_that_ceased_to_be_bound_while_nobody_looked_is_freed_when_its_revision_is_looked_at() {
+async fn formerly_bound_source_loses_its_owners() {
     let owner = Owner::new("apps/v1", "ReplicaSet", "web-1", "rs");
     for (label, writes) in [("true", 1), ("bind", 0)] {
         let (api, written) = server(json!({
@@ -123,7 +125,7 @@ async fn an_object_that_ceased_to_be_bound_while_nobody_looked_is_freed_when_its
 }
 
 #[tokio::test]
-async fn of_an_object_that_is_bound_itself_confrev_takes_only_its_own_owners_away() {
+async fn only_own_owners_are_removed_from_bound_source() {
     let owner = |kind: &str, name: &str| Owner::new("apps/v1", kind, name, format!("uid-{name}"));
     let entered = |manager: &str, uid: &str| {
         let keys = json!({".": {}, format!("k:{{\"uid\":\"{uid}\"}}"): {}});
@@ -148,12 +150,12 @@ async fn of_an_object_that_is_bound_itself_confrev_takes_only_its_own_owners_awa
         execute(&api, action, Timestamp::UNIX_EPOCH).await.unwrap();
         let body: Value = serde_json::from_str(&written.lock().unwrap()[0]).unwrap();
         let wanted: Vec<_> = wanted.iter().map(Owner::to_json).collect();
-        assert_eq!(body["metadata"]["ownerReferences"], json!(wanted), "its own alone: {own}");
+        assert_eq!(body["metadata"]["ownerReferences"], json!(wanted), "only its own: {own}");
     }
 }
 
 #[test]
-fn an_object_full_of_stale_owners_gets_the_one_that_uses_it() {
+fn stale_owners_are_replaced_by_current_user() {
     let source = ObjectName::new(SourceKind::ConfigMap, "next");
     let snapshot = Some(source.name.clone());
     let used = Use { snapshot, source, live: false, whole: true, excluded: false, optional: false };
@@ -183,12 +185,12 @@ fn an_object_full_of_stale_owners_gets_the_one_that_uses_it() {
                 desk.state.finish(&task, Ok(Outcome::Done), desk.now);
             }
         }
-        assert!(owners.contains(&owner(90_000)), "beside {stale} stale ones: {} owners", owners.len());
+        assert!(owners.contains(&owner(90_000)), "with {stale} stale owners: {} owners", owners.len());
     }
 }
 
 #[test]
-fn what_could_not_be_looked_at_is_given_no_owners_by_the_way() {
+fn unverified_snapshot_gets_no_owners() {
     let (_, _, mut desk) = web_on_blue();
     let blue = json!({"color": "blue"});
     let foreign = Owner::new("v1", "Thing", "t", "foreign");
@@ -201,12 +203,12 @@ fn what_could_not_be_looked_at_is_given_no_owners_by_the_way() {
                 (_, Action::Read(_)) => {
                     Ok(Outcome::Read(Some(Box::new(observed(blue.clone(), json!({}), "1")))))
                 }
-                // The read before it fails.
+                // The read before the write fails.
                 (Task::Bind(_), Action::SetOwners { verify: Some(_), .. }) => {
                     Err(ApiError::Answer { what: "read".to_owned(), reason: "500".to_owned() })
                 }
                 (_, Action::SetOwners { verify, owners, .. }) => {
-                    assert!(verify.is_some(), "{task:?} sets {owners:?} on what was never looked at");
+                    assert!(verify.is_some(), "{task:?} sets {owners:?} on an unverified snapshot");
                     Ok(Outcome::Done)
                 }
                 _ => Ok(Outcome::Done),

@@ -1,4 +1,4 @@
-//! What a watch tells of a workload is what an admission would see of it, though less of it is read.
+//! Watches read only parts of a workload, and give the same facts as admission.
 
 use confrev::{
     controller::{Action, Lean, Workloads, take},
@@ -12,8 +12,9 @@ use super::{
     world::{World, deployment},
 };
 
+/// The label is the workload's own if an applier sets it, according to `managedFields`.
 #[test]
-fn a_workload_whose_label_an_applier_states_is_left_alone_when_its_namespace_opts_out() {
+fn own_label_survives_opt_out_of_namespace() {
     let owns =
         |label: &str| json!([{"manager": "team", "fieldsV1": {"f:metadata": {"f:labels": {label: {}}}}}]);
     for (managers, pokes) in [(owns("f:confrev.dev/enabled"), 0), (owns("f:app"), 1), (json!(null), 1)] {
@@ -23,7 +24,7 @@ fn a_workload_whose_label_an_applier_states_is_left_alone_when_its_namespace_opt
         let mut bare = deployment(&["demo"]);
         bare["metadata"].as_object_mut().unwrap().remove("labels");
         let mut stored = world.create(&bare);
-        assert!(stored["metadata"]["annotations"].get(names::ENABLED_BY).is_some(), "the namespace gave it");
+        assert!(stored["metadata"]["annotations"].get(names::ENABLED_BY).is_some(), "the namespace set it");
         stored["metadata"]["namespace"] = json!("ns");
         stored["metadata"]["managedFields"] = managers.clone();
         let mut desk = Desk::new();

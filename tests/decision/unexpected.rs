@@ -1,4 +1,4 @@
-//! What the fuzzer looks at for hours, for a second: its seeds as they are, and changed at random.
+//! The properties that the fuzzer checks for hours, checked for a second: with its seeds, and with random changes of them.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::documents::corpus;
 use super::fuzz::{annotations, digest, review, seeds, template};
 
-/// A property, as the fuzzer's target of that name looks at it.
+/// Checks the property of a fuzz target.
 fn check(target: &str, bytes: &[u8]) {
     match target {
         "review" => review::check(bytes),
@@ -20,13 +20,13 @@ fn check(target: &str, bytes: &[u8]) {
     }
 }
 
-/// With `CONFREV_FUZZ_CORPUS` they are written into that folder, for the fuzzer to begin with.
+/// With `CONFREV_FUZZ_CORPUS`, the seeds are written to that folder, as the fuzzer's corpus.
 #[test]
-fn every_seed_of_the_fuzzer_and_every_object_of_the_corpus_has_its_properties() {
+fn fuzz_seeds_and_corpus_have_all_properties() {
     let objects: Vec<_> = corpus().into_iter().flatten().map(|document| document.object).collect();
     let folder = std::env::var("CONFREV_FUZZ_CORPUS").ok();
     for (target, seeds) in seeds::all(&objects) {
-        assert!(seeds.len() > 3, "{target} has hardly any seeds");
+        assert!(seeds.len() > 3, "{target} has too few seeds");
         for (number, seed) in seeds.iter().enumerate() {
             check(target, seed);
             if let Some(folder) = &folder {
@@ -38,9 +38,9 @@ fn every_seed_of_the_fuzzer_and_every_object_of_the_corpus_has_its_properties() 
     }
 }
 
-/// Of a template that stands there twice, nobody could say which one a patch is for.
+/// If an object had two templates, it would be unclear which one a patch changes.
 #[test]
-fn a_field_that_comes_twice_on_the_way_to_the_template_is_refused() {
+fn refuses_duplicate_fields() {
     let kinds = Kinds::default();
     let cron_job = kinds.by_resource("batch", "cronjobs").unwrap();
     let deployment = kinds.by_resource("apps", "deployments").unwrap();
@@ -57,7 +57,7 @@ fn a_field_that_comes_twice_on_the_way_to_the_template_is_refused() {
     assert!(Workload::parse(deployment, r#"{"x":1,"x":2,"spec":{"y":1,"y":2}}"#).is_ok());
 }
 
-/// A change of a text: at a place, so many bytes go, and these come.
+/// Changes of a text: a position, the number of bytes that are removed there, and the bytes that are inserted.
 fn edits() -> impl Strategy<Value = Vec<(prop::sample::Index, u8, Vec<u8>)>> {
     let words: Vec<&[u8]> = vec![
         b"",
@@ -93,7 +93,7 @@ fn edited(seed: &[u8], edits: &[(prop::sample::Index, u8, Vec<u8>)]) -> Vec<u8> 
     bytes
 }
 
-/// What some value in a document becomes.
+/// Values that replace a value in a document.
 fn odd_values() -> impl Strategy<Value = Value> {
     prop::sample::select(vec![
         json!(null),
@@ -113,7 +113,7 @@ fn odd_values() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// The document with the value at a place replaced.
+/// The document with some of its values replaced.
 fn with_odd_values(seed: &[u8], odd: &[(prop::sample::Index, Value)]) -> Vec<u8> {
     let (choice, json) = seed.split_at(usize::from(!seed.starts_with(b"{")));
     let Ok(mut document) = serde_json::from_slice::<Value>(json) else { return seed.to_vec() };

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn health_is_what_each_kinds_own_controller_reports() {
+    fn reads_health_from_status_of_each_kind() {
         let at = |kind: &str, spec: Value, mut status: Value| {
             status["observedGeneration"] = if kind == "Rollout" { json!("2") } else { json!(2) };
             Health::of(kind, &json!({"metadata": {"generation": 2}, "spec": spec, "status": status}))

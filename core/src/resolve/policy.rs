@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_kubernetes_tools_write_them() {
+    fn parses_durations_like_kubernetes_tools() {
         for (text, millis) in
             [("10s", 10_000), ("1m30s", 90_000), ("500ms", 500), ("1.5h", 5_400_000), ("0", 0), ("0s", 0)]
         {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_excludes_names_configmaps_and_secrets() {
+    fn parses_exclude_list_of_configmaps_and_secrets() {
         let parsed = parse_exclude(" a, secret/b.c ,configmap/d,,").unwrap();
         let names: Vec<_> = parsed.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["ConfigMap \"a\"", "ConfigMap \"d\"", "Secret \"b.c\""]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_confrev_wrote_is_told_from_one_that_a_person_wrote() {
+    fn recognises_automatic_roll_values() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
         assert_eq!(auto_roll_value(now), "auto-2026-01-02T03:04:05.678Z");
         assert_eq!(auto_roll_time(&auto_roll_value(now)), Some(now));

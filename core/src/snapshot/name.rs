@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_fits_whatever_the_source_is_called() {
+    fn snapshot_name_fits_for_any_source_name() {
         let digest = Digest::of_bytes("x");
         for digits in DIGITS {
             for length in [1, 63, 188, 242, 243, 253] {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_label_is_the_name_or_its_start_and_a_hash() {
+    fn source_label_is_name_or_prefix_with_hash() {
         assert_eq!(source_label(&"a".repeat(63)), "a".repeat(63));
         let long = source_label(&"a".repeat(64));
         assert_eq!(long.len(), MAX_LABEL);

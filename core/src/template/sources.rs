@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_annotation_is_compact_sorted_and_read_back() {
+    fn sources_annotation_is_compact_sorted_and_parseable() {
         let mut map = SourceMap::default();
         map.insert(ObjectName::new(SourceKind::Secret, "s"), "s-1".to_owned());
         map.insert(ObjectName::new(SourceKind::ConfigMap, "b"), "b-1".to_owned());

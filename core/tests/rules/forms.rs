@@ -58,8 +58,9 @@ fn configmap_paths(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
+/// Nothing else in the object changes.
 #[test]
-fn every_form_of_reference_is_rewritten_in_every_kind_and_nothing_else_changes() {
+fn rewrites_every_reference_form_in_every_kind() {
     for kind in Kinds::default().iter() {
         let mut world = World::default();
         world.set("demo", json!({"color": "blue"}));
@@ -100,7 +101,7 @@ fn every_form_of_reference_is_rewritten_in_every_kind_and_nothing_else_changes()
 }
 
 #[test]
-fn empty_and_null_lists_names_and_fields_refer_to_nothing() {
+fn empty_and_null_fields_refer_to_nothing() {
     let mut world = World::default();
     for spec in [
         json!(null),

@@ -31,7 +31,7 @@ fn grown() -> (World, Value) {
     let first = world.create(&reads(&["a"]));
     world.set("demo", json!({"a": "1", "b": "1"}));
     let stored = poke(&mut world, &first, 1);
-    assert_eq!(volume(&stored, 0), volume(&first, 0), "nothing that it reads changed");
+    assert_eq!(volume(&stored, 0), volume(&first, 0), "no key that the workload reads changed");
     (world, stored)
 }
 
@@ -49,7 +49,7 @@ fn new_key_of_present_content_moves_the_reference() {
 }
 
 #[test]
-fn new_key_of_no_content_is_reported() {
+fn new_key_missing_everywhere_is_reported() {
     let (mut world, stored) = grown();
     let admitted = world.admit(&edited(&stored, &["a", "c"]), Some(&stored));
     assert_eq!(volume(&admitted.object, 0), volume(&stored, 0));
@@ -59,14 +59,14 @@ fn new_key_of_no_content_is_reported() {
     annotate(&mut strict, names::MISSING, "deny");
     let refused = world.review(&kind("Deployment"), &strict, Some(&stored)).decision;
     assert!(refused.denial.is_some_and(|denial| denial.contains("\"c\"")));
-    // The result is the same if the source is missing: the snapshot has no such key either.
+    // The result is the same if the source is missing: the snapshot lacks the key, too.
     world.remove("demo");
     let refused = world.review(&kind("Deployment"), &strict, Some(&stored)).decision;
     assert!(refused.denial.is_some_and(|denial| denial.contains("\"c\"")));
 }
 
 #[test]
-fn key_that_snapshot_has_moves_nothing() {
+fn new_key_in_snapshot_moves_no_reference() {
     let mut world = World::default();
     world.set("demo", json!({"a": "1", "b": "1"}));
     let mut object = reads(&["a"]);

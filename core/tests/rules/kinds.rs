@@ -34,8 +34,9 @@ fn with_secrets() -> Value {
 
 const SNAPSHOT: &str = "demo-9aed6f85b6";
 
+/// The annotation of the workload takes precedence. Every form of reference is resolved.
 #[test]
-fn secrets_are_resolved_in_every_form_where_the_workload_or_its_namespace_asks_for_it() {
+fn resolves_secrets_when_workload_or_namespace_asks() {
     for (annotation, namespace, resolved) in
         [(None, false, false), (None, true, true), (Some("true"), false, true), (Some("false"), true, false)]
     {
@@ -59,7 +60,7 @@ fn secrets_are_resolved_in_every_form_where_the_workload_or_its_namespace_asks_f
 }
 
 #[test]
-fn secrets_that_the_platform_writes_are_never_snapshotted() {
+fn platform_secrets_are_never_snapshotted() {
     for secret_type in
         ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"]
     {
@@ -71,8 +72,9 @@ fn secrets_that_the_platform_writes_are_never_snapshotted() {
     }
 }
 
+/// The controller finds Jobs by this label.
 #[test]
-fn a_job_and_the_jobs_of_a_cronjob_carry_the_revision_by_which_they_are_found() {
+fn jobs_and_cronjobs_get_revision_label() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let revision = revision_of(r#"{"configmaps":{"demo":"demo-3a18d34e26"}}"#);
@@ -99,7 +101,7 @@ fn a_job_and_the_jobs_of_a_cronjob_carry_the_revision_by_which_they_are_found() 
 }
 
 #[test]
-fn a_rollout_whose_template_is_elsewhere_says_so_where_that_one_is_not_opted_in() {
+fn warns_about_workload_ref_without_opt_in() {
     let mut rollout = deployment(&[]);
     rollout["spec"] = json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
     for (target, warned) in [(Some(true), false), (Some(false), true), (None, true)] {
@@ -111,8 +113,9 @@ fn a_rollout_whose_template_is_elsewhere_says_so_where_that_one_is_not_opted_in(
     }
 }
 
+/// `sources` names the bound object, so that its revisions are found.
 #[test]
-fn an_object_that_is_bound_itself_stays_as_written_and_stands_in_sources_so_that_its_revisions_are_found() {
+fn bound_source_stays_as_written_and_in_sources() {
     let mut world = World::default();
     world.set("demo-v1", json!({"color": "blue"}));
     world.labelled("demo-v1", "bind");
@@ -128,7 +131,7 @@ fn an_object_that_is_bound_itself_stays_as_written_and_stands_in_sources_so_that
     let mut gone = world.clone();
     gone.remove("demo-v1");
     assert_eq!(gone.update(&stored, &stored)["spec"], stored["spec"]);
-    // The source returns without the label: it is now a source like others.
+    // The source is created again without the label: it is now resolved like other sources.
     world.set("demo-v1", json!({"color": "blue"}));
     assert_eq!(
         super::world::volume(&world.update(&deployment(&["demo-v1"]), &stored), 0),
@@ -136,8 +139,9 @@ fn an_object_that_is_bound_itself_stays_as_written_and_stands_in_sources_so_that
     );
 }
 
+/// A bound source is recreated from its snapshot, with its own labels and annotations.
 #[test]
-fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_annotations() {
+fn restores_bound_source_with_its_own_metadata() {
     let copied = |object: &Value, name: &str| {
         let observed = Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap();
         let identity = Identity { source: "demo-v1".to_owned(), digest: observed.digest() };
@@ -170,7 +174,7 @@ fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_anno
             object["metadata"]["annotations"]["long"] = json!("x".repeat(201 << 10));
         }
         let copy = copied(&object, "demo-v1-3a18d34e26");
-        assert_eq!(copy["metadata"]["labels"][names::MANAGED_BY], names::MANAGER, "a snapshot as any other");
+        assert_eq!(copy["metadata"]["labels"][names::MANAGED_BY], names::MANAGER, "like any snapshot");
         assert_eq!(copy["immutable"], true);
         let again = copied(&copy, "demo-v1");
         if many {
@@ -178,13 +182,14 @@ fn what_is_bound_itself_is_made_again_from_its_copy_with_its_own_labels_and_anno
             assert_eq!(again["data"], wanted["data"]);
         } else {
             assert_eq!(again, wanted);
-            assert_eq!(copied(&object, "demo-v1"), wanted, "from a memory of it alike");
+            assert_eq!(copied(&object, "demo-v1"), wanted, "from the source itself");
         }
     }
 }
 
+/// This holds for Secrets that the template refers to, and for snapshots of Secrets.
 #[test]
-fn where_secrets_are_off_none_is_read_whatever_a_template_says_of_them() {
+fn reads_no_secrets_when_secrets_are_disabled() {
     let mut world = World::default();
     secret(&mut world, "Opaque");
     let mut object = with_secrets();

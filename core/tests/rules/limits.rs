@@ -48,7 +48,7 @@ fn apply_of_limited_source_keeps_snapshot_and_seen() {
     for (what, new) in [("apply", applied(&stored)), ("replace", replaced)] {
         let admitted = world.admit(&new, Some(&stored));
         assert_eq!(admitted.object["spec"], stored["spec"], "{what}");
-        assert_eq!(seen(&admitted.object), seen(&stored), "{what}: it is news to the controller still");
+        assert_eq!(seen(&admitted.object), seen(&stored), "{what}: the change stays pending");
         let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
         assert!(warning.contains(BLUE) && warning.contains(names::MAX_IN_FLIGHT), "{what}: {warning}");
         assert_eq!(admitted.decision.ensure, [], "{what}: nothing uses the new content yet");
@@ -57,15 +57,15 @@ fn apply_of_limited_source_keeps_snapshot_and_seen() {
         assert_eq!(again, admitted.object, "{what}");
     }
     let rolled = poke(&mut world, &stored, 1);
-    assert_eq!(volume(&rolled, 0), GREEN, "the controller moves it");
+    assert_eq!(volume(&rolled, 0), GREEN, "the controller rolls it");
     assert_eq!(world.update(&applied(&rolled), &rolled), rolled);
     let mut asked = applied(&stored);
     annotate(&mut asked, names::ROLL, "now");
-    assert_eq!(volume(&world.update(&asked, &stored), 0), GREEN, "a person asks for it");
+    assert_eq!(volume(&world.update(&asked, &stored), 0), GREEN, "a user asks for it");
 }
 
 #[test]
-fn deployment_takes_newest_content_of_limited_source() {
+fn deployment_resolves_to_newest_content_of_limited_source() {
     let (mut world, stored) = pending();
     let deployed = world.update(&with_image(&applied(&stored), "i:2"), &stored);
     assert_eq!(volume(&deployed, 0), GREEN);
@@ -76,7 +76,7 @@ fn deployment_takes_newest_content_of_limited_source() {
 }
 
 #[test]
-fn image_change_takes_no_limited_content_along() {
+fn image_change_keeps_snapshot_of_limited_source() {
     let (mut world, stored) = pending();
     let changed = world.admit(&with_image(&stored, "i:2"), Some(&stored));
     assert_eq!(volume(&changed.object, 0), BLUE);
@@ -86,7 +86,7 @@ fn image_change_takes_no_limited_content_along() {
 }
 
 #[test]
-fn fields_that_controllers_add_make_no_deployment() {
+fn added_default_fields_do_not_count_as_deployment() {
     let (mut world, stored) = pending();
     let rollout = kind("Rollout");
     let mut written = stored.clone();
@@ -97,8 +97,8 @@ fn fields_that_controllers_add_make_no_deployment() {
 }
 
 #[test]
-fn limits_leave_other_references_alone() {
-    // Without the annotation, or if the workload resolves at apply only, an apply rolls to the newest content.
+fn limit_does_not_affect_other_references() {
+    // If the workload resolves only at apply, or the annotation has no valid limit, an apply rolls to the newest content.
     let (mut world, stored) = pending();
     let mut paused = stored.clone();
     annotate(&mut paused, names::TRACK, "false");
@@ -125,7 +125,7 @@ fn limits_leave_other_references_alone() {
 /// `kubectl replace` drops the fields that another webhook added to the stored template. That webhook adds them again after
 /// confrev.
 #[test]
-fn completed_template_is_no_deployment() {
+fn completed_template_does_not_count_as_deployment() {
     let (mut world, stored) = pending();
     let complete = |object: &Value| {
         let mut new = object.clone();
@@ -136,10 +136,10 @@ fn completed_template_is_no_deployment() {
     let stored = world.update(&complete(&stored), &stored);
     assert_eq!(volume(&stored, 0), BLUE);
     let first = world.update(&deployment(&["demo"]), &stored);
-    assert_eq!(volume(&first, 0), GREEN, "another template, as far as this pass can see");
+    assert_eq!(volume(&first, 0), GREEN, "a different template, as far as this admission can see");
     let second = world.update(&complete(&first), &stored);
     assert_eq!((&second["spec"], seen(&second)), (&stored["spec"], seen(&stored)));
-    // The content that the controller or a person asked for stays, even if the result passes admission again.
+    // The content that the controller or a user asked for stays, even if the result passes admission again.
     for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
         let mut asked = stored.clone();
         annotate(&mut asked, names::ROLL, roll);
@@ -147,7 +147,7 @@ fn completed_template_is_no_deployment() {
         assert_eq!(volume(&first, 0), GREEN, "{roll}");
         assert_eq!(world.update(&first, &stored), first, "{roll}");
     }
-    // A person may still pin the new content.
+    // A user may still pin the new content.
     let mut pinned = stored.clone();
     pinned["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(GREEN);
     assert_eq!(volume(&world.update(&pinned, &stored), 0), GREEN);
@@ -177,7 +177,7 @@ fn lost_snapshot_of_limited_source_is_not_kept() {
 }
 
 #[test]
-fn unread_keys_of_limited_source_wait_for_nobody() {
+fn change_of_unread_keys_ignores_limit() {
     let mut world = World::default();
     let reads_a = || {
         let mut object = deployment(&["demo"]);
@@ -224,7 +224,7 @@ fn live_source_with_limit_awaits_its_turn() {
         annotate(&mut asked, names::ROLL, roll);
         let rolled = world.update(&asked, &stored);
         assert_ne!(live(&rolled), live(&stored), "{roll}");
-        assert_eq!(world.update(&rolled, &stored), rolled, "{roll}: asked about once more");
+        assert_eq!(world.update(&rolled, &stored), rolled, "{roll}: admitted again");
     }
     assert_ne!(live(&world.update(&with_image(&stored, "i:2"), &stored)), live(&stored));
 }

@@ -4,7 +4,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::needless_pass_by_value,
-    reason = "a test ends where something is not as it must be"
+    reason = "a test panics when an expectation fails"
 )]
 
 // Tests of the main crate share some of these files, and use this crate name.
@@ -21,5 +21,5 @@ mod settings;
 mod story;
 mod undo;
 mod vectors;
-#[allow(dead_code, reason = "some of it serves the tests of the program")]
+#[allow(dead_code, reason = "the tests of the main crate use the rest")]
 mod world;

@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_patch_gives_what_is_wanted_and_nothing_else_changes(
+    fn patch_changes_references_and_own_keys_only(
         references in prop::collection::vec(reference(), 0..8),
         contents in contents(),
     ) {
@@ -90,7 +90,7 @@ proptest! {
         set_all(&mut world, &contents);
         let object = workload(&references);
         let stored = world.create(&object);
-        prop_assert_eq!(&taken_back(&stored), &object, "only names, and confrev's own keys");
+        prop_assert_eq!(&taken_back(&stored), &object, "only names and confrev's own keys change");
         let text = template(&stored)["spec"].to_string();
         for (name, content) in SOURCES.iter().zip(&contents) {
             let by_source_name = text.contains(&format!("\"name\":\"{name}\""));
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn a_decision_applied_to_its_own_result_changes_nothing(
+    fn decision_on_its_own_result_changes_nothing(
         references in prop::collection::vec(reference(), 0..8),
         before in contents(),
         after in contents(),
@@ -116,11 +116,11 @@ proptest! {
         let objects = world.objects.clone();
         prop_assert_eq!(&world.update(&second, &second), &second);
         prop_assert_eq!(&world.update(&workload(&references), &second)["spec"], &second["spec"], "applied again");
-        prop_assert_eq!(world.objects, objects, "and makes nothing");
+        prop_assert_eq!(world.objects, objects, "and creates nothing");
     }
 
     #[test]
-    fn a_snapshot_never_changes_and_holds_what_its_reference_was_resolved_to(
+    fn snapshots_never_change(
         references in prop::collection::vec(reference(), 1..6),
         history in prop::collection::vec(contents(), 1..6),
     ) {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn the_digest_depends_on_content_alone(
+    fn digest_depends_only_on_content(
         entries in prop::collection::btree_map("[a-z.]{1,4}", ".{0,8}", 0..6),
         seed in any::<u64>(),
         note in ".{0,8}",

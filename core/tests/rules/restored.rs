@@ -88,7 +88,7 @@ fn undo_of_deployment_keeps_every_setting() {
 }
 
 #[test]
-fn undo_of_paused_deployment_moves_no_other_source() {
+fn undo_of_paused_deployment_moves_no_other_reference() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));
     let first = world.create(&deployment(&["demo", "other"]));
@@ -102,7 +102,7 @@ fn undo_of_paused_deployment_moves_no_other_source() {
     let undone = world.update(&undo_of_deployment(&paused, &first), &paused);
     assert_eq!(template(&undone), template(&first));
     assert_eq!(setting(&undone, names::TRACK), Some("false"));
-    // The change that the workload missed while paused is pending when it resumes; the one that was undone is not.
+    // When the workload resumes, the change that it missed while paused is pending. The undone change is not.
     let mut resumed = undone.clone();
     resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
     let resumed = world.update(&resumed, &undone);
@@ -111,7 +111,7 @@ fn undo_of_paused_deployment_moves_no_other_source() {
 }
 
 #[test]
-fn person_removes_setting_beside_image_change() {
+fn user_may_remove_setting_with_image_change() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.revisions.push(replica_set(&first));
@@ -148,7 +148,7 @@ fn two_images(kind_name: &str) -> (World, Value, Value) {
 }
 
 #[test]
-fn undo_between_images_carries_no_pending_change_along() {
+fn undo_between_images_keeps_the_snapshot() {
     for (of, revision) in [
         ("Deployment", REPLICA_SET),
         ("Rollout", REPLICA_SET),
@@ -189,13 +189,13 @@ fn undo_of_deployment_with_older_roll_stays() {
     let second = world.update(&changed, &first);
     world.set("demo", json!({"color": "green"}));
     let undone = world.update(&undo_of_deployment(&second, &first), &second);
-    assert_eq!(template(&undone), template(&first), "the older value of roll asks for nothing");
+    assert_eq!(template(&undone), template(&first), "the older value of `roll` causes no roll");
     assert_eq!(setting(&undone, names::ROLL), Some("by-hand-2"));
 }
 
 /// The revisions of a workload are read only if they may change the decision.
 #[test]
-fn revisions_are_read_only_when_they_matter() {
+fn reads_revisions_only_if_needed() {
     let (world, first, second) = two_images("Deployment");
     let mut settled = World { revisions: Vec::new(), ..world.clone() };
     settled.set("demo", json!({"color": "blue"}));

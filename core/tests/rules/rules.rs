@@ -8,8 +8,9 @@ use super::{
     world::{World, annotate, annotation, configmap, deployment, kind, template, volume},
 };
 
+/// A second roll changes nothing, and the previous snapshot still exists.
 #[test]
-fn a_change_takes_effect_at_the_poke_and_a_second_poke_changes_nothing() {
+fn roll_resolves_to_new_content_once() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     assert_eq!(volume(&first, 0), BLUE);
@@ -18,11 +19,11 @@ fn a_change_takes_effect_at_the_poke_and_a_second_poke_changes_nothing() {
     assert_eq!(volume(&second, 0), GREEN);
     let third = poke(&mut world, &second, 2);
     assert_eq!(template(&third), template(&second));
-    assert_eq!(world.data(BLUE), &json!({"color": "blue"}), "the old content is still there");
+    assert_eq!(world.data(BLUE), &json!({"color": "blue"}), "the snapshot of the old content still exists");
 }
 
 #[test]
-fn the_old_content_again_is_the_old_template_again() {
+fn previous_content_restores_previous_template() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
@@ -33,7 +34,7 @@ fn the_old_content_again_is_the_old_template_again() {
 }
 
 #[test]
-fn an_apply_of_names_in_git_takes_the_present_content() {
+fn apply_with_source_name_resolves_to_present_content() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
@@ -46,7 +47,7 @@ fn an_apply_of_names_in_git_takes_the_present_content() {
 }
 
 #[test]
-fn an_apply_without_a_change_is_the_stored_object_again() {
+fn apply_without_change_keeps_stored_object() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     assert_eq!(world.update(&first, &first), first);
@@ -54,7 +55,7 @@ fn an_apply_without_a_change_is_the_stored_object_again() {
 }
 
 #[test]
-fn a_pending_roll_goes_along_with_another_change() {
+fn image_change_includes_pending_roll() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
@@ -64,7 +65,7 @@ fn a_pending_roll_goes_along_with_another_change() {
 }
 
 #[test]
-fn a_pending_roll_is_not_lost_when_a_volume_is_renamed() {
+fn volume_rename_includes_pending_roll() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
@@ -74,7 +75,7 @@ fn a_pending_roll_is_not_lost_when_a_volume_is_renamed() {
 }
 
 #[test]
-fn without_track_only_an_apply_or_a_person_moves_it() {
+fn paused_workload_rolls_only_by_apply_or_user() {
     let mut world = world("blue");
     let mut object = deployment(&["demo"]);
     annotate(&mut object, names::TRACK, "false");
@@ -88,11 +89,11 @@ fn without_track_only_an_apply_or_a_person_moves_it() {
     assert_eq!(volume(&world.update(&object, &second), 0), GREEN, "applied");
     let mut new = second.clone();
     annotate(&mut new, names::ROLL, "x");
-    assert_eq!(volume(&world.update(&new, &second), 0), GREEN, "asked for");
+    assert_eq!(volume(&world.update(&new, &second), 0), GREEN, "a user asks for it");
 }
 
 #[test]
-fn keys_that_nobody_reads_make_no_new_template() {
+fn unread_keys_make_no_new_template() {
     let mut world = World::default();
     world.set("demo", json!({"read": "1", "unread": "1"}));
     let mut object = deployment(&[]);
@@ -103,7 +104,7 @@ fn keys_that_nobody_reads_make_no_new_template() {
     let poked = poke(&mut world, &first, 1);
     assert_eq!(template(&poked), template(&first));
     assert_ne!(poked["metadata"]["annotations"][names::SEEN], first["metadata"]["annotations"][names::SEEN]);
-    assert_eq!(template(&world.update(&object, &poked)), template(&first), "a later apply makes none either");
+    assert_eq!(template(&world.update(&object, &poked)), template(&first), "a later apply changes nothing");
     world.set("demo", json!({"read": "2", "unread": "2"}));
     assert_ne!(template(&poke(&mut world, &poked, 2)), template(&first));
     // If one reference reads the whole source, every key counts.
@@ -116,7 +117,7 @@ fn keys_that_nobody_reads_make_no_new_template() {
 }
 
 #[test]
-fn a_source_that_does_not_exist_is_told_and_resolved_when_it_comes() {
+fn missing_source_is_reported_and_resolved_later() {
     let mut world = World::default();
     let admitted = world.admit(&deployment(&["demo"]), None);
     assert_eq!(admitted.object, deployment(&["demo"]));
@@ -131,7 +132,7 @@ fn a_source_that_does_not_exist_is_told_and_resolved_when_it_comes() {
 }
 
 #[test]
-fn a_source_that_is_gone_leaves_its_users_on_the_snapshot_they_have() {
+fn deleted_source_leaves_references_on_their_snapshot() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.remove("demo");
@@ -153,7 +154,7 @@ fn a_source_that_is_gone_leaves_its_users_on_the_snapshot_they_have() {
 }
 
 #[test]
-fn a_name_taken_by_another_object_makes_a_longer_name() {
+fn name_conflict_gives_longer_snapshot_name() {
     let foreign = json!({"metadata": {"name": BLUE}, "data": {"color": "blue"}, "immutable": true});
     let mut forged = foreign.clone();
     forged["metadata"]["labels"] = json!({names::MANAGED_BY: names::MANAGER, names::SOURCE: "demo"});
@@ -168,7 +169,7 @@ fn a_name_taken_by_another_object_makes_a_longer_name() {
     let mut mutable = sound.clone();
     mutable.as_object_mut().unwrap().remove("immutable");
     for (why, object) in
-        [("foreign", &foreign), ("forged", &forged), ("going", &going), ("mutable", &mutable)]
+        [("foreign", &foreign), ("forged", &forged), ("under deletion", &going), ("mutable", &mutable)]
     {
         let mut world = world("blue");
         world.set_object(BLUE, object.clone());
@@ -179,16 +180,17 @@ fn a_name_taken_by_another_object_makes_a_longer_name() {
     }
     let mut world = world("blue");
     world.set_object(BLUE, sound);
-    assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), BLUE, "a sound one is taken");
+    assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), BLUE, "a sound snapshot is used");
     assert_eq!(DIGITS[1], 16);
 }
 
+/// A label of the workload's own takes precedence.
 #[test]
-fn a_namespace_gives_the_label_and_takes_it_back_but_a_workloads_own_wins() {
+fn namespace_adds_and_removes_enabled_label() {
     let mut world = world("blue");
     let mut bare = deployment(&["demo"]);
     bare["metadata"].as_object_mut().unwrap().remove("labels");
-    assert_eq!(world.create(&bare), bare, "nothing opts it in");
+    assert_eq!(world.create(&bare), bare, "neither label nor namespace opts it in");
     world.namespace.enabled = true;
     let stored = world.create(&bare);
     assert_eq!(stored["metadata"]["labels"][names::ENABLED], "true");
@@ -207,7 +209,7 @@ fn a_namespace_gives_the_label_and_takes_it_back_but_a_workloads_own_wins() {
     stated["metadata"]["managedFields"] =
         json!([{"fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}}]);
     assert_eq!(volume(&world.update(&stated, &stored), 0), BLUE);
-    // A client-side apply of the same labels makes its applier no owner. The last applied configuration shows it.
+    // A client-side apply of an unchanged label does not own it. Only the last applied configuration shows the label.
     for (labels, wanted) in [(json!({names::ENABLED: "true"}), BLUE), (json!({"a": "b"}), "demo")] {
         let mut applied = stored.clone();
         annotate(&mut applied, names::LAST_APPLIED, &json!({"metadata": {"labels": labels}}).to_string());
@@ -215,8 +217,9 @@ fn a_namespace_gives_the_label_and_takes_it_back_but_a_workloads_own_wins() {
     }
 }
 
+/// Until then the label is the namespace's, even if the last applied configuration has it.
 #[test]
-fn a_label_that_a_person_took_off_is_not_the_workloads_own_by_what_was_applied_before_until_another_apply() {
+fn removed_label_counts_as_own_after_next_apply() {
     let mut world = world("blue");
     let applied = |note: &str, labels: Value| {
         json!({"metadata": {"labels": labels, "annotations": {"note": note}}}).to_string()
@@ -245,7 +248,7 @@ fn a_label_that_a_person_took_off_is_not_the_workloads_own_by_what_was_applied_b
     undone["metadata"]["annotations"] = own["metadata"]["annotations"].clone();
     undone["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:0");
     let undone = world.update(&undone, &given);
-    // An apply sets the label again; so does an apply of the first manifest.
+    // An apply with another manifest that sets the label, and an apply of the first manifest after one without the label.
     let again = apply(&mut world, &given, &applied("two", states.clone()));
     let mut without = off(&given);
     annotate(&mut without, names::LAST_APPLIED, &applied("two", silent));
@@ -253,17 +256,18 @@ fn a_label_that_a_person_took_off_is_not_the_workloads_own_by_what_was_applied_b
     let back = apply(&mut world, &without, &applied("one", states));
     world.namespace.enabled = false;
     for (what, object, wanted) in [
-        ("it was the namespace's", &given, "demo"),
-        ("after an undo too", &undone, "demo"),
-        ("an apply states it anew", &again, BLUE),
-        ("an apply goes back", &back, BLUE),
+        ("the namespace set the label", &given, "demo"),
+        ("the namespace set the label, and an undo followed", &undone, "demo"),
+        ("an apply sets the label again", &again, BLUE),
+        ("an apply of the first manifest sets the label again", &back, BLUE),
     ] {
         assert_eq!(volume(&poke(&mut world, object, 1), 0), wanted, "{what}");
     }
 }
 
+/// If the snapshot does not exist, as in another cluster, the copy resolves to the present content.
 #[test]
-fn a_copy_stays_on_its_snapshot_here_and_takes_the_present_content_elsewhere() {
+fn copied_workload_keeps_snapshot_if_it_exists() {
     let mut world = world("blue");
     let stored = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
@@ -275,8 +279,9 @@ fn a_copy_stays_on_its_snapshot_here_and_takes_the_present_content_elsewhere() {
     assert_eq!(volume(&elsewhere.create(&copy), 0), GREEN);
 }
 
+/// `sources` names both.
 #[test]
-fn two_snapshots_of_one_source_are_both_named_in_sources_and_move_on_together() {
+fn two_snapshots_of_one_source_roll_together() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
@@ -295,7 +300,7 @@ fn two_snapshots_of_one_source_are_both_named_in_sources_and_move_on_together() 
 }
 
 #[test]
-fn a_stored_job_is_left_alone() {
+fn stored_job_stays_unchanged() {
     let mut world = world("blue");
     let job = kind("Job");
     let stored = world.review(&job, &deployment(&["demo"]), None).object;
@@ -307,8 +312,9 @@ fn a_stored_job_is_left_alone() {
     assert_eq!(applied["spec"], stored["spec"]);
 }
 
+/// The volume is mounted into every container, and removed with the annotation or when the workload opts out.
 #[test]
-fn a_mount_puts_configmaps_into_every_container_moves_with_them_and_goes_with_the_annotation() {
+fn mount_adds_updates_and_removes_volume() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));
     for existing_volumes in [json!([{"name": "e", "emptyDir": {}}]), Value::Null] {
@@ -337,7 +343,7 @@ fn a_mount_puts_configmaps_into_every_container_moves_with_them_and_goes_with_th
         assert_eq!(
             template(&moved).to_string(),
             template(&stored).to_string().replace(BLUE, GREEN).replace(&revision(&stored), &revision(&moved)),
-            "only the name moves"
+            "only the name changes"
         );
         // Another path and another list, then no annotation.
         let mut new = moved.clone();

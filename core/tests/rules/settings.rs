@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn what_is_missing_is_told_refused_or_passed_over_as_asked() {
+fn missing_reference_is_reported_denied_or_allowed() {
     let mut world = world("blue");
     let mut object = deployment(&["gone"]);
     object["spec"]["template"]["spec"]["containers"][0]["env"] = json!([
@@ -33,7 +33,7 @@ fn what_is_missing_is_told_refused_or_passed_over_as_asked() {
 }
 
 #[test]
-fn labels_and_annotations_that_exclude_leave_references_as_written() {
+fn excluded_references_stay_as_written() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));
     let mut object = deployment(&["demo", "other"]);
@@ -51,7 +51,7 @@ fn labels_and_annotations_that_exclude_leave_references_as_written() {
 }
 
 #[test]
-fn a_malformed_value_is_refused_with_the_annotation_the_value_and_what_is_allowed() {
+fn malformed_setting_is_refused_with_allowed_values() {
     let mut world = world("blue");
     for (key, value, allowed) in [
         (names::TRACK, "yes", "\"true\" or \"false\""),
@@ -74,7 +74,7 @@ fn a_malformed_value_is_refused_with_the_annotation_the_value_and_what_is_allowe
 }
 
 #[test]
-fn the_numbers_on_a_source_are_digits_alone() {
+fn numbers_on_a_source_are_only_digits() {
     for (text, keep, limit) in [
         ("0", Some(0), None),
         ("1", Some(1), Some(1)),
@@ -90,9 +90,9 @@ fn the_numbers_on_a_source_are_digits_alone() {
     }
 }
 
+/// With the annotation `mount`, such a workload is refused.
 #[test]
-fn a_volume_of_the_users_own_under_the_name_of_the_mount_is_left_alone_and_refused_where_a_mount_is_asked_for()
- {
+fn users_volume_named_like_mount_stays_unchanged() {
     let mut world = world("blue");
     let object = deployment(&["demo"]);
     let projected =
@@ -117,7 +117,7 @@ fn a_volume_of_the_users_own_under_the_name_of_the_mount_is_left_alone_and_refus
 }
 
 #[test]
-fn a_mount_of_what_does_not_exist_goes_when_the_workload_opts_out() {
+fn opting_out_removes_mount_of_missing_configmap() {
     let mut world = world("blue");
     let mut object = deployment(&[]);
     annotate(&mut object, names::MOUNT, "gone");
@@ -131,7 +131,7 @@ fn a_mount_of_what_does_not_exist_goes_when_the_workload_opts_out() {
 
 /// Values that the chart does not send to the validating webhook.
 #[test]
-fn what_is_plainly_well_formed_is_well_formed() {
+fn values_that_skip_the_webhook_are_valid() {
     let chart = include_str!("../../../charts/confrev/templates/webhooks.yaml");
     let intervals = (0..1000).flat_map(|count| {
         ["ms", "s", "m", "h"].into_iter().flat_map(move |unit| {

@@ -18,7 +18,7 @@ fn rolled() -> (World, Value, Value) {
 }
 
 #[test]
-fn an_undo_stays_until_the_source_changes_again() {
+fn undo_holds_until_source_changes_again() {
     let (mut world, first, second) = rolled();
     let undone = world.update(&undo(&second, &first), &second);
     assert_eq!(volume(&undone, 0), BLUE);
@@ -32,8 +32,9 @@ fn an_undo_stays_until_the_source_changes_again() {
     assert_eq!(volume(&poke(&mut world, &changed, 3), 0), "demo-354d33e656");
 }
 
+/// When the source exists again, the workload rolls to its content.
 #[test]
-fn an_apply_while_the_source_is_gone_ends_an_undo_and_takes_whatever_comes_back() {
+fn apply_ends_undo_while_source_is_missing() {
     let (world, first, second) = rolled();
     for (color, wanted) in [("green", GREEN), ("blue", BLUE)] {
         let mut world = world.clone();
@@ -42,21 +43,22 @@ fn an_apply_while_the_source_is_gone_ends_an_undo_and_takes_whatever_comes_back(
         let mut applied = deployment(&["demo"]);
         applied["metadata"]["annotations"] = undone["metadata"]["annotations"].clone();
         let applied = world.update(&applied, &undone);
-        assert_eq!(volume(&applied, 0), BLUE, "there is nothing else");
+        assert_eq!(volume(&applied, 0), BLUE, "there is no other content");
         assert_eq!(world.update(&applied, &applied), applied);
-        assert_eq!(world.update(&applied, &undone), applied, "asked once more, after another webhook");
+        assert_eq!(world.update(&applied, &undone), applied, "admitted again, after another webhook");
         world.set("demo", json!({"color": color}));
         let was_news = poke(&mut world, &applied, 2);
         assert_eq!(volume(&was_news, 0), wanted);
         let of = |object: &Value| template(object).clone();
-        assert_eq!(of(&was_news) == of(&applied), color == "blue", "what is there already is no news");
+        assert_eq!(of(&was_news) == of(&applied), color == "blue", "equal content causes no roll");
         // Without the apply, the undo holds.
         assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
     }
 }
 
+/// The source's name in one reference counts for all references to the source, whichever comes first in the template.
 #[test]
-fn while_the_source_is_gone_an_apply_of_one_reference_speaks_for_the_others_whichever_comes_first() {
+fn partial_apply_ends_undo_of_missing_source() {
     let mut world = world("blue");
     let two = |volume: &str, env: &str| {
         let mut object = deployment(&[volume]);
@@ -81,7 +83,7 @@ fn while_the_source_is_gone_an_apply_of_one_reference_speaks_for_the_others_whic
 }
 
 #[test]
-fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
+fn undo_with_stale_annotations_holds() {
     let (mut world, first, second) = rolled();
     // `kubectl rollout undo` of a Deployment replaces the workload's annotations, too.
     let mut new = undo(&second, &first);
@@ -97,7 +99,7 @@ fn an_undo_that_brings_stale_annotations_back_sticks_all_the_same() {
 }
 
 #[test]
-fn an_apply_of_some_references_to_a_source_takes_the_others_along() {
+fn partial_apply_moves_all_references_to_source() {
     let mut world = world("blue");
     let two = |name: &str| {
         let mut object = deployment(&["demo", "other"]);
@@ -125,7 +127,7 @@ fn an_apply_of_some_references_to_a_source_takes_the_others_along() {
 }
 
 #[test]
-fn an_undo_that_brings_an_older_roll_back_does_not_cut_the_interval_short() {
+fn undo_with_older_roll_keeps_min_interval() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let first = world.create(&deployment(&["demo"]));
@@ -144,19 +146,19 @@ fn an_undo_that_brings_an_older_roll_back_does_not_cut_the_interval_short() {
         let undone = world.update(&undo_to(to), &third);
         assert_eq!(roll(&undone), roll(&third), "the interval counts from the last roll");
     }
-    // A value that a person writes stays.
+    // A value that a user writes stays.
     let mut by_hand = undo_to(&first);
     by_hand["metadata"]["annotations"][names::ROLL] = json!("please");
     assert_eq!(roll(&world.update(&by_hand, &third)), "please");
 }
 
 #[test]
-fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
+fn stale_roll_of_undo_keeps_other_pins() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));
     let first = world.create(&deployment(&["demo", "other"]));
     let other = volume(&first, 1).to_owned();
-    // A person rolls to the newest content of `demo`. Then `other` changes, and an undo pins its old content.
+    // A user rolls to the newest content of `demo`. Then `other` changes, and an undo pins its old content.
     world.set("demo", json!({"color": "green"}));
     let mut new = first.clone();
     annotate(&mut new, names::ROLL, "by-hand");
@@ -177,7 +179,7 @@ fn a_stale_roll_of_an_undo_leaves_the_pins_of_other_sources_alone() {
 }
 
 #[test]
-fn a_change_of_one_source_leaves_the_pin_of_another_alone() {
+fn change_of_one_source_keeps_other_pins() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));
     let first = world.create(&deployment(&["demo", "other"]));
@@ -191,7 +193,7 @@ fn a_change_of_one_source_leaves_the_pin_of_another_alone() {
 }
 
 #[test]
-fn a_person_leaves_a_pin_with_a_new_value_of_roll() {
+fn new_roll_value_ends_pin() {
     let (mut world, first, second) = rolled();
     let undone = world.update(&undo(&second, &first), &second);
     let mut new = undone.clone();
@@ -200,7 +202,7 @@ fn a_person_leaves_a_pin_with_a_new_value_of_roll() {
 }
 
 #[test]
-fn opting_out_restores_the_names_and_takes_back_all_that_was_written() {
+fn opting_out_reverts_all_changes() {
     let mut world = world("blue");
     let original = deployment(&["demo"]);
     let stored = world.create(&original);
@@ -223,7 +225,7 @@ fn opting_out_restores_the_names_and_takes_back_all_that_was_written() {
 /// `kubectl confrev pause` and `resume` write these annotations and nothing else. After `resume`, the workload rolls to the
 /// change that it missed (docs/commands.md).
 #[test]
-fn a_workload_that_follows_changes_again_begins_with_the_one_that_it_missed() {
+fn resumed_workload_rolls_to_missed_change() {
     let resumed = |object: &Value| {
         let mut new = object.clone();
         new["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
@@ -252,13 +254,13 @@ fn a_workload_that_follows_changes_again_begins_with_the_one_that_it_missed() {
     let held = world.update(&paused(&first), &first);
     assert_eq!(volume(&held, 0), BLUE);
     let pending = volume(&world.update(&resumed(&held), &held), 0).to_owned();
-    assert_eq!((image.as_str(), pending.as_str()), (GREEN, GREEN), "(after an image, while pending)");
+    assert_eq!((image.as_str(), pending.as_str()), (GREEN, GREEN), "(after an image change, while pending)");
 }
 
 /// A user may have written the `sources` of the stored template: no webhook saw it before the workload opted in. If admission
 /// made the workload an owner of that object, the garbage collector would delete the object with the workload.
 #[test]
-fn an_object_that_is_no_snapshot_is_never_adopted_whatever_the_stored_template_says_of_it() {
+fn users_object_is_never_adopted_as_snapshot() {
     let mut world = World::default();
     world.set("precious", json!({"text": "A"}));
     let mut old = deployment(&[]);
@@ -271,12 +273,13 @@ fn an_object_that_is_no_snapshot_is_never_adopted_whatever_the_stored_template_s
     new["spec"]["template"]["metadata"]["annotations"] =
         old["spec"]["template"]["metadata"]["annotations"].clone();
     let admitted = world.admit(&new, Some(&old));
-    assert_eq!(admitted.decision.adopt, [], "a user's own object would be bound to the workload");
-    assert_ne!(volume(&admitted.object, 0), "precious", "it is a source like any other");
+    assert_eq!(admitted.decision.adopt, [], "a user's object would be bound to the workload");
+    assert_ne!(volume(&admitted.object, 0), "precious", "the object is a source like any other");
 }
 
+/// Its labels and annotations are those of a snapshot, but its content is not.
 #[test]
-fn what_bears_the_marks_of_a_snapshot_and_holds_something_else_is_not_adopted() {
+fn tampered_snapshot_is_not_adopted() {
     for (tampered, adopted) in [(false, 1), (true, 0)] {
         let (mut world, first, second) = rolled();
         if tampered {
@@ -288,8 +291,9 @@ fn what_bears_the_marks_of_a_snapshot_and_holds_something_else_is_not_adopted() 
     }
 }
 
+/// Only one of two references to the source is pinned.
 #[test]
-fn a_pin_of_one_of_two_references_made_while_paused_stays_when_changes_are_followed_again() {
+fn pin_made_while_paused_survives_resume() {
     let two = |names: [&str; 2]| {
         let mut object = deployment(&[]);
         object["spec"]["template"]["spec"]["volumes"] = json!([
@@ -328,8 +332,9 @@ fn a_pin_of_one_of_two_references_made_while_paused_stays_when_changes_are_follo
     assert!(results.iter().all(|(_, stays, _)| *stays), "{results:?}");
 }
 
+/// A `sources` annotation from before the opt-in could move a reference to another source.
 #[test]
-fn what_a_template_said_before_its_workload_opted_in_moves_no_reference_to_another_source() {
+fn sources_from_before_opt_in_are_ignored() {
     let mut world = World::default();
     world.set("precious", json!({"text": "A"}));
     world.set("x", json!({"text": "X"}));

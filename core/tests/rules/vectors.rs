@@ -8,11 +8,11 @@ use serde_json::Value;
 /// The vectors are in the tests' own folder, so that every copy of the repository has them.
 const VECTORS: &str = include_str!("digest-vectors.json");
 
-/// Produced with another implementation of HMAC.
+/// Vectors that another implementation of HMAC produced.
 const KEYED: &str = include_str!("keyed-digest-vectors.json");
 
 #[test]
-fn every_vector_has_its_digest_and_its_name() {
+fn vectors_match_digests_and_names() {
     let vectors: Vec<Value> = serde_json::from_str(VECTORS).unwrap();
     assert!(!vectors.is_empty());
     for vector in vectors {
@@ -29,7 +29,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn every_keyed_vector_has_its_digest() {
+fn keyed_vectors_match_digests() {
     let vectors: Vec<Value> = serde_json::from_str(KEYED).unwrap();
     assert!(vectors.len() > 5);
     let mut seen = std::collections::BTreeSet::new();
@@ -43,13 +43,13 @@ fn every_keyed_vector_has_its_digest() {
         assert_eq!(digests.current().to_string(), text("digest"));
         assert_eq!(text("digest").parse::<Digest>(), Ok(digests.current()));
         assert_eq!(snapshot_name("demo", &digests.current(), 10), text("name"));
-        assert!(digests.contains(&object.digest(SourceKind::Secret).unwrap()), "the plain one is known too");
+        assert!(digests.contains(&object.digest(SourceKind::Secret).unwrap()), "no plain digest");
         assert!(seen.insert(digests.current()), "two vectors have one digest");
     }
 }
 
 #[test]
-fn a_digest_of_another_form_is_refused() {
+fn refuses_malformed_digests() {
     let hex = "0a".repeat(32);
     for text in [
         "",
@@ -68,7 +68,7 @@ fn a_digest_of_another_form_is_refused() {
 
 /// The API server accepts such a text, and stores it in its canonical form.
 #[test]
-fn bits_that_base64_leaves_over_do_not_count() {
+fn trailing_base64_bits_do_not_change_digest() {
     let digest = |text: &str| {
         let object = serde_json::json!({"metadata": {"name": "a"}, "data": {"k": text}}).to_string();
         Object::parse(object.as_bytes()).unwrap().digest(SourceKind::Secret).ok()

@@ -142,7 +142,7 @@ impl World {
             match resolve(request, &facts) {
                 Outcome::Decided(decision) => return decision,
                 Outcome::Needs(needs) => {
-                    assert!(!needs.is_empty(), "a decision that needs something says what");
+                    assert!(!needs.is_empty(), "a decision that needs facts lists them");
                     for need in needs {
                         match need {
                             Need::Namespace => facts.set_namespace(self.namespace),
@@ -182,7 +182,7 @@ impl World {
                 snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[], &[])
                     .unwrap();
             let before = self.objects.insert(name.clone(), serde_json::from_slice(&json).unwrap());
-            assert!(before.is_none(), "{name} was there: a snapshot never takes another object's place");
+            assert!(before.is_none(), "{name} existed: a snapshot never replaces another object");
         }
     }
 }
