@@ -1,4 +1,5 @@
-//! What confrev is compared to: the same HTTP and TLS libraries around a handler that reads the body and lets it pass.
+//! The baseline of confrev's admission: the same HTTP and TLS libraries around a handler that reads the body and allows
+//! the request.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
@@ -19,28 +20,31 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// The server as a process of its own. It ends with this value.
+/// The server as a separate process. It is killed on drop.
 pub(crate) struct Bare {
     child: Child,
     asked: Arc<AtomicBool>,
-    /// Where it listens.
+    /// The port.
     pub(crate) port: u16,
-    /// Its certificate, in PEM, which is its own authority.
+    /// The self-signed certificate, in PEM.
     pub(crate) certificate: String,
 }
 
 impl Bare {
-    /// Runs this program once more, as the server.
+    /// Runs this program again as the server.
     pub(crate) fn start() -> Self {
         let program = std::env::current_exe().expect("this program has a path");
         let child = Command::new(program).arg("bare").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("this program can be run");
-        let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut certificate = String::new();
         let mut port = String::new();
-        lines.read_line(&mut port).expect("it says its port");
+        lines.read_line(&mut port).expect("the server prints its port");
         while !certificate.contains("END CERTIFICATE") {
-            assert!(lines.read_line(&mut certificate).expect("it says its certificate") > 0, "it ended");
+            assert!(
+                lines.read_line(&mut certificate).expect("the server prints its certificate") > 0,
+                "the server ended"
+            );
         }
         let asked = Arc::new(AtomicBool::new(false));
         let tell = Arc::clone(&asked);
@@ -55,7 +59,7 @@ impl Bare {
         self.child.id()
     }
 
-    /// Whether it was asked at all.
+    /// Whether the server has received a request.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
@@ -68,7 +72,7 @@ impl Drop for Bare {
     }
 }
 
-/// Serves until this process is killed, or its standard input ends.
+/// Serves until this process is killed, or its standard input is closed.
 pub(crate) async fn serve() {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
@@ -97,10 +101,10 @@ pub(crate) async fn serve() {
     }
 }
 
-/// What stands before the uid of a review.
+/// The text before the uid of a review.
 const MARK: &[u8] = b"\"uid\":\"";
 
-/// Lets it pass. The uid has to be told back; nothing else of the body is looked at.
+/// Allows the request. The answer must contain the uid; the handler reads nothing else of the body.
 async fn allow(body: Bytes) -> impl IntoResponse {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if !ASKED.swap(true, Ordering::Relaxed) {

@@ -1,16 +1,15 @@
-//! Workloads without anybody who looks after them: Deployments, the ReplicaSets that they would have, and a ConfigMap for
-//! each.
+//! Workloads without a controller: Deployments, the ReplicaSets that they would have, and a ConfigMap for each.
 
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::site::{AT_ONCE, CONFREV, Site, config_map, config_maps, deployment, deployments, replica_sets};
 
-/// The ReplicaSets of each.
+/// The number of ReplicaSets of each Deployment.
 pub(crate) const SETS: usize = 2;
 
-/// Creates so many of them. The controller manager is stopped for good: it would make ReplicaSets itself, and take part of
-/// what is measured.
+/// Creates `count` of them. The controller manager is stopped for the rest of the run: it would create ReplicaSets
+/// itself, and use a part of the measured resources.
 pub(crate) fn create(site: &Site, count: usize) {
     site.cluster.kill("kube-controller-manager");
     site.runtime.block_on(async {
@@ -31,7 +30,7 @@ fn source(number: usize) -> String {
     format!("beside-{number}")
 }
 
-/// What the Deployment's controller would make of it.
+/// A ReplicaSet as the Deployment's controller would create it.
 fn replica_set(deployment: &Value, number: usize) -> Value {
     let name = &deployment["metadata"]["name"];
     let hash = format!("revision{number}");

@@ -1,4 +1,4 @@
-//! Direct load over TLS: reviews a second, and what each costs the server.
+//! Direct load over TLS: reviews per second, and the cost of each for the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,18 +40,18 @@ impl Protocol {
 pub(crate) struct Target {
     pub(crate) pid: u32,
     pub(crate) port: u16,
-    /// Whom to trust, in PEM.
+    /// The trusted CA, in PEM.
     pub(crate) authority: String,
     pub(crate) path: &'static str,
     pub(crate) body: Bytes,
 }
 
-/// What a server did under load.
+/// The results of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// Reviews in a second.
+    /// Reviews per second.
     pub(crate) per_second: f64,
-    /// Microseconds of the server's processor time for each.
+    /// Processor time of the server for each review, in microseconds.
     pub(crate) cpu: f64,
 }
 
@@ -79,7 +79,7 @@ impl Target {
     async fn connect(&self, protocol: Protocol) -> Sender {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
-            roots.add(certificate.expect("a certificate")).expect("an authority");
+            roots.add(certificate.expect("a certificate")).expect("a CA");
         }
         let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![match protocol {
@@ -116,7 +116,7 @@ impl Target {
         request.body(Full::new(self.body.clone())).expect("a request")
     }
 
-    /// Asks on so many connections, on each one question after another, for so long.
+    /// Sends requests over `connections` connections, one request after another on each, for `time`.
     pub(crate) async fn load(&self, protocol: Protocol, connections: usize, time: Duration) -> Rate {
         let mut senders = Vec::new();
         for _ in 0..connections {
@@ -139,7 +139,7 @@ impl Target {
             })
             .collect();
         for task in tasks {
-            task.await.expect("every question is answered");
+            task.await.expect("every request is answered");
         }
         let count = number(answered.load(Ordering::Relaxed));
         let cpu = process::cpu(self.pid).saturating_sub(cpu).as_secs_f64() * 1e6 / count;

@@ -1,6 +1,6 @@
-//! `make bench`: what confrev costs and how fast it is, beside baselines in the same run, on a real control plane.
+//! `make bench`: cost and speed of confrev and of baselines in the same run, on a real control plane.
 //!
-//! It fails where a row falls short of what it is to reach.
+//! It fails if a row misses its target.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -39,35 +39,37 @@ use crate::row::{Reach, Row};
 use crate::site::Site;
 use crate::stats::slope;
 
-/// A change is passed on at once, and as fast as can be: the pauses that users have are deliberate, and not measured.
+/// A change is handled immediately and as fast as possible: the pauses that users have are deliberate, and not
+/// measured.
 const OPTIONS: [&str; 2] = ["--settle=0s", "--roll-rate=100000"];
 
 const USAGE: &str = "Usage: bench quick|full|large CONFREV FOLDER
 Measures the binary CONFREV, and writes its table and plot into FOLDER.";
 
-/// How much is measured.
+/// The extent of a run.
 struct Extent {
     name: &'static str,
     title: &'static str,
     command: &'static str,
-    /// Of each load of reviews.
+    /// The duration of each load of reviews.
     rounds: usize,
-    /// Of confrev, wherever one is measured.
+    /// The number of starts of confrev in each measurement.
     starts: usize,
     load: Duration,
-    /// Of workloads, by each number of writers; a third as many of ConfigMaps. None: neither writes nor reviews are measured.
+    /// The number of writes of workloads for each number of writers; of ConfigMaps, a third. None: neither writes nor
+    /// reviews are measured.
     writes: usize,
-    /// ConfigMaps that nothing uses, and as many Secrets.
+    /// The number of unused ConfigMaps, and of Secrets.
     unused: usize,
-    /// Workloads beside which confrev starts and rests.
+    /// The number of workloads in the measurements of starts and of rest.
     workloads: usize,
-    /// ConfigMaps beside which it does.
+    /// The number of ConfigMaps in those measurements.
     config_maps: usize,
     rest: Duration,
     shapes: &'static [Shape],
-    /// Creations and updates by many users at once, for each number of users. None: not measured.
+    /// The creations and updates by concurrent users, for each number of users. None: not measured.
     iterations: usize,
-    /// Workloads that roll while others are written. None: not measured.
+    /// The number of workloads that roll while others are written. None: not measured.
     beside_rolls: usize,
 }
 
@@ -109,7 +111,7 @@ const FULL: Extent = Extent {
     beside_rolls: 0,
 };
 
-/// What takes long.
+/// The measurements that take long.
 const LARGE: Extent = Extent {
     name: "large",
     title: "10,000 workloads, and ten minutes at rest",
@@ -142,7 +144,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let binary = PathBuf::from(binary).canonicalize().expect("the binary is there");
+    let binary = PathBuf::from(binary).canonicalize().expect("the binary exists");
     let mut rows = at_rest(&extent, &binary);
     let (more, costs, kubernetes) = at_work(&extent, &binary);
     rows.extend(more);
@@ -157,7 +159,7 @@ fn main() -> ExitCode {
     if short.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What confrev takes by itself, on a control plane of its own.
+/// Measures the resources of confrev, on a control plane of its own.
 fn at_rest(extent: &Extent, binary: &Path) -> Vec<Row> {
     let size = fs::metadata(binary)
         .map_or(f64::NAN, |metadata| stats::number(metadata.len().try_into().unwrap_or(usize::MAX)));
@@ -177,11 +179,13 @@ fn at_rest(extent: &Extent, binary: &Path) -> Vec<Row> {
     rows
 }
 
-/// How fast it is, and what a change costs, on another one. Also the version of Kubernetes.
+/// Measures the speed of confrev and the cost of a change, on another control plane. Also returns the version of
+/// Kubernetes.
 fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
     let site = Site::start(binary, &OPTIONS);
     let (mut rows, mut costs) = (Vec::new(), Vec::new());
-    // Those of growth come first: what other changes leave behind is swept later. Each shape stays where it is.
+    // The shapes for growth come first, since leftovers of other changes are swept later. The workloads of each shape
+    // remain.
     for shape in extent.shapes {
         let (more, cost) = propagation::rows(&site, *shape);
         rows.extend(more);
@@ -204,7 +208,7 @@ fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
     (rows, costs, site.kubernetes())
 }
 
-/// What grows, by its name.
+/// The growing quantities, by name.
 fn lines(costs: &[Cost]) -> Vec<plot::Line> {
     let points = |of: fn(&Cost) -> f64| costs.iter().map(|cost| (cost.workloads, of(cost))).collect();
     vec![

@@ -1,6 +1,7 @@
-//! Other controllers that roll workloads when a ConfigMap changes, measured in the same run where their commands are given.
+//! Other controllers that roll workloads when a ConfigMap changes, measured in the same run if their commands are
+//! given.
 //!
-//! `BENCH_WAVE` and `BENCH_RELOADER` each hold a path, and options after it, separated by spaces. A peer runs as the
+//! `BENCH_WAVE` and `BENCH_RELOADER` each contain a path and options, separated by spaces. A peer runs as the
 //! administrator, with `KUBECONFIG`, and only while it is measured.
 
 use std::env;
@@ -12,11 +13,11 @@ use crate::site::Site;
 /// A controller to compare with.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// What it is called in the table.
+    /// Its name in the table.
     pub(crate) name: &'static str,
-    /// Where its workloads are. Neither webhook looks there.
+    /// The namespace of its workloads, which both webhooks exclude.
     pub(crate) namespace: &'static str,
-    /// The annotation that asks the peer to roll a workload.
+    /// The annotation that makes the peer roll a workload.
     pub(crate) annotation: &'static str,
     command: Vec<String>,
 }
@@ -37,11 +38,11 @@ pub(crate) fn given() -> Vec<Peer> {
     known.into_iter().filter_map(peer).collect()
 }
 
-/// A peer at work. It ends with this value.
+/// A running peer. It is killed on drop.
 pub(crate) struct Running(Child);
 
 impl Peer {
-    /// Starts the peer. Its output goes to a file of the control plane's folder.
+    /// Starts the peer. Its output goes to a file in the control plane's folder.
     pub(crate) fn start(&self, site: &Site) -> Running {
         let kubeconfig = site.cluster.kubeconfig();
         let log = kubeconfig.with_file_name(format!("{}.log", self.namespace));
@@ -55,7 +56,7 @@ impl Peer {
 }
 
 impl Running {
-    /// The process.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }

@@ -1,4 +1,4 @@
-//! The plot of growth: costs over the number of workloads, both in logarithms, as SVG.
+//! The plot of growth: costs over the number of workloads, both on logarithmic scales, as SVG.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use crate::stats::slope;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
-/// Room for the axes' texts and for the legend.
+/// Margins for the labels of the axes and for the legend.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 250.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 45.0;
 const COLOURS: [&str; 5] = ["#1b6ca8", "#c8553d", "#3a7d44", "#8e5572", "#b8860b"];
 
-/// One line: what it is, and its points.
+/// One line: its name and its points.
 pub(crate) type Line = (&'static str, Vec<(f64, f64)>);
 
-/// The lines as an SVG document. Points that have no logarithm are left out.
+/// The lines as an SVG document. Points without a logarithm are left out.
 pub(crate) fn svg(title: &str, lines: &[Line]) -> String {
     let points = lines.iter().flat_map(|(_, points)| points).filter(|(x, y)| *x > 0.0 && *y > 0.0);
     let points: Vec<_> = points.map(|(x, y)| (x.log10(), y.log10())).collect();
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_has_a_line_for_each_with_its_slope_and_stays_inside() {
+    fn plot_has_each_line_with_its_slope() {
         let text = svg("growth", &[("a", vec![(100.0, 1.0), (1000.0, 10.0)]), ("b", vec![(100.0, 0.0)])]);
         assert_eq!(text.matches("<polyline").count(), 2);
         assert_eq!(text.matches("<circle").count(), 2, "a point without a logarithm is left out");

@@ -1,9 +1,10 @@
-//! What a process takes, as the kernel counts it.
+//! The resources of a process, as the kernel counts them.
 
 use std::fs;
 use std::time::Duration;
 
-/// The processor time that its threads have taken. (The time of the process as a whole is told in hundredths of a second.)
+/// The processor time of its threads. (The kernel reports the time of the whole process only in hundredths of a
+/// second.)
 pub(crate) fn cpu(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let time = |task: fs::DirEntry| {
@@ -13,7 +14,7 @@ pub(crate) fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(tasks.filter_map(time).sum())
 }
 
-/// Its resident memory in MB: the most that it was, and now.
+/// Its resident memory in MB: the peak, and the present value.
 pub(crate) fn memory(pid: u32) -> (f64, f64) {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| {

@@ -1,4 +1,5 @@
-//! From the write of a ConfigMap to the new ReplicaSet of each of its workloads, beside a script that patches them itself.
+//! The time from the write of a ConfigMap to the new ReplicaSet of each of its workloads. The baseline is a script that
+//! patches the workloads itself.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,13 +18,14 @@ use crate::site::{
 };
 use crate::stats::{number, quantile};
 
-/// How long nothing may be asked before a change counts as over.
+/// How long confrev must send no request before a change counts as finished.
 const REST: Duration = Duration::from_secs(2);
 const SHORT_REST: Duration = Duration::from_millis(300);
 
-/// How long no ReplicaSet may come before a peer counts as at rest.
+/// How long no ReplicaSet may appear before a peer counts as at rest.
 const SETTLED: Duration = Duration::from_secs(4);
-/// How long a peer has to roll every workload, before the sources change once more: it may not have begun to watch.
+/// How long a peer has to roll every workload before the sources change once more: its watches may not have started
+/// yet.
 const ATTEMPT: Duration = Duration::from_mins(2);
 
 /// One way in which workloads use ConfigMaps.
@@ -31,11 +33,11 @@ const ATTEMPT: Duration = Duration::from_mins(2);
 pub(crate) struct Shape {
     pub(crate) workloads: usize,
     pub(crate) sources: usize,
-    /// How often they are changed.
+    /// The number of changes.
     pub(crate) rounds: usize,
 }
 
-/// What a change cost, over all workloads.
+/// The cost of a change, for all workloads together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) workloads: f64,
@@ -54,7 +56,7 @@ impl Cost {
         requests::sum(&self.asked)
     }
 
-    /// The middle of the costs of some changes with as many workloads.
+    /// The median costs of several changes with equal numbers of workloads.
     fn middle(all: &[Self]) -> Self {
         let middle = |of: fn(&Self) -> f64| quantile(&all.iter().map(of).collect::<Vec<_>>(), 0.5);
         Self {
@@ -68,7 +70,7 @@ impl Cost {
 }
 
 impl Shape {
-    /// Whether growth is told by it.
+    /// Whether the shape is part of the plot of growth.
     pub(crate) fn is_of_growth(self) -> bool {
         self.sources == 1 && self.workloads >= 10
     }
@@ -106,13 +108,13 @@ impl Shape {
     }
 }
 
-/// The rows of one shape, and what a change cost confrev.
+/// The rows of one shape, and the cost of a change for confrev.
 pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
     for namespace in [PLAIN, CONFREV] {
         shape.create(site, namespace, None);
     }
     site.wait_at_rest(REST);
-    // What comes after a change, the binding, belongs to its cost, where that is of interest.
+    // In shapes for growth, the cost includes the binding of snapshots after the change.
     let rest = if shape.is_of_growth() { REST } else { SHORT_REST };
     let (mut script, mut ours, mut costs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut servers_script, mut servers_ours) = (0.0, 0.0);
@@ -141,7 +143,7 @@ pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
     let row = |part: f64, name: &str, reach| {
         Row::new(format!("{what}, {name}"), "ms", quantile(&ours, part), quantile(&script, part), reach)
     };
-    // Where all processors are at work, the time follows from what the API server has to do.
+    // If all processors are busy, the time depends on the work of the API server.
     let each = |seconds: f64| seconds * 1e3 / number(shape.workloads * shape.rounds);
     let server = Row::new(
         format!("{what}, processor time of the API server for each workload"),
@@ -164,7 +166,7 @@ pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
     (rows, Cost::middle(&costs))
 }
 
-/// The same changes under a peer: the times, and the peer's memory at the end.
+/// The same changes with a peer: the times, and the peer's memory at the end.
 fn beside(site: &Site, shape: Shape, peer: &Peer) -> (Vec<f64>, f64) {
     let running = peer.start(site);
     shape.create(site, peer.namespace, Some(peer.annotation));
@@ -176,7 +178,7 @@ fn beside(site: &Site, shape: Shape, peer: &Peer) -> (Vec<f64>, f64) {
     (times, process::memory(running.pid()).1)
 }
 
-/// Changes the sources until the peer rolls every workload, and waits until it is at rest.
+/// Changes the sources until the peer rolls every workload, then waits until the peer is at rest.
 async fn warm_up(client: &Client, shape: Shape, namespace: &'static str) {
     let (start, prefix) = (Instant::now(), shape.prefix());
     loop {
@@ -199,14 +201,14 @@ async fn warm_up(client: &Client, shape: Shape, namespace: &'static str) {
     }
 }
 
-/// Whether a request can come of a change. The Lease and the certificates are looked after all the time.
+/// Whether a request may result from a change. Requests for the Lease and the certificates are made all the time.
 fn is_of_change(request: &Request) -> bool {
     let upkeep = ["leases", "secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
     request.verb != "watch" && !upkeep.contains(&request.resource.as_str())
 }
 
-/// Changes every source; milliseconds from the write of each to the new ReplicaSet of each of its workloads. Where confrev
-/// does not look, what it would do is done here.
+/// Changes every source; returns the milliseconds from the write of each source to the new ReplicaSet of each of its
+/// workloads. In the namespace of the script, this function also patches the workloads.
 pub(crate) async fn change(client: &Client, shape: Shape, namespace: &'static str, round: usize) -> Vec<f64> {
     let watch = ReplicaSets::watch(client, namespace).await;
     let prefix = shape.prefix();
@@ -236,7 +238,7 @@ pub(crate) async fn change(client: &Client, shape: Shape, namespace: &'static st
     seen.iter().map(since).collect()
 }
 
-/// A watch of the ReplicaSets of a namespace, from now on.
+/// A watch of the ReplicaSets of a namespace, beginning now.
 struct ReplicaSets {
     client: Client,
     path: String,
@@ -251,7 +253,8 @@ impl ReplicaSets {
         Self { client: client.clone(), path }
     }
 
-    /// When the first new ReplicaSet of each of so many workloads came, whose names begin so.
+    /// The times at which the first new ReplicaSets of `count` workloads appeared. The workloads' names begin with
+    /// `prefix`.
     async fn until(self, count: usize, prefix: &str) -> BTreeMap<String, Instant> {
         let prefix = format!("{prefix}-");
         let mut seen = BTreeMap::new();
@@ -261,7 +264,7 @@ impl ReplicaSets {
                 self.client.0.request_events::<kube::core::DynamicObject>(request).await.expect("a watch");
             let mut events = std::pin::pin!(events);
             while seen.len() < count {
-                match events.try_next().await.expect("an event").expect("the watch goes on") {
+                match events.try_next().await.expect("an event").expect("the watch continues") {
                     WatchEvent::Added(set) => {
                         let owner = set.metadata.owner_references.iter().flatten().next();
                         let owner =

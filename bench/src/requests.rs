@@ -1,5 +1,5 @@
-//! Requests to the API server by verb, beside the least that can do the same, which is counted by hand in
-//! docs/performance.md.
+//! Requests to the API server by verb, compared with the minimum for the same result. docs/performance.md derives that
+//! minimum.
 
 use std::collections::BTreeSet;
 
@@ -9,31 +9,31 @@ use crate::row::{Reach, Row};
 use crate::site::Requests;
 use crate::stats::quantile;
 
-/// Between two renewals of the Lease, in seconds.
+/// The interval of the Lease's renewals, in seconds.
 const RENEWAL: f64 = 3.0;
-/// Between two looks at the authority's Secret and at both webhook configurations, in seconds.
+/// The interval of the checks of the CA's Secret and of both webhook configurations, in seconds.
 const LOOK: f64 = 60.0;
-/// How long a watch lasts, in seconds.
+/// The duration of a watch, in seconds.
 const WATCH: f64 = 290.0;
-/// Objects in one page of a list.
+/// The number of objects in one page of a list.
 const PAGE: f64 = 100.0;
-/// The watches that there are without any workload: of 6 kinds of workloads, of 3 kinds of revisions, of snapshots, of
-/// labelled ConfigMaps, of namespaces, of both kinds of webhook configurations, and of the authority's Secret.
+/// The watches without any workload: of 6 kinds of workloads, of 3 kinds of revisions, of snapshots, of labelled
+/// ConfigMaps, of namespaces, of both kinds of webhook configurations, and of the CA's Secret.
 const WATCHES: f64 = 15.0;
 
-/// What is asked for.
+/// The cause of the requests.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// A change of one ConfigMap with so many workloads.
+    /// A change of one ConfigMap with `workloads` workloads.
     Change { workloads: f64 },
-    /// A start beside lists of so many objects.
+    /// A start with lists of these lengths.
     Restart { lists: Vec<f64>, sources: f64 },
-    /// So many seconds in which nothing happens.
+    /// A time of `seconds` seconds without any change.
     Rest { seconds: f64 },
 }
 
 impl Kind {
-    /// The least by verb.
+    /// The minimum by verb.
     fn least(&self) -> Requests {
         let of =
             |verbs: &[(&str, f64)]| verbs.iter().map(|(verb, count)| ((*verb).to_owned(), *count)).collect();
@@ -42,7 +42,7 @@ impl Kind {
                 of(&[("get", 1.0 + 2.0 * workloads), ("create", 2.0 + workloads), ("patch", 1.0 + workloads)])
             }
             Self::Restart { lists, sources } => {
-                // Where the last page is full, the API server says that there may be more.
+                // If the last page is full, the API server reports that there may be more.
                 let more: f64 = lists.iter().map(|objects| (objects / PAGE).floor()).sum();
                 of(&[("list", WATCHES + 1.0 + more), ("watch", WATCHES + 1.0), ("get", 3.0 + sources)])
             }
@@ -56,19 +56,20 @@ impl Kind {
 
     fn reach(&self) -> Reach {
         match self {
-            // With few, the bindings count that come one by one, as the ReplicaSets do.
+            // With few workloads, snapshots are bound one by one as the ReplicaSets appear, which weighs more.
             Self::Change { workloads } if *workloads < 100.0 => Reach::Read,
             _ => Reach::Times(1.2),
         }
     }
 }
 
-/// Whether a request counts as confrev's work: the Lease is renewed all the time, and a watch's end is no request.
+/// Whether a request counts as confrev's work. Renewals of the Lease do not, and neither do the log entries for the
+/// ends of watches.
 pub(crate) fn is_counted(request: &Request) -> bool {
     request.resource != "leases" && !request.ended
 }
 
-/// The middle of each verb.
+/// The median for each verb.
 pub(crate) fn middle<'a>(all: impl Iterator<Item = &'a Requests>) -> Requests {
     let all: Vec<_> = all.collect();
     let verbs: BTreeSet<_> = all.iter().flat_map(|requests| requests.keys()).collect();
@@ -76,12 +77,12 @@ pub(crate) fn middle<'a>(all: impl Iterator<Item = &'a Requests>) -> Requests {
     verbs.into_iter().map(|verb| (verb.clone(), quantile(&count(verb), 0.5))).collect()
 }
 
-/// All of them. (The sum of nothing would be a negative zero.)
+/// The sum of all verbs. (`Iterator::sum` of nothing would be negative zero.)
 pub(crate) fn sum(requests: &Requests) -> f64 {
     requests.values().fold(0.0, |sum, count| sum + count)
 }
 
-/// The rows: all together, and each verb for reading.
+/// The rows: the total, and each verb for information.
 pub(crate) fn rows(what: &str, asked: &Requests, kind: &Kind) -> Vec<Row> {
     let least = kind.least();
     let row = |verb: &str, asked: f64, least: f64, reach| {
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_each_verb_counts_those_that_were_not_asked_as_none() {
+    fn median_counts_missing_verbs_as_zero() {
         let of = |get: f64, list: Option<f64>| {
             let list = list.map(|list| ("list".to_owned(), list));
             [("get".to_owned(), get)].into_iter().chain(list).collect::<Requests>()

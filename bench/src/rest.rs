@@ -1,4 +1,4 @@
-//! What confrev costs while it has nothing to do: memory, requests, and the time of a start.
+//! The cost of confrev at rest: memory, requests, and the time of a start.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::stats::{number, quantile};
 
 /// How long nothing may change before it counts as rest.
 const REST: Duration = Duration::from_secs(2);
-/// Between two looks whether it is ready: what is measured is a fraction of a second.
+/// The interval of the readiness checks: the measured time is a fraction of a second.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// One start: the seconds until it was ready, its memory in MB (the most, and at rest), and what it asked until then.
+/// One start: the seconds until confrev was ready, its memory in MB (peak, and at rest), and its requests until then.
 struct Start {
     seconds: f64,
     most: f64,
@@ -24,7 +24,7 @@ struct Start {
     asked: Requests,
 }
 
-/// Starts confrev anew.
+/// Restarts confrev.
 fn restarted(site: &mut Site) -> Start {
     let before = site.asked();
     site.confrev.stop();
@@ -40,7 +40,7 @@ fn restarted(site: &mut Site) -> Start {
     Start { seconds, most, now, asked: site.asked_since(before, requests::is_counted) }
 }
 
-/// The middle of some starts.
+/// The medians of several starts.
 fn starts(site: &mut Site, rounds: usize) -> Start {
     let all: Vec<_> = (0..rounds).map(|_| restarted(site)).collect();
     let middle = |of: fn(&Start) -> f64| quantile(&all.iter().map(of).collect::<Vec<_>>(), 0.5);
@@ -52,7 +52,7 @@ fn starts(site: &mut Site, rounds: usize) -> Start {
     }
 }
 
-/// The memory of the process in the empty cluster: the most, and at rest.
+/// The memory of the process in the empty cluster: peak, and at rest.
 pub(crate) fn empty(site: &mut Site, rounds: usize) -> (f64, f64) {
     let start = starts(site, rounds);
     let _ = Row::read("resident memory in the empty cluster, peak", "MB", start.most);
@@ -65,7 +65,7 @@ pub(crate) fn unused(site: &Site, prefix: &str, count: usize, bytes: usize) {
     site.runtime.block_on(site.client.create_all(&config_maps(CONFREV), unused));
 }
 
-/// The rows of memory beside so many ConfigMaps of 10 kB, and as many Secrets of 4 kB, that nothing uses.
+/// The rows of memory with `count` unused ConfigMaps of 10 kB and as many unused Secrets of 4 kB.
 pub(crate) fn memory(site: &mut Site, count: usize, rounds: usize, empty: (f64, f64)) -> Vec<Row> {
     unused(site, "heap", count, 10_000);
     let secrets = (0..count)
@@ -83,7 +83,7 @@ pub(crate) fn memory(site: &mut Site, count: usize, rounds: usize, empty: (f64, 
     ]
 }
 
-/// The rows of memory beside the opted-in workloads that there are, of their starts and what those ask.
+/// The rows of memory with the present opted-in workloads, of starts, and of the requests of a start.
 pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: (f64, f64)) -> Vec<Row> {
     site.wait_at_rest(REST);
     let (written, _) = process::memory(site.confrev.pid());
@@ -96,9 +96,9 @@ pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: 
         "beside {workloads} opted-in workloads, {sets} ReplicaSets, {sources} sources and {config_maps} ConfigMaps in all"
     );
     let each = (start.now - empty.1) * 1e3 / workloads;
-    // Beside few, what a process takes once for whatever it does would be counted as theirs.
+    // With few workloads, the fixed cost of a process would be counted as theirs.
     let reach = if workloads >= 10_000.0 { Reach::Most(4.0) } else { Reach::Read };
-    // A second is for 1,000 workloads; beside more it is told.
+    // The target of one second is for 1,000 workloads. With more, the time is only reported.
     let ready = if workloads <= 1000.0 { Reach::Most(1.0) } else { Reach::Read };
     let mut rows = vec![
         Row::new(format!("resident memory {beside}, peak"), "MB", start.most, empty.0, Reach::Most(80.0)),
@@ -107,7 +107,7 @@ pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: 
         Row::new(format!("from start to ready {beside}"), "s", start.seconds, None, ready),
     ];
     let snapshots = metric("confrev_snapshots");
-    // All ConfigMaps lie in one namespace, those that nothing uses too; snapshots are listed by themselves.
+    // All ConfigMaps are in one namespace, also the unused ones. Snapshots are listed separately.
     let lists = vec![workloads, sets, snapshots, config_maps - snapshots];
     rows.extend(requests::rows(
         &format!("a restart {beside}"),
@@ -117,11 +117,11 @@ pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: 
     rows
 }
 
-/// The rows of some time at rest.
+/// The rows of a time at rest.
 pub(crate) fn at_rest(site: &Site, time: Duration) -> Vec<Row> {
     site.wait_at_rest(REST);
     let before = site.asked();
-    // Nothing is waited for: that nothing comes is what is measured.
+    // The sleep is the measurement: nothing must happen meanwhile.
     std::thread::sleep(time);
     let is_write = |verb: &str| !matches!(verb, "get" | "list" | "watch");
     let writes = site.asked_since(before, |request| is_write(&request.verb) && request.resource != "leases");

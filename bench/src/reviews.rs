@@ -1,4 +1,4 @@
-//! Reviews a second, beside those of the server that does nothing.
+//! Reviews per second, compared with a server that does nothing.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::row::{Reach, Row};
 use crate::site::{CONFREV, Site, config_map, deployment};
 use crate::stats::quantile;
 
-/// The connections of one load.
+/// The number of connections of one load.
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
-/// The references of the workload that is asked about.
+/// The number of references of the reviewed workload.
 const REFERENCES: usize = 3;
 
-/// The rows. Each load lasts so long, and is done so often.
+/// The rows. Each load lasts `time`, and is repeated `rounds` times.
 pub(crate) fn rows(site: &Site, time: Duration, rounds: usize) -> Vec<Row> {
     let sources: Vec<_> = (0..REFERENCES).map(|i| format!("load-{i}")).collect();
     for source in &sources {
         site.cluster.create("configmap", CONFREV, &config_map(source, 1000));
     }
-    // Its snapshots are there, as they are in all but the first review of a content.
+    // The snapshots exist, as in all reviews of a content but the first.
     site.cluster.create("deployment", CONFREV, &deployment("load", &sources));
     let nothing = review("", "configmaps", "ConfigMap", &config_map("unused", 1000));
     let resolved = review("apps", "deployments", "Deployment", &deployment("load-new", &sources));
@@ -42,7 +42,7 @@ pub(crate) fn rows(site: &Site, time: Duration, rounds: usize) -> Vec<Row> {
         for protocol in [Protocol::Http1, Protocol::Http2] {
             for connections in CONNECTIONS {
                 let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-                // One after the other, again and again: what else the machine does meets both.
+                // The loads alternate, so that other work of the machine affects both.
                 for _ in 0..rounds {
                     theirs.push(site.runtime.block_on(bare.load(protocol, connections, time)));
                     ours.push(site.runtime.block_on(confrev.load(protocol, connections, time)));
@@ -68,7 +68,7 @@ pub(crate) fn rows(site: &Site, time: Duration, rounds: usize) -> Vec<Row> {
     rows
 }
 
-/// A review of a creation, as the API server asks for one in a dry run.
+/// A review of a creation, as the API server sends it for a dry run.
 fn review(group: &str, resource: &str, kind: &str, object: &Value) -> Bytes {
     let mut object = object.clone();
     object["kind"] = json!(kind);

@@ -1,19 +1,19 @@
-//! One row of the table: what was measured beside its baseline, and whether that is enough.
+//! One row of the table: a measured value, its baseline, and whether the target is met.
 
 use std::fmt::Write as _;
 
-/// What a row has to reach.
+/// The target of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reach {
-    /// The measured value is at most so many times the baseline.
+    /// The measured value is at most this multiple of the baseline.
     Times(f64),
-    /// The measured value is at least this part of the baseline.
+    /// The measured value is at least this fraction of the baseline.
     Part(f64),
-    /// The measured value is at most so much more than the baseline.
+    /// The measured value exceeds the baseline by at most this amount.
     More(f64),
-    /// The measured value is at most this.
+    /// The measured value is at most this amount.
     Most(f64),
-    /// Nothing: the row is for reading.
+    /// No target: the row is for information.
     Read,
 }
 
@@ -40,7 +40,7 @@ impl Row {
         row
     }
 
-    /// One that is for reading alone, on the terminal.
+    /// A row for information, printed on the terminal only.
     pub(crate) fn read(what: impl Into<String>, unit: &'static str, measured: f64) -> Self {
         Self::new(what, unit, measured, None, Reach::Read)
     }
@@ -49,7 +49,7 @@ impl Row {
         self.baseline.filter(|baseline| *baseline > 0.0).map(|baseline| self.measured / baseline)
     }
 
-    /// Whether it falls short. What cannot be told is short.
+    /// Whether the target is missed. A value that could not be measured misses it.
     pub(crate) fn is_short(&self) -> bool {
         let baseline = self.baseline.unwrap_or(f64::NAN);
         let ratio = self.ratio().unwrap_or(f64::NAN);
@@ -74,7 +74,7 @@ impl Row {
         }
     }
 
-    /// What, measured, baseline, ratio, to reach, and the verdict.
+    /// The cells: name, measured value, baseline, ratio, target and verdict.
     pub(crate) fn cells(&self) -> [String; 6] {
         let number = |value: f64| format!("{} {}", short(value), self.unit);
         let verdict = match self.reach {
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-/// A number with three digits that count.
+/// A number with three significant digits.
 fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
@@ -102,7 +102,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The rows as a table in Markdown.
+/// The rows as a Markdown table.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text =
         "| what | measured | baseline | ratio | to reach | |\n|---|---|---|---|---|---|\n".to_owned();
@@ -116,8 +116,9 @@ pub(crate) fn table(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
+    /// A value that could not be measured misses the target.
     #[test]
-    fn a_row_is_short_where_it_does_not_reach_and_where_that_cannot_be_told() {
+    fn row_verdict_follows_its_target() {
         let short =
             |measured, baseline: Option<f64>, reach| Row::new("", "ms", measured, baseline, reach).is_short();
         assert!(!short(1.3, Some(1.0), Reach::Times(1.3)) && short(1.4, Some(1.0), Reach::Times(1.3)));

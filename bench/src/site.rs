@@ -1,4 +1,4 @@
-//! The control plane with confrev beside it, and a client that can do many things at once.
+//! The control plane with confrev running beside it, and a client for concurrent requests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,29 +17,29 @@ use crate::bare::Bare;
 use crate::connect::connect;
 use crate::peers;
 
-/// Where neither webhook looks.
+/// The namespace that both webhooks exclude.
 pub(crate) const PLAIN: &str = "bench-plain";
-/// Where the webhook looks that does nothing.
+/// The namespace of the webhook that does nothing.
 pub(crate) const NOTHING: &str = "bench-nothing";
-/// Where confrev looks.
+/// The namespace of confrev's webhooks.
 pub(crate) const CONFREV: &str = "bench-confrev";
 
 /// The namespaces of all baselines.
 const BASELINES: [&str; 4] = [PLAIN, NOTHING, peers::NAMESPACES[0], peers::NAMESPACES[1]];
 
-/// How long anything may take that ends.
+/// The time limit of everything that ends.
 pub(crate) const LIMIT: Duration = Duration::from_mins(30);
-/// Writes under way at once, where it does not matter in which order.
+/// The number of concurrent writes, if their order does not matter.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// Everything that is measured. All of it ends with this value.
+/// The measured programs. All stop on drop.
 pub(crate) struct Site {
     pub(crate) cluster: &'static ControlPlane,
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
     pub(crate) confrev: Program,
     pub(crate) bare: Bare,
-    /// What confrev has asked until now, and how far the audit log was read for it.
+    /// confrev's requests so far, and the position in the audit log up to which they were read.
     asked: Mutex<(Vec<Asked>, u64)>,
 }
 
@@ -79,9 +79,9 @@ impl Client {
 }
 
 impl Site {
-    /// A new control plane, with both webhooks at work in their namespaces.
+    /// A new control plane, with both webhooks active in their namespaces.
     pub(crate) fn start(binary: &Path, options: &[&str]) -> Self {
-        // confrev as a program asks for one that lives as long as this process. It is stopped before that.
+        // `Program` needs a control plane that lives as long as this process. This one is stopped before that.
         let cluster: &'static ControlPlane =
             Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
         let runtime = Runtime::new().expect("threads");
@@ -103,7 +103,7 @@ impl Site {
         confrev.start();
         let bare = Bare::start();
         cluster.create("mutatingwebhookconfigurations", "", &nothing(&bare));
-        // The API server learns of it by a watch of its own.
+        // The API server learns of the configuration from its own watch.
         wait_for("the webhook that does nothing to be asked", LIMIT, || {
             let path = format!("{}?dryRun=All", config_maps(NOTHING));
             cluster.api().post(&path, &json!({"metadata": {"name": "first"}}));
@@ -112,7 +112,7 @@ impl Site {
         Self { cluster, runtime, client, confrev, bare, asked: Mutex::default() }
     }
 
-    /// How much confrev has asked of the API server until now.
+    /// The number of requests that confrev has sent to the API server so far.
     pub(crate) fn asked(&self) -> usize {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let (requests, place) = &mut *asked;
@@ -120,7 +120,7 @@ impl Site {
         requests.len()
     }
 
-    /// What of it came after so much, by verb, where `counts` says so.
+    /// The requests after the first `before`, by verb, as far as `counts` returns true.
     pub(crate) fn asked_since(&self, before: usize, counts: impl Fn(&Asked) -> bool) -> Requests {
         self.asked();
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Site {
         requests
     }
 
-    /// The processor seconds that the API server has taken, by its own count.
+    /// The processor seconds of the API server, from its own metric.
     pub(crate) fn api_server_cpu(&self) -> f64 {
         let (_, metrics) = self.cluster.api().get("/metrics");
         let lines = metrics.as_str().unwrap_or_default().lines();
@@ -145,7 +145,7 @@ impl Site {
         version["gitVersion"].as_str().unwrap_or("unknown").to_owned()
     }
 
-    /// Waits until confrev has asked nothing but its Lease for so long.
+    /// Waits until confrev has sent no request for `time`, except for its Lease.
     pub(crate) fn wait_at_rest(&self, time: Duration) {
         let count = || {
             self.asked();
@@ -162,12 +162,12 @@ impl Site {
         });
     }
 
-    /// The authority that confrev's certificate is of, in PEM.
+    /// The CA of confrev's certificate, in PEM.
     pub(crate) fn authority(&self) -> String {
         let object =
-            self.cluster.get("mutatingwebhookconfigurations", "", "confrev").expect("it is installed");
+            self.cluster.get("mutatingwebhookconfigurations", "", "confrev").expect("confrev is installed");
         let bundle =
-            object["webhooks"][0]["clientConfig"]["caBundle"].as_str().expect("it is trusted").to_owned();
+            object["webhooks"][0]["clientConfig"]["caBundle"].as_str().expect("the CA is trusted").to_owned();
         String::from_utf8(BASE64_STANDARD.decode(bundle).expect("base64")).expect("PEM")
     }
 }
@@ -194,12 +194,12 @@ pub(crate) fn deployments(namespace: &str) -> String {
     format!("/apis/apps/v1/namespaces/{namespace}/deployments")
 }
 
-/// A ConfigMap with one file of so many bytes.
+/// A ConfigMap with one file of `bytes` bytes.
 pub(crate) fn config_map(name: &str, bytes: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"file": "x".repeat(bytes)}})
 }
 
-/// An opted-in Deployment without pods, that refers to these ConfigMaps.
+/// An opted-in Deployment without pods that refers to these ConfigMaps.
 pub(crate) fn deployment(name: &str, sources: &[String]) -> Value {
     let volumes: Vec<_> =
         sources.iter().map(|source| json!({"name": source, "configMap": {"name": source}})).collect();
@@ -226,9 +226,9 @@ pub(crate) fn deployment(name: &str, sources: &[String]) -> Value {
     })
 }
 
-/// Has a webhook configuration of confrev's leave out the namespaces of the baselines, as the chart's value does.
+/// Excludes the namespaces of the baselines from a webhook configuration of confrev, as the chart's value does.
 fn leave_alone(cluster: &ControlPlane, kind: &str) {
-    let mut configuration = cluster.get(kind, "", "confrev").expect("it is installed");
+    let mut configuration = cluster.get(kind, "", "confrev").expect("confrev is installed");
     let mut left_out = 0;
     for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
         let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array_mut();
@@ -244,14 +244,14 @@ fn leave_alone(cluster: &ControlPlane, kind: &str) {
     assert_eq!(
         Some(left_out),
         configuration["webhooks"].as_array().map(Vec::len),
-        "each webhook leaves namespaces out"
+        "each webhook excludes namespaces"
     );
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/confrev");
     let (code, answer) = cluster.api().put(&path, &configuration);
     assert_eq!(code, 200, "{answer}");
 }
 
-/// The configuration of the webhook that does nothing, asked of the same writes as confrev's.
+/// The configuration of the webhook that does nothing. It matches the same writes as confrev's.
 fn nothing(bare: &Bare) -> Value {
     let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": [resource]});
     let bundle = BASE64_STANDARD.encode(&bare.certificate);

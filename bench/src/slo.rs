@@ -1,7 +1,8 @@
-//! The service level of the Kubernetes project, mutating calls p99 within 1 s, while one ConfigMap of many workloads changes.
+//! The service level of the Kubernetes project: p99 of mutating calls within 1 s, while one ConfigMap of many workloads
+//! changes.
 //!
-//! Source: Kubernetes SIG Scalability, "API call latency SLIs/SLOs". Here the time is the client's, webhooks included; the
-//! project leaves them out.
+//! Source: Kubernetes SIG Scalability, "API call latency SLIs/SLOs". The times here are the client's and include
+//! webhooks; the project excludes them.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use crate::row::{Reach, Row};
 use crate::site::{CONFREV, Site, config_map, deployment, deployments};
 use crate::stats::quantile;
 
-/// The rows with so many workloads, on a control plane of their own. confrev runs with its default roll rate.
+/// The rows with `workloads` workloads, on a control plane of their own. confrev runs with its default roll rate.
 pub(crate) fn rows(binary: &Path, workloads: usize) -> Vec<Row> {
     let site = Site::start(binary, &[]);
     let shape = Shape { workloads, sources: 1, rounds: 1 };
@@ -47,7 +48,7 @@ pub(crate) fn rows(binary: &Path, workloads: usize) -> Vec<Row> {
     ]
 }
 
-/// Milliseconds of the creation and of the update of a workload that uses another ConfigMap.
+/// The milliseconds of the creation and of the update of a workload that uses another ConfigMap.
 async fn write(site: &Site, number: usize) -> [f64; 2] {
     let name = format!("other-{number}");
     let mut object = deployment(&name, &["other".to_owned()]);

@@ -1,6 +1,6 @@
-//! Few numbers out of many.
+//! Summary statistics.
 
-/// The value below which so much (0 to 1) of the values lies; no number where there are none.
+/// The quantile: the value below which the fraction `part` (0 to 1) of the values lies; NaN without values.
 pub(crate) fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -15,12 +15,12 @@ pub(crate) fn quantile(values: &[f64], part: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(f64::NAN)
 }
 
-/// A count as a number to calculate with.
+/// A count as a floating-point number.
 pub(crate) fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
-/// The steepness of the line through the logarithms of the points, by least squares: 1 is linear growth.
+/// The slope of the line through the logarithms of the points, by least squares: 1 is linear growth.
 pub(crate) fn slope(points: &[(f64, f64)]) -> f64 {
     let points: Vec<_> =
         points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0).map(|(x, y)| (x.ln(), y.ln())).collect();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_that_were_there() {
+    fn quantiles_are_measured_values() {
         let values = [5.0, 1.0, 4.0, 2.0, 3.0];
         assert!((quantile(&values, 0.5) - 3.0).abs() < 1e-9);
         assert!((quantile(&values, 0.99) - 5.0).abs() < 1e-9);

@@ -1,6 +1,6 @@
-//! Concurrent users who create and update workloads, in the shape in which Kyverno publishes its admission latency.
+//! Concurrent users who create and update workloads, in the form in which Kyverno publishes its admission latency.
 //!
-//! Source: Kyverno, "Scaling": 100, 200 and 500 users at once, 1,000 iterations in all; average and maximum.
+//! Source: Kyverno, "Scaling": 100, 200 and 500 concurrent users, 1,000 iterations in all; average and maximum.
 
 use std::time::Instant;
 
@@ -15,14 +15,14 @@ use crate::stats::number;
 const USERS: [usize; 3] = [100, 200, 500];
 const REFERENCES: usize = 3;
 
-/// Milliseconds of creations and of updates.
+/// The milliseconds of creations and of updates.
 #[derive(Default)]
 struct Times {
     created: Vec<f64>,
     updated: Vec<f64>,
 }
 
-/// The rows of each number of users, with so many iterations.
+/// The rows for each number of users, with `iterations` iterations.
 pub(crate) fn rows(site: &Site, iterations: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for users in USERS {
@@ -52,7 +52,7 @@ fn average(times: &[f64]) -> f64 {
     times.iter().sum::<f64>() / number(times.len())
 }
 
-/// Each iteration creates a workload and updates it, `users` of them at once.
+/// Each iteration creates a workload and updates it. `users` of them run concurrently.
 fn iterate(site: &Site, namespace: &str, users: usize, iterations: usize) -> Times {
     let prefix = format!("users-{users}");
     let sources: Vec<_> = (0..REFERENCES).map(|i| format!("{prefix}-{i}")).collect();
@@ -65,7 +65,7 @@ fn iterate(site: &Site, namespace: &str, users: usize, iterations: usize) -> Tim
             async move {
                 let name = format!("{prefix}-{number}");
                 let mut object = deployment(&name, sources);
-                // The controllers of the cluster leave it alone.
+                // The controllers of the cluster ignore it.
                 object["spec"]["paused"] = json!(true);
                 let start = Instant::now();
                 site.client.create(&deployments(namespace), &object).await;

@@ -1,4 +1,4 @@
-//! What admission adds to a write: the same writes in three namespaces, in turn.
+//! The time that admission adds to a write: the same writes in three namespaces, in turn.
 
 use std::time::{Duration, Instant};
 
@@ -12,26 +12,26 @@ use crate::stats::quantile;
 
 const NAMESPACES: [&str; 3] = [PLAIN, NOTHING, CONFREV];
 const REFERENCES: usize = 3;
-/// The workloads that use one ConfigMap. Each is an owner of its snapshot, and is read with it.
+/// The number of workloads that use one ConfigMap. Each is an owner of its snapshot, and is read with the snapshot.
 const SHARED: usize = 80;
-/// How long nothing may be asked before what a write has led to counts as over.
+/// How long confrev must send no request before the effects of a write count as finished.
 const REST: Duration = Duration::from_millis(300);
 
-/// Between two looks at a new workload.
+/// The interval of the checks of a new workload.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Milliseconds of every write, by namespace.
+/// The milliseconds of every write, by namespace.
 type Times = [Vec<f64>; 3];
 
-/// The namespaces with their places, back and forth: what confrev does after a write meets none but its own side, and that
-/// of the webhook that does nothing.
+/// The namespaces with their indexes, forward and backward. So confrev's work after a write affects only its own
+/// measurements and those of the webhook that does nothing.
 fn in_turn(turn: usize) -> impl Iterator<Item = (usize, &'static str)> {
     let last = NAMESPACES.len() - 1;
     let place = move |i: usize| if turn.is_multiple_of(2) { i } else { last - i };
     (0..NAMESPACES.len()).map(move |i| (place(i), NAMESPACES[place(i)]))
 }
 
-/// The rows of workloads: so many creations, and as many updates, by each number of writers.
+/// The rows of workloads: `count` creations and as many updates, for each number of writers.
 pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for (writers, each) in [(1, 1), (16, 5)] {
@@ -64,8 +64,8 @@ pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
     rows
 }
 
-/// New sources in all namespaces, and a workload that uses them: their snapshots are there, as they are for all but the first
-/// one that uses a content.
+/// Creates new sources in all namespaces, and a workload that uses them. So the snapshots exist, as for all workloads
+/// but the first that uses a content.
 fn new_sources(site: &Site, prefix: &str) -> Vec<String> {
     let sources: Vec<_> = (0..REFERENCES).map(|i| format!("{prefix}-{i}")).collect();
     for namespace in NAMESPACES {
@@ -78,7 +78,7 @@ fn new_sources(site: &Site, prefix: &str) -> Vec<String> {
     sources
 }
 
-/// One writer's creations and updates, in milliseconds.
+/// The creations and updates of one writer, in milliseconds.
 async fn write(
     site: &Site,
     namespace: &str,
@@ -88,18 +88,19 @@ async fn write(
     let (mut creations, mut updates) = (Vec::new(), Vec::new());
     for name in names {
         let mut object = deployment(&name, sources);
-        // The controllers of the cluster leave it alone.
+        // The controllers of the cluster ignore it.
         object["spec"]["paused"] = json!(true);
         object["metadata"]["annotations"] = json!({});
         let start = Instant::now();
         site.client.create(&deployments(namespace), &object).await;
         creations.push(start.elapsed().as_secs_f64() * 1e3);
         let path = format!("{}/{name}", deployments(namespace));
-        // Its controller writes to it, too: an update that comes between is done twice, its admission with it.
+        // The workload's controller writes to it too. If such a write comes in between, the API server repeats the
+        // update, including admission.
         while site.client.send(Method::GET, &path, "", &Value::Null).await["status"]["observedGeneration"]
             .is_null()
         {
-            assert!(start.elapsed() < LIMIT, "nobody looks after {path}");
+            assert!(start.elapsed() < LIMIT, "no controller has observed {path}");
             tokio::time::sleep(LOOK).await;
         }
         let change = json!({"spec": {"template": {"metadata": {"annotations": {"bench": "changed"}}}}});
@@ -110,7 +111,7 @@ async fn write(
     (creations, updates)
 }
 
-/// The rows of ConfigMaps: unused, and used by so many workloads, which do not roll meanwhile.
+/// The rows of ConfigMaps: unused, and used by these numbers of workloads, which do not roll meanwhile.
 pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, number) in [("unused", 0), ("used-by-one", 1), ("used-by-many", many)] {
@@ -124,7 +125,7 @@ pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
             object
         };
         site.runtime.block_on(site.client.create_all(&deployments(CONFREV), (0..number).map(user)));
-        // The first change rolls them; the next ones wait for the interval.
+        // The first change rolls the workloads; later changes wait for the interval.
         change(site, CONFREV, name, "first");
         site.wait_at_rest(Duration::from_secs(2));
         let mut times = Times::default();
@@ -140,7 +141,7 @@ pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
             let what = format!("{what}, {quantile_name}");
             rows.push(Row::new(format!("{what}, to no webhook"), "ms", ours, plain, Reach::Read));
             let what = format!("{what}, to a webhook that does nothing");
-            // What two measurements of the same differ by.
+            // The difference between two measurements of the same value.
             let reach = if part < 0.9 { unused(Reach::Times(1.1)) } else { Reach::Read };
             rows.push(Row::new(what, "ms", ours, nothing, reach));
         }
@@ -148,7 +149,7 @@ pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
     rows
 }
 
-/// Milliseconds of one change.
+/// The milliseconds of one change.
 fn change(site: &Site, namespace: &str, name: &str, text: &str) -> f64 {
     let path = format!("{}/{name}", config_maps(namespace));
     let change: Value = json!({"data": {"text": text}});

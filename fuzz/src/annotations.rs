@@ -1,4 +1,4 @@
-//! Every label and annotation that people write, and what confrev reads of its own.
+//! Every label and annotation that users write, and confrev's parsing of its own.
 
 use confrev::{
     kinds::{Kinds, WorkloadKind},
@@ -14,22 +14,22 @@ use serde_json::json;
 
 use super::template;
 
-/// The most that an object's annotations may hold together; source: `TotalAnnotationSizeLimitB` of Kubernetes.
+/// The limit of the total size of an object's annotations; source: `TotalAnnotationSizeLimitB` of Kubernetes.
 const MOST: usize = 256 * 1024;
 
-/// The value of an annotation.
+/// Checks a value of an annotation.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if text.len() > MOST {
         return;
     }
     if let Some(duration) = parse_duration(text) {
-        assert!(duration.as_secs() < 100 * 365 * 86_400, "{text:?}: clocks can add it");
+        assert!(duration.as_secs() < 100 * 365 * 86_400, "{text:?}: too long to add to a clock");
     }
     assert!(parse_keep(Some(text)).is_none_or(|keep| keep <= 1000), "{text:?}");
     assert!(parse_max_in_flight(text).is_none_or(|count| count > 0), "{text:?}");
     if let Some(at) = auto_roll_time(text) {
-        // Written with milliseconds, so what is read of what was written is the same to the millisecond.
+        // The value has milliseconds, so a time survives writing and reading to the millisecond.
         let again = auto_roll_time(&auto_roll_value(at)).map(Timestamp::as_millisecond);
         assert!(again.is_none_or(|again| (again - at.as_millisecond()).abs() <= 1), "{text:?}");
     }
@@ -57,7 +57,7 @@ pub fn check(bytes: &[u8]) {
     on_a_workload(text);
 }
 
-/// The same as the value of each annotation of a workload in turn.
+/// Checks the value in each annotation of a workload in turn.
 fn on_a_workload(text: &str) {
     let kinds = Kinds::default();
     let kind = kinds.by_resource("apps", "deployments").unwrap();
@@ -66,7 +66,7 @@ fn on_a_workload(text: &str) {
         let mut object = template::deployment();
         object["metadata"]["annotations"] = json!({key: text});
         let json = object.to_string();
-        let workload = Workload::parse(kind, &json).expect("it is of its form");
+        let workload = Workload::parse(kind, &json).expect("a valid workload");
         let (policy, errors) = Policy::read(&workload);
         if errors.is_empty() {
             for excluded in &policy.exclude {

@@ -1,4 +1,4 @@
-//! The digest of a ConfigMap's or Secret's content, and the snapshot that is made of it.
+//! The digest of a ConfigMap's or Secret's content, and the snapshot of that content.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::world::{self, NAMESPACE};
 
-/// An object as it may come from an API server.
+/// Checks an object that might come from an API server.
 pub fn check(json: &[u8]) {
-    // Numbers beyond what fits, and what is deeper than 128 levels, are no content.
+    // Numbers out of range and more than 128 levels cannot be parsed as `Value`.
     let object = serde_json::from_slice::<Value>(json).ok();
     let is_list = json.trim_ascii_start().starts_with(b"[");
     if is_list || object.as_ref().is_some_and(|object| !world::has_form(object)) {
@@ -26,12 +26,12 @@ pub fn check(json: &[u8]) {
         let identity = Identity { source: "demo".to_owned(), digest };
         let name = snapshot_name(&identity.source, &digest, 10);
         let made =
-            snapshot_json(kind, NAMESPACE, &name, &identity, json, &[], &[]).expect("what could be read");
+            snapshot_json(kind, NAMESPACE, &name, &identity, json, &[], &[]).expect("a readable object");
         let made = Observed::read(kind, made).expect("a snapshot can be read");
         assert!(made.is_snapshot_of("demo", &digest), "the snapshot holds the content");
         let Some(object) = &object else { continue };
         assert_eq!(digest.to_string(), format!("sha256:{}", by_hand(kind, object)), "{object}");
-        // Value sorts the keys, and metadata is another's.
+        // `Value` sorts the keys, and the metadata is of another object.
         let mut other = object.clone();
         other["metadata"] = json!({"name": "other", "uid": "u"});
         let other = other.to_string();
@@ -40,11 +40,11 @@ pub fn check(json: &[u8]) {
     }
 }
 
-/// The digest as docs have it, by another way.
+/// The digest by the definition in the docs, computed independently.
 fn by_hand(kind: SourceKind, object: &Value) -> String {
     let map = |field: &str| object[field].as_object().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    // As Go reads it, without line breaks.
+    // Go's decoder ignores line breaks.
     let decode =
         |value: &Value| BASE64_STANDARD.decode(text(value).replace(['\r', '\n'], "")).expect("base64");
     let mut entries: BTreeMap<Vec<u8>, (u8, Vec<u8>)> = BTreeMap::new();

@@ -1,9 +1,9 @@
-//! What holds for any bytes, whoever sends them. The targets of the fuzzer look at it for hours, the tests for a second.
+//! Properties that hold for any bytes, from any sender. The fuzz targets check them for hours, the tests for a second.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a property that does not hold panics, which is how a fuzzer learns of it"
+    reason = "a broken property panics, which the fuzzer detects"
 )]
 
 pub mod annotations;

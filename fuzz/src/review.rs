@@ -1,4 +1,4 @@
-//! From the body of a request to the body of an answer.
+//! From the body of a request to the body of its answer.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Site {
     }
 }
 
-/// The first byte says which webhook, the rest is the body.
+/// Checks a request: the first byte selects the webhook, the rest is the body.
 pub fn check(bytes: &[u8]) {
     thread_local!(static SITE: Site = Site::new());
     let Some((&choice, body)) = bytes.split_first() else { return };
@@ -67,7 +67,10 @@ pub fn check(bytes: &[u8]) {
         let written = site.world.take_written();
         match status {
             400 => {
-                assert!(!answer.is_empty() && written.is_empty(), "a refusal says why, and writes nothing");
+                assert!(
+                    !answer.is_empty() && written.is_empty(),
+                    "a refusal has a reason, and writes nothing"
+                );
             }
             200 => check_answer(path, body, &answer, written.len()),
             other => panic!("{path}: status {other}"),
@@ -93,13 +96,13 @@ fn check_answer(path: &str, body: &[u8], answer: &[u8], written: usize) {
         assert!(response["status"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{response}");
         assert!(response["patch"].is_null(), "{response}");
     }
-    // Numbers beyond what fits and more than 128 levels pass by confrev as they are; they say nothing here.
+    // Numbers out of range and more than 128 levels pass confrev unchanged, but `Value` cannot parse them.
     let Ok(review) = serde_json::from_slice::<Value>(body) else { return };
     if !review.is_object() || !world::has_form(&review) {
         return;
     }
     let request = &review["request"];
-    assert_eq!(response["uid"], request["uid"], "the answer is to this request");
+    assert_eq!(response["uid"], request["uid"], "the answer has the request's uid");
     if request["dryRun"] == true || path == "/validate/workloads" {
         assert_eq!(written, 0, "{path}: a dry run or a validation writes");
     }

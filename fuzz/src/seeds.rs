@@ -1,11 +1,11 @@
-//! What the fuzzer, and the tests, begin with.
+//! The seeds of the fuzzer and of the tests.
 
 use confrev::{kinds::Kinds, names};
 use serde_json::{Value, json};
 
 use super::{review::PATHS, template};
 
-/// Values of annotations, good and bad.
+/// Values of annotations, valid and invalid.
 const VALUES: [&str; 24] = [
     "true",
     "false",
@@ -33,7 +33,7 @@ const VALUES: [&str; 24] = [
     "\u{0}\u{fffd}é",
 ];
 
-/// A corpus for each target; `more` are objects of manifests.
+/// A corpus for each target; `more` contains objects of manifests.
 pub fn all(more: &[Value]) -> [(&'static str, Vec<Vec<u8>>); 4] {
     [
         ("review", reviews(more)),
@@ -43,7 +43,7 @@ pub fn all(more: &[Value]) -> [(&'static str, Vec<Vec<u8>>); 4] {
     ]
 }
 
-/// An object of each kind, then what manifests have.
+/// An object of each kind, then the objects of manifests.
 fn workloads(more: &[Value]) -> Vec<(usize, Value)> {
     let kinds = Kinds::default();
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ fn workloads(more: &[Value]) -> Vec<(usize, Value)> {
                 json!({"jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"template": pods}}});
         }
         object["metadata"]["annotations"] = json!({names::SECRETS: "true", names::MISSING: "allow"});
-        // A field that its kind does not know.
+        // A field that the kind does not have.
         object["spec"]["metadata"] = json!({"labels": {"a": "b"}});
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.kind);

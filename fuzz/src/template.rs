@@ -1,4 +1,4 @@
-//! The rewriting of a template: the patch, applied, gives the object that is expected, and never a panic.
+//! The rewriting of a template: the patch gives the expected object, and nothing panics.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 
 use super::world::{self, NAMESPACE, World};
 
-/// Rounds of reading that no decision needs.
+/// More rounds of reading than any decision needs.
 const ROUNDS: usize = 40;
 
-/// The first byte says which kind and whether Secrets are on, the rest is the object.
+/// Checks an object: the first byte selects the kind and whether Secrets are enabled, the rest is the object.
 pub fn check(bytes: &[u8]) {
     let Some((&choice, json)) = bytes.split_first() else { return };
     let kinds = Kinds::default();
     let kind = kinds.iter().nth(usize::from(choice >> 1) % kinds.iter().count()).unwrap();
     let secrets = choice & 1 == 1;
     let Ok(text) = std::str::from_utf8(json) else { return };
-    // As it came: no panic, whatever it is.
+    // As received: nothing panics, whatever the text is.
     if let Ok(new) = Workload::parse(kind, text) {
         decide(&Request { namespace: NAMESPACE, secrets, new, old: None }, &World::default());
     }
@@ -35,7 +35,7 @@ pub fn check(bytes: &[u8]) {
     check_expected(kind, object, secrets);
 }
 
-/// A Deployment that is opted in, and refers to something in most forms.
+/// An opted-in Deployment with most forms of references.
 pub fn deployment() -> Value {
     json!({
         "metadata": {"name": "web", "labels": {names::ENABLED: "true"}},
@@ -46,7 +46,7 @@ pub fn deployment() -> Value {
     })
 }
 
-/// The patch applies, and what it gives is a fixed point.
+/// Checks that the patch applies, and that its result is a fixed point.
 pub fn check_object(kind: &WorkloadKind, object: &Value, secrets: bool) {
     let world = World::default();
     let Some(stored) = review(kind, object, None, secrets, &world) else { return };
@@ -54,7 +54,7 @@ pub fn check_object(kind: &WorkloadKind, object: &Value, secrets: bool) {
     assert_eq!(again.as_ref(), Some(&stored), "a decision changes its own result, of {object}");
 }
 
-/// The object as it would be stored; `None` where it is refused, or not of its kind's form.
+/// The object as stored; `None` if it is denied, or does not have its kind's form.
 fn review(
     kind: &WorkloadKind,
     new: &Value,
@@ -63,15 +63,15 @@ fn review(
     world: &World,
 ) -> Option<Value> {
     let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
-    let old = old_text.as_ref().map(|text| Workload::parse(kind, text).expect("it was admitted"));
+    let old = old_text.as_ref().map(|text| Workload::parse(kind, text).expect("an admitted object"));
     let new_workload = Workload::parse(kind, &new_text).ok()?;
     let decision = decide(&Request { namespace: NAMESPACE, secrets, new: new_workload, old }, world);
     if decision.denial.is_some() {
-        assert!(decision.patch.0.is_empty(), "what is refused is not changed");
+        assert!(decision.patch.0.is_empty(), "a denied object is not changed");
         return None;
     }
     for ensure in &decision.ensure {
-        let source = world.observe(&ensure.source).expect("a snapshot is of something");
+        let source = world.observe(&ensure.source).expect("a snapshot has a source");
         world.snapshot(&ensure.snapshot(), &ensure.identity(), source.json());
     }
     let mut object = new.clone();
@@ -87,7 +87,7 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
             Outcome::Decided(decision) => return decision,
             Outcome::Needs(needs) => needs,
         };
-        assert!(!needs.is_empty(), "a decision that needs something says what");
+        assert!(!needs.is_empty(), "an incomplete decision names its needs");
         for need in needs {
             match need {
                 Need::Namespace => {
@@ -107,7 +107,7 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
     panic!("no decision after {ROUNDS} rounds");
 }
 
-/// Of an object that says nothing of confrev but that it is opted in, the result is known to the letter.
+/// Checks the exact result for an object that has no confrev metadata but the opt-in.
 fn check_expected(kind: &WorkloadKind, mut object: Value, secrets: bool) {
     strip(&mut object);
     if !has_plain_metadata(&mut object) {
@@ -126,7 +126,7 @@ fn check_expected(kind: &WorkloadKind, mut object: Value, secrets: bool) {
     assert_eq!(stored.as_ref(), Some(&expected), "of {object}");
 }
 
-/// Takes everything that is confrev's out of an object.
+/// Removes all confrev metadata from an object.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -138,7 +138,7 @@ fn strip(value: &mut Value) {
     }
 }
 
-/// Makes places for a label and an annotation; false where something else is there.
+/// Creates the maps for a label and an annotation; false if something else is in their place.
 fn has_plain_metadata(object: &mut Value) -> bool {
     ["labels", "annotations"].iter().all(|map| {
         let metadata = &mut object["metadata"];
@@ -146,7 +146,7 @@ fn has_plain_metadata(object: &mut Value) -> bool {
     })
 }
 
-/// What is to be stored, found without the product's readers and patches.
+/// The expected stored object, computed without the product's parsers and patches.
 fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
     let (mut stored, at) = (object.clone(), kind.template_pointer());
     let mut sources: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
@@ -189,7 +189,7 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
     stored
 }
 
-/// Sets a key of a map, and makes what is not there on the way.
+/// Sets a key of a map, and creates missing maps on the path.
 fn set(object: &mut Value, map: &str, key: &str, value: &str) {
     let mut place = object;
     for field in map.split('/').skip(1) {
@@ -198,7 +198,7 @@ fn set(object: &mut Value, map: &str, key: &str, value: &str) {
     place[key] = json!(value);
 }
 
-/// Every place that names something.
+/// Every place that names a source.
 fn references(object: &Value, at: &str) -> Vec<(String, ObjectName)> {
     let mut found = Vec::new();
     let mut enter = |pointer: String, kind: SourceKind| {

@@ -1,4 +1,4 @@
-//! A namespace without end, in memory: what is there follows from its name.
+//! An unlimited namespace in memory: whether an object exists depends on its name.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 /// The namespace's name.
 pub const NAMESPACE: &str = "ns";
 
-/// What was written, beside what is there from the start.
+/// The written objects, in addition to those that exist from the start.
 #[derive(Clone, Default)]
 pub struct World(Arc<Mutex<BTreeMap<ObjectName, Vec<u8>>>>);
 
-/// Whether an object of that name is there from the start: of each name that an object may have, but for those that say
-/// otherwise and those that snapshots have.
+/// Whether an object of that name exists from the start. All valid names do, except those of some forms and those of
+/// snapshots.
 pub fn exists(name: &ObjectName) -> bool {
     let is_hex = |end: &str| end.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_of_snapshot =
@@ -32,7 +32,7 @@ pub fn exists(name: &ObjectName) -> bool {
     is_object_name(&name.name) && !name.name.contains("missing") && !is_of_snapshot
 }
 
-/// Fields that hold objects.
+/// Fields that contain objects.
 const OBJECTS: [&str; 17] = [
     "configMap",
     "configMapKeyRef",
@@ -53,13 +53,13 @@ const OBJECTS: [&str; 17] = [
     "workloadRef",
 ];
 
-/// Whether it is an object as an API server sends them: each has metadata, whatever is in it.
+/// Whether the value is an object as an API server sends it: it has metadata, with any content.
 pub fn is_object(value: &Value) -> bool {
     value["metadata"].is_object() && has_form(value)
 }
 
-/// Whether lists stand where lists may. What reads JSON into structs takes a list in an object's place for its fields in
-/// their order; no API server has such an object to send, and no patch on it can be right.
+/// Whether lists are only where lists may be. A parser of JSON into structs accepts a list instead of an object, as its
+/// fields in order. No API server sends such an object, and no patch of it can be correct.
 pub fn has_form(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().all(|item| !item.is_array() && has_form(item)),
@@ -80,7 +80,7 @@ pub fn enabled(name: &ObjectName) -> Option<&'static str> {
 }
 
 impl World {
-    /// What was written since the last look.
+    /// The objects written since the last call.
     pub fn take_written(&self) -> BTreeMap<ObjectName, Vec<u8>> {
         std::mem::take(&mut *self.written())
     }
@@ -88,23 +88,24 @@ impl World {
     /// The object of that name.
     pub fn observe(&self, name: &ObjectName) -> Option<Observed> {
         if let Some(json) = self.written().get(name) {
-            return Some(Observed::read(name.kind, json.clone()).expect("what was written is sound"));
+            return Some(Observed::read(name.kind, json.clone()).expect("a written object is valid"));
         }
         let labels = enabled(name).map(|value| json!({names::ENABLED: value}));
         let object = json!({
             "metadata": {"name": name.name, "uid": format!("uid of {}", name.name), "labels": labels},
             "data": {"key": "dmFsdWU=", "k": "a2V5"},
         });
-        exists(name).then(|| Observed::read(name.kind, object.to_string().into_bytes()).expect("it is sound"))
+        exists(name)
+            .then(|| Observed::read(name.kind, object.to_string().into_bytes()).expect("a valid object"))
     }
 
-    /// Makes a snapshot of `of`.
+    /// Creates a snapshot of `of`.
     pub fn snapshot(&self, name: &ObjectName, identity: &Identity, of: &[u8]) -> Created {
         if exists(name) || self.written().contains_key(name) {
             return Created::Exists;
         }
         let json =
-            snapshot_json(name.kind, NAMESPACE, &name.name, identity, of, &[], &[]).expect("it is an object");
+            snapshot_json(name.kind, NAMESPACE, &name.name, identity, of, &[], &[]).expect("an object");
         let made = Observed::read(name.kind, json.clone()).expect("a snapshot can be read");
         assert!(made.is_snapshot_of(&identity.source, &identity.digest), "{name} is not what it was made of");
         self.written().insert(name.clone(), json);
@@ -116,7 +117,7 @@ impl World {
     }
 }
 
-/// What admission asks for; the rest is the controller's.
+/// The calls of admission; the others are the controller's.
 impl Api for World {
     async fn read(&self, _: &str, object: &ObjectName) -> Result<Option<Observed>, ApiError> {
         Ok(self.observe(object))
@@ -167,7 +168,7 @@ impl Api for World {
     }
 
     async fn poke(&self, _: &WorkloadKey, _: &Precondition, _: Timestamp) -> Result<Record, ApiError> {
-        panic!("admission pokes nothing")
+        panic!("admission rolls nothing")
     }
 
     async fn usages(&self, _: &str, owners: &[Owner], _: &ObjectName) -> Result<Vec<Usage>, ApiError> {
@@ -179,11 +180,11 @@ impl Api for World {
     }
 
     async fn tell(&self, _: &Event) -> Result<(), ApiError> {
-        panic!("admission tells nothing")
+        panic!("admission writes no Events")
     }
 
     async fn look(&self, _: &WorkloadKey) -> Result<Live, ApiError> {
-        panic!("admission looks at no stored workload")
+        panic!("admission reads no stored workload")
     }
 
     async fn unlabelled(&self, _: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {

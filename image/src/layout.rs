@@ -10,34 +10,34 @@ use sha2::{Digest as _, Sha256};
 
 use crate::Result;
 
-/// By number: the kubelet can tell that it is not root (`runAsNonRoot`) without a passwd file.
+/// Numeric: the kubelet can verify that the user is not root (`runAsNonRoot`) without a passwd file.
 const USER: &str = "65532:65532";
-/// Where the binary is.
+/// The path of the binary.
 const ENTRY_POINT: &str = "/confrev";
 
-/// What an image is made of.
+/// The input of an image.
 #[derive(Debug)]
 pub struct Image<'a> {
-    /// The program, linked statically.
+    /// The statically linked program.
     pub binary: &'a [u8],
-    /// As Go has it, such as `amd64`.
+    /// The architecture's name in Go, such as `amd64`.
     pub architecture: &'a str,
-    /// The program's version, and the image's tag.
+    /// The program's version, which is also the image's tag.
     pub version: &'a str,
-    /// The one time in it, in seconds since 1970.
+    /// The only time in the image, in seconds since 1970.
     pub epoch: i64,
 }
 
 /// An image as a file.
 #[derive(Debug)]
 pub struct Written {
-    /// A tar archive in the OCI's layout, which `docker load` and `podman load` take too.
+    /// A tar archive in the OCI layout. `docker load` and `podman load` accept it too.
     pub archive: Vec<u8>,
-    /// The digest by which a registry knows it.
+    /// The digest of the image in a registry.
     pub digest: String,
 }
 
-/// A blob, and how others name it.
+/// A blob and its descriptor.
 struct Blob {
     content: Vec<u8>,
     digest: String,
@@ -67,7 +67,7 @@ impl Blob {
 }
 
 impl Image<'_> {
-    /// Puts it together.
+    /// Assembles the image.
     pub fn write(&self) -> Result<Written> {
         let created =
             Timestamp::from_second(self.epoch).map_err(|e| format!("the time {}: {e}", self.epoch))?;
@@ -113,7 +113,7 @@ impl Image<'_> {
             "mediaType": "application/vnd.oci.image.index.v1+json",
             "manifests": [entry],
         });
-        // What `docker load` read before it knew the OCI's layout, and some tools still do.
+        // The format that `docker load` read before it supported the OCI layout. Some tools still need it.
         let docker = json!([{"Config": config.path(), "RepoTags": [tag], "Layers": [layer.path()]}]);
         let parts = [
             ("oci-layout".to_owned(), json!({"imageLayoutVersion": "1.0.0"}).to_string().into_bytes()),
@@ -128,7 +128,7 @@ impl Image<'_> {
     }
 }
 
-/// A tar archive of these files, which belong to root and were all written at that time.
+/// A tar archive of these files, all owned by root and with the same modification time.
 fn archive(files: &[(String, &[u8], u32)], epoch: i64) -> Result<Vec<u8>> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, content, mode) in files {
@@ -145,7 +145,7 @@ fn archive(files: &[(String, &[u8], u32)], epoch: i64) -> Result<Vec<u8>> {
     builder.into_inner().map_err(|e| format!("cannot archive: {e}"))
 }
 
-/// Without a name or a time of its own.
+/// Compresses without a file name or a time in the header.
 fn compressed(data: &[u8]) -> Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     encoder.write_all(data).and_then(|()| encoder.finish()).map_err(|e| format!("cannot compress: {e}"))

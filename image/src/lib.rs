@@ -1,6 +1,6 @@
-//! confrev's container image: one static binary, and what says how to run it, in the OCI's layout.
+//! confrev's container image in the OCI layout: one static binary, and the configuration to run it.
 //!
-//! Nothing but the binary, its architecture and a time goes into it, so equal input gives an equal image, byte by byte.
+//! Its only input is the binary, the architecture and a time. So equal input gives an equal image, byte for byte.
 
 mod layout;
 mod sbom;

@@ -1,4 +1,4 @@
-//! `confrev-image`: writes the image of a binary, and beside it what is in that binary.
+//! `confrev-image`: writes the image of a binary, and the bill of materials of that binary.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,16 +12,16 @@ struct Options {
     /// The folder of Cargo.toml and Cargo.lock.
     #[arg(long, default_value = ".")]
     source: PathBuf,
-    /// The program, linked statically.
+    /// The statically linked program.
     #[arg(long)]
     binary: PathBuf,
-    /// What it was compiled for.
+    /// The target that it was compiled for.
     #[arg(long, default_value = "x86_64-unknown-linux-musl")]
     target: String,
     /// The folder to write to.
     #[arg(long)]
     output: PathBuf,
-    /// The time that the image bears, in seconds since 1970.
+    /// The time in the image, in seconds since 1970.
     #[arg(long, env = "SOURCE_DATE_EPOCH", default_value_t = 0)]
     epoch: i64,
 }
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers with the image's digest.
+/// Returns the image's digest.
 fn write(options: &Options) -> Result<String> {
     let architecture = match options.target.split('-').next() {
         Some("x86_64") => "amd64",
@@ -68,7 +68,7 @@ fn metadata(options: &Options) -> Result<serde_json::Value> {
     serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))
 }
 
-/// The release of the compiler that the folder selects.
+/// The release of the compiler that this folder selects.
 fn release(options: &Options) -> Result<String> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let output = rustc.arg("-vV").current_dir(&options.source).output();

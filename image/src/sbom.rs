@@ -1,5 +1,5 @@
-//! What is in the binary, as a CycloneDX document: every crate that is linked into it, the C and assembly of crates, Rust's
-//! standard library and the C library of the target.
+//! The contents of the binary as a CycloneDX document: every linked crate, the C and assembly of crates, Rust's
+//! standard library, and the C library of the target.
 //! Source: CycloneDX 1.6, <https://cyclonedx.org/docs/1.6/json/>.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::Result;
 
-/// The document. `metadata` is what `cargo metadata --filter-platform` prints; `lock` is Cargo.lock, for the checksums;
-/// `rust` is the release of the compiler, and `target` what it compiled for.
+/// The document. `metadata` is the output of `cargo metadata --filter-platform`, and `lock` is Cargo.lock with the
+/// checksums. `rust` is the release of the compiler, and `target` is its target.
 pub fn bill_of_materials(metadata: &Value, lock: &str, rust: &str, target: &str) -> Result<Value> {
     let packages: BTreeMap<_, _> =
         list(&metadata["packages"]).map(|package| (text(&package["id"]), package)).collect();
@@ -70,18 +70,19 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The ids of the packages that are linked with this one: those for tests and for the build are not.
+/// The ids of the packages that are linked into this package. Dependencies of tests and of the build are not.
 fn linked(node: &Value) -> Vec<&str> {
     let normal = |dependency: &&Value| list(&dependency["dep_kinds"]).any(|kind| kind["kind"].is_null());
     list(&node["deps"]).filter(normal).map(|dependency| text(&dependency["pkg"])).collect()
 }
 
-/// Whether it runs in the compiler, and nothing of it is in the binary.
+/// Whether the package runs in the compiler, so that nothing of it is in the binary.
 fn is_macro(package: &Value) -> bool {
     list(&package["targets"]).flat_map(|target| list(&target["kind"])).any(|kind| kind == "proc-macro")
 }
 
-/// What the compiler links into every program: the standard library, and for musl the C library that comes with it.
+/// The libraries that the compiler links into every program: the standard library, and for musl the C library of the
+/// toolchain.
 fn runtime(rust: &str, target: &str) -> Vec<Value> {
     let part = |name: &str, version: Option<&str>, license: &str, description: &str| {
         let purl =
@@ -104,7 +105,7 @@ fn runtime(rust: &str, target: &str) -> Vec<Value> {
     parts
 }
 
-/// The C and assembly that the crate's build script compiles; `None` for a crate of Rust alone.
+/// The C and assembly that the crate's build script compiles; `None` for a crate without any.
 fn native(package: &Value) -> Option<Value> {
     let compiles = |dependency: &Value| dependency["name"] == "cc" && dependency["kind"] == "build";
     if package["links"].is_null() || !list(&package["dependencies"]).any(compiles) {
@@ -130,7 +131,7 @@ fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) ->
     let mut component =
         json!({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl});
     if let Some(license) = package["license"].as_str() {
-        // Cargo's older form of "or".
+        // Cargo's older notation of "or".
         component["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
     }
     if let Some(checksum) = checksums.get(&(name, version)) {
@@ -142,7 +143,7 @@ fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) ->
     component
 }
 
-/// By name and version. The file is written by cargo, a key in a line.
+/// The checksums by name and version. cargo writes the file with one key per line.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let value = |package: &str, key: &str| {
         let line = package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;

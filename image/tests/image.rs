@@ -1,6 +1,6 @@
-//! The image: what is in it, that it is the same wherever it is built, and that it serves an API server.
+//! The image: its contents, its reproducibility, and that it serves an API server.
 //!
-//! What needs the real image is ignored, for it takes minutes to build: `make test-image` runs it.
+//! Tests of the real image are ignored, since building it takes minutes: `make test-image` runs them.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of the compressed image.
+/// The limit of the compressed image's size, in bytes.
 const LIMIT: usize = 20 << 20;
 
 fn root() -> PathBuf {
@@ -29,7 +29,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Names, contents and modes in a tar archive.
+/// The names, contents and modes of the files in a tar archive.
 fn unpacked(archive: &[u8]) -> BTreeMap<String, (Vec<u8>, u32)> {
     let mut files = BTreeMap::new();
     for entry in tar::Archive::new(archive).entries().unwrap() {
@@ -44,7 +44,7 @@ fn unpacked(archive: &[u8]) -> BTreeMap<String, (Vec<u8>, u32)> {
     files
 }
 
-/// An image, read as a registry would: from the index by digests, each of which must be that of what it names.
+/// An image, read as a registry reads it: from the index, by digests. Each digest is compared with its blob.
 struct Read {
     config: Value,
     platform: Value,
@@ -64,16 +64,16 @@ fn read(archive: &[u8]) -> Read {
     };
     assert_eq!(parsed(part("oci-layout"))["imageLayoutVersion"], "1.0.0");
     let index = parsed(part("index.json"));
-    let [entry] = &index["manifests"].as_array().unwrap()[..] else { panic!("one image: {index}") };
+    let [entry] = &index["manifests"].as_array().unwrap()[..] else { panic!("not one image: {index}") };
     let manifest = parsed(blob(entry));
     let config = parsed(blob(&manifest["config"]));
-    let [layer] = &manifest["layers"].as_array().unwrap()[..] else { panic!("one layer: {manifest}") };
+    let [layer] = &manifest["layers"].as_array().unwrap()[..] else { panic!("not one layer: {manifest}") };
     assert_eq!(layer["mediaType"], "application/vnd.oci.image.layer.v1.tar+gzip");
     let mut files = Vec::new();
     GzDecoder::new(blob(layer)).read_to_end(&mut files).unwrap();
     assert_eq!(config["rootfs"], json!({"type": "layers", "diff_ids": [digest_of(&files)]}));
 
-    // What older tools go by says the same.
+    // The description for older tools is equal.
     let docker = parsed(part("manifest.json"))[0].clone();
     let path =
         |descriptor: &Value| format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"));
@@ -91,7 +91,7 @@ fn small() -> Image<'static> {
 }
 
 #[test]
-fn an_image_is_one_file_that_an_unprivileged_user_runs() {
+fn image_has_one_file_executable_by_anyone() {
     let image = read(&small().write().unwrap().archive);
     let program = (b"program".to_vec(), 0o755);
     assert_eq!(image.files, BTreeMap::from([("confrev".to_owned(), program)]));
@@ -101,7 +101,7 @@ fn an_image_is_one_file_that_an_unprivileged_user_runs() {
 }
 
 #[test]
-fn an_image_depends_on_its_input_and_on_nothing_else() {
+fn image_depends_on_its_input_only() {
     let [one, two] = [(); 2].map(|()| small().write().unwrap());
     assert_eq!((&one.digest, &one.archive), (&two.digest, &two.archive));
     for other in [
@@ -114,7 +114,7 @@ fn an_image_depends_on_its_input_and_on_nothing_else() {
     }
 }
 
-/// The Dockerfile's last stage says the same, and its first has all that cargo needs.
+/// The Dockerfile's last stage has the same configuration, and its first stage copies all files that cargo needs.
 #[test]
 fn the_dockerfile_makes_the_same_image() {
     let dockerfile = fs::read_to_string(root().join("Dockerfile")).unwrap();
@@ -131,7 +131,7 @@ fn the_dockerfile_makes_the_same_image() {
     let version = toolchain.split('"').nth(1).unwrap();
     let base = format!("ARG RUST_IMAGE=rust:{version}-alpine\nFROM ${{RUST_IMAGE}} AS build\n");
     assert!(dockerfile.contains(&base), "the toolchain is {version}");
-    // Nothing else is pulled, such as another frontend for the file.
+    // The build pulls no other image, such as another frontend for the Dockerfile.
     assert_eq!(dockerfile.lines().filter(|line| line.starts_with("FROM")).count(), 2);
     assert!(!dockerfile.contains("syntax="), "the file asks for a frontend by a tag");
 
@@ -150,8 +150,9 @@ fn the_dockerfile_makes_the_same_image() {
     run(Command::new(cargo).args(["metadata", "--locked", "--format-version=1"]).current_dir(&context.0));
 }
 
+/// Each crate has a checksum and a licence.
 #[test]
-fn the_bill_of_materials_lists_what_is_linked_with_checksums_and_licences() {
+fn bill_of_materials_lists_all_linked_components() {
     const TARGET: &str = "x86_64-unknown-linux-musl";
     let cargo = |arguments: &[&str]| run(Command::new(env!("CARGO")).args(arguments).current_dir(root()));
     let metadata = cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform", TARGET]);
@@ -161,7 +162,7 @@ fn the_bill_of_materials_lists_what_is_linked_with_checksums_and_licences() {
     let components = bill["components"].as_array().unwrap();
     let is_crate = |component: &&Value| component["purl"].as_str().unwrap().starts_with("pkg:cargo/");
     for component in components.iter().filter(is_crate) {
-        // The workspace's own crates come from no registry, and so have no checksum.
+        // The workspace's own crates come from no registry, so they have no checksum.
         let is_own = component["name"].as_str().is_some_and(|name| name.starts_with("confrev"));
         assert!(
             is_own || component["hashes"][0]["content"].as_str().is_some_and(|hash| hash.len() == 64),
@@ -169,15 +170,15 @@ fn the_bill_of_materials_lists_what_is_linked_with_checksums_and_licences() {
         );
         assert!(component["licenses"][0]["expression"].is_string(), "{component}");
     }
-    // What no crate of Cargo.lock stands for.
+    // Components that are not in Cargo.lock.
     let named = |name: &str| components.iter().find(|component| component["name"] == name).expect(name);
     assert_eq!(named("rust-std")["version"], "1.95.0");
     assert_eq!(named("musl")["licenses"][0]["expression"], "MIT");
     assert_eq!(named("ring")["components"][0]["name"], "ring: C and assembly");
-    // Every crate that compiles C is one of these, and no other is.
+    // No other crate compiles C.
     let native: Vec<_> = components.iter().filter(|component| component["components"].is_array()).collect();
     assert_eq!(native.len(), 1, "{native:?}");
-    // Cargo's own view of the same.
+    // cargo's own list of linked crates.
     let tree = ["tree", "--locked", "-p", "confrev", "--edges=normal,no-proc-macro", "--target", TARGET];
     let tree = cargo(&[&tree[..], &["--prefix=none", "--format={p}"]].concat());
     let linked = |line: &str| {
@@ -188,19 +189,19 @@ fn the_bill_of_materials_lists_what_is_linked_with_checksums_and_licences() {
     linked.remove(bill["metadata"]["component"]["purl"].as_str().unwrap());
     let listed: BTreeSet<_> = components.iter().map(|c| c["purl"].as_str().unwrap().to_owned()).collect();
     let missing: Vec<_> = linked.difference(&listed).collect();
-    assert!(missing.is_empty(), "linked and not listed: {missing:?}");
+    assert!(missing.is_empty(), "linked but not listed: {missing:?}");
     assert!(listed.iter().all(|purl| !purl.contains("/proptest@") && !purl.contains("/syn@")), "{listed:?}");
 }
 
-/// Where `make image` wrote, and what.
+/// The folder of `make image`, and the archive in it.
 fn real() -> (PathBuf, Vec<u8>) {
-    let folder = std::env::var_os("CONFREV_IMAGE").expect("run this by `make test-image`");
+    let folder = std::env::var_os("CONFREV_IMAGE").expect("CONFREV_IMAGE is set, as by `make test-image`");
     let folder = PathBuf::from(folder);
     let archive = fs::read(folder.join("confrev.tar")).unwrap();
     (folder, archive)
 }
 
-/// The program in the image, put where it can be run.
+/// The path of the program, extracted from the image into `folder`.
 fn program(folder: &Folder) -> PathBuf {
     let image = read(&real().1);
     let (content, mode) = &image.files["confrev"];
@@ -210,21 +211,22 @@ fn program(folder: &Folder) -> PathBuf {
     path
 }
 
+/// Its program needs no other file, and prints its version.
 #[test]
 #[ignore = "needs the image"]
-fn the_real_image_is_small_and_its_program_needs_no_other_file_and_says_its_version() {
+fn real_image_is_small_and_static() {
     let (folder, archive) = real();
     assert!(archive.len() < LIMIT, "{} bytes", archive.len());
     let image = read(&archive);
     assert_eq!(image.config["config"]["User"], "65532:65532");
     let binary = &image.files["confrev"].0;
     assert!(binary.len() < LIMIT, "{} bytes", binary.len());
-    // A program that needs a loader names it.
+    // A dynamically linked program contains the name of its loader.
     let interpreters = [&b"/lib64/ld-"[..], b"/lib/ld-"];
     let names = |wanted: &[u8]| binary.windows(wanted.len()).any(|window| window == wanted);
-    assert!(!interpreters.iter().any(|interpreter| names(interpreter)), "it is linked dynamically");
-    // And no path of the machine that built it.
-    assert!(!names(root().display().to_string().as_bytes()), "the source's folder is in it");
+    assert!(!interpreters.iter().any(|interpreter| names(interpreter)), "the binary is dynamically linked");
+    // The binary contains no path of the build machine.
+    assert!(!names(root().display().to_string().as_bytes()), "the binary contains the source folder's path");
 
     let unpacked = Folder::new("program");
     let version = run(Command::new(program(&unpacked)).arg("--version").env_clear());
@@ -238,7 +240,7 @@ fn the_real_image_is_small_and_its_program_needs_no_other_file_and_says_its_vers
 
 #[test]
 #[ignore = "needs the image"]
-fn the_program_in_the_image_serves_an_api_server() {
+fn image_program_serves_an_api_server() {
     let unpacked = Folder::new("serving");
     let cluster = ControlPlane::shared();
     Program::install(cluster);
@@ -263,10 +265,10 @@ fn the_program_in_the_image_serves_an_api_server() {
     confrev.stop();
 }
 
-/// Minutes: it compiles everything again, in a folder with another name and path.
+/// Takes minutes: it compiles everything again, in a folder with another name and path.
 #[test]
 #[ignore = "needs the image"]
-fn built_in_another_folder_the_image_has_the_same_digest() {
+fn image_has_the_same_digest_in_another_folder() {
     let elsewhere = Folder::new("a-folder-of-another-name");
     let files = run(Command::new("git").args(["ls-files"]).current_dir(root()));
     for file in files.lines() {
@@ -284,7 +286,7 @@ fn built_in_another_folder_the_image_has_the_same_digest() {
     assert_eq!(digest_of(&again), digest_of(&real().1));
 }
 
-/// A folder below the system's temporary one, removed at the end.
+/// A folder below the system's temporary folder. It is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

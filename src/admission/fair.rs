@@ -365,7 +365,7 @@ mod tests {
         let fair = Fair::new(128);
         let tenants =
             ["one", "two", "three"].map(|name| exhaust(&fair, &address(1).of_namespace(name)).len());
-        // The permits were dropped in between, so each had all that one namespace may have.
+        // The permits were dropped in between, so each namespace got its full share.
         assert_eq!(tenants, [72; 3]);
         let _one = exhaust(&fair, &address(1).of_namespace("one"));
         let two = exhaust(&fair, &address(1).of_namespace("two"));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_holds_least_is_served_first() {
+    async fn client_with_fewest_units_is_served_first() {
         let fair = Fair::new(4);
         let (greedy, modest) = (address(1), address(2));
         let mut held = exhaust(&fair, &greedy);
@@ -388,7 +388,7 @@ mod tests {
         tokio::pin!(first, second);
         assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
         held.pop();
-        assert!(first.as_mut().now_or_never().is_none(), "it holds more");
+        assert!(first.as_mut().now_or_never().is_none(), "this client holds more units");
         assert!(second.now_or_never().flatten().is_some());
     }
 
@@ -415,19 +415,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn abandoned_requests_take_nothing() {
+    async fn abandoned_requests_hold_no_units() {
         let fair = Fair::new(1);
         let held = fair.try_acquire(&address(1), 1);
-        assert!(fair.acquire(&address(2), 1, soon()).await.is_none(), "its time is over");
+        assert!(fair.acquire(&address(2), 1, soon()).await.is_none(), "the deadline has passed");
         assert!(fair.acquire(&address(2), 1, soon()).now_or_never().is_none());
         drop(held);
         assert!(fair.acquire(&address(3), 1, soon()).await.is_some());
         let state = fair.lock();
-        assert_eq!((state.free, state.waiting, state.addresses.len()), (1, 0, 0), "nothing is kept");
+        assert_eq!((state.free, state.waiting, state.addresses.len()), (1, 0, 0), "no units are held");
     }
 
     #[test]
-    fn units_are_assigned_to_a_namespace_within_its_share() {
+    fn units_of_a_namespace_stay_within_its_share() {
         let fair = Fair::new(128);
         let body = |amount| fair.try_acquire(&address(1), amount).unwrap();
         let mut permits: Vec<_> = (0..6).map(|_| body(16)).collect();

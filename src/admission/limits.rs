@@ -313,8 +313,10 @@ mod tests {
         budget.admit(body, &Client::default(), Instant::now() + DECISION_LIMIT).await
     }
 
+    /// A review that exceeds the memory for bodies is answered with 503 if no memory is freed in time. A body over the
+    /// limit is answered with 413.
     #[tokio::test(start_paused = true)]
-    async fn reviews_beyond_the_memory_for_bodies_wait_for_their_turn_and_are_told_when_it_does_not_come() {
+    async fn reviews_beyond_body_memory_wait_or_fail() {
         let metrics = Metrics::new();
         let limits = Limits { body: 1 << 20, bodies: 3 << 20, ..Limits::default() };
         let budget = Budget::new(&limits, metrics.clone());
@@ -326,13 +328,13 @@ mod tests {
         assert_eq!(small.bytes.len(), 1000);
         assert_eq!(status(admit(&budget, body(1 << 20)).await), StatusCode::SERVICE_UNAVAILABLE);
         drop(large);
-        assert_eq!(status(admit(&budget, body(1 << 20)).await), StatusCode::OK, "the room is given back");
+        assert_eq!(status(admit(&budget, body(1 << 20)).await), StatusCode::OK, "the memory is free again");
         assert_eq!(status(admit(&budget, body((1 << 20) + 1)).await), StatusCode::PAYLOAD_TOO_LARGE);
         let stream = Body::from_stream(stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 1 << 10])));
         assert_eq!(
             status(admit(&budget, stream).await),
             StatusCode::PAYLOAD_TOO_LARGE,
-            "no length is stated"
+            "without a stated length"
         );
         let text = metrics.encode();
         assert!(text.contains("{limit=\"max-body\"} 2\n"), "{text}");
@@ -365,8 +367,9 @@ mod tests {
         }
     }
 
+    /// An oversized body is read to its end, so that the client gets the answer, but to at most twice the limit.
     #[tokio::test]
-    async fn what_is_too_large_is_taken_to_its_end_unless_it_is_out_of_all_measure() {
+    async fn oversized_bodies_are_read_up_to_a_limit() {
         let budget = Budget::new(&Limits { body: 64 * KIB, ..Limits::default() }, Metrics::new());
         for stated in [true, false] {
             for (kib, rest) in [(65, 0), (96, 0), (128, 0), (1000, 1000 - 129)] {
@@ -378,8 +381,9 @@ mod tests {
         }
     }
 
+    /// Other clients are served meanwhile. The slow requests end with 408.
     #[tokio::test(start_paused = true)]
-    async fn who_sends_slowly_takes_what_has_come_and_is_not_waited_for() {
+    async fn slow_bodies_hold_only_their_received_bytes() {
         let limits = Limits { body: 1 << 20, bodies: 2 << 20, decisions: 1, ..Limits::default() };
         let budget = Budget::new(&limits, Metrics::new());
         let slow: Vec<_> = (0..100)
@@ -389,14 +393,14 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        assert_eq!(status(admit(&budget, Body::from("{}")).await), StatusCode::OK, "others go on");
+        assert_eq!(status(admit(&budget, Body::from("{}")).await), StatusCode::OK, "others are served");
         for slow in slow {
             assert_eq!(slow.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reviews_beyond_the_turns_wait() {
+    async fn reviews_beyond_max_decisions_wait() {
         let limits = Limits { decisions: 1, ..Limits::default() };
         let budget = Budget::new(&limits, Metrics::new());
         let turn = async |namespace: &str| {
@@ -408,7 +412,7 @@ mod tests {
         let first = turn("one").await.unwrap();
         assert_eq!(turn("two").await.unwrap_err(), StatusCode::SERVICE_UNAVAILABLE);
         drop(first);
-        assert!(turn("three").await.is_ok(), "the turn is given back");
+        assert!(turn("three").await.is_ok(), "the turn is free again");
     }
 
     #[tokio::test]
@@ -430,7 +434,7 @@ mod tests {
         assert!(held.len() >= 8 && refused > 0, "{} and {refused}", held.len());
         let mut other = admit(&budget, Body::from(vec![b'x'; 1 << 20])).await.unwrap().held;
         let turn = budget.turn(&mut other, &Client::default().of_namespace("two"), by).await;
-        assert!(turn.is_ok(), "another namespace finds room");
+        assert!(turn.is_ok(), "another namespace is served");
     }
 
     #[test]
@@ -452,7 +456,7 @@ mod tests {
 
     /// Eight bodies of 2 MiB, each in two halves, where there is memory for four.
     #[tokio::test(start_paused = true)]
-    async fn bodies_that_come_at_once_do_not_wait_for_what_each_other_has() {
+    async fn simultaneous_bodies_do_not_deadlock() {
         let limits = Limits { body: 2 << 20, bodies: 8 << 20, ..Limits::default() };
         let budget = Budget::new(&limits, Metrics::new());
         let each = || {
@@ -475,7 +479,7 @@ mod tests {
         let (one, two) = (share("one"), share("two"));
         assert!(one.set(3 * KIB) && one.set(50 * KIB) && two.set(4 * KIB));
         assert!(!one.set(60 * KIB), "more than its share");
-        assert!(two.set(8 * KIB), "another namespace reads on");
+        assert!(two.set(8 * KIB), "another namespace can read");
         drop(one);
         assert!(two.set(50 * KIB));
     }
@@ -490,7 +494,7 @@ mod tests {
         // The last call waits until the deadline.
         while let Ok(call) = one.call(&metrics).await {
             held.push(call);
-            assert!(held.len() < 16, "it takes all calls");
+            assert!(held.len() < 16, "one namespace holds all calls");
         }
         assert!(metrics.encode().contains("{limit=\"max-calls\"} 1\n"));
         assert!(share("two").call(&metrics).await.is_ok());

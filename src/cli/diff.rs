@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_compared_line_by_line_and_equal_ones_are_left_out() {
+    fn diff_compares_lines_and_omits_equal_keys() {
         let old = side(SourceKind::ConfigMap, "demo-1", &json!({"data": {"a": "1\n2\n", "same": "x"}}));
         let new =
             side(SourceKind::ConfigMap, "demo", &json!({"data": {"a": "1\n3\n", "same": "x", "b": "n\n"}}));
@@ -192,8 +192,9 @@ mod tests {
         assert!(!text.contains("same"), "{text}");
     }
 
+    /// The values themselves are shown only on request. Binary data is always shown by size and digest.
     #[test]
-    fn values_of_secrets_and_bytes_are_told_by_size_and_digest_alone() {
+    fn diff_shows_size_and_digest_of_secret_values() {
         let secret = |value: &str| json!({"data": {"password": BASE64_STANDARD.encode(value)}});
         let (old, new) = (secret("hunter2"), secret("hunter3"));
         let sides = || (side(SourceKind::Secret, "s-1", &old), side(SourceKind::Secret, "s", &new));

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_configmap_and_secret_of_a_stream_makes_a_line() {
+    fn digest_prints_a_line_per_configmap_and_secret() {
         let text = "---\n# nothing\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: demo}\ndata: {color: blue}\n\
             ---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n---\n\
             apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: demo}\n  \
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_has_a_snapshot_has_a_reason_in_the_place_of_its_name() {
+    fn digest_prints_why_an_object_has_no_snapshot() {
         let head = |kind: &str, name: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}");
         let digest = format!("sha256:{}", "0".repeat(64));
         let snapshot = format!(
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_base64_may_be_broken_into_lines() {
+    fn base64_values_may_contain_line_breaks() {
         let flat = lines("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, binaryData: {c: AAEC}}");
         let broken = lines(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nbinaryData:\n  c: |\n    AA\n    EC\n",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_api_server_would_store_is_an_error_that_names_the_object() {
+    fn digest_error_names_the_invalid_object() {
         let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
         for (rest, reason) in [
             ("data: {k: 1}", "f: ConfigMap \"a\": data: the value of key \"k\" is not a string: quote it"),

@@ -144,14 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn without_options_the_defaults_of_each_part_hold() {
+    fn limits_have_the_defaults_of_each_part() {
         let limits = parse(&[]).unwrap();
         assert_eq!(limits.of_reviews(), admission::Limits::default());
         assert_eq!(format!("{:?}", limits.of_connections()), format!("{:?}", server::Limits::default()));
     }
 
+    /// The error names the option.
     #[test]
-    fn a_limit_of_nothing_is_refused_with_the_option() {
+    fn rejects_limit_of_zero() {
         let counts = [
             "body",
             "bodies",

@@ -234,16 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_its_part_in_the_docs() {
+    fn every_command_has_a_section_in_the_docs() {
         let shown = Cli::command();
         for command in shown.get_subcommands().filter(|command| !command.is_hide_set()) {
             let heading = format!("\n## {}\n", command.get_name());
-            assert!(DOCS.contains(&heading), "docs/commands.md has no part {heading:?}");
+            assert!(DOCS.contains(&heading), "docs/commands.md has no section {heading:?}");
         }
     }
 
     #[test]
-    fn every_command_line_of_the_docs_can_be_parsed() {
+    fn documented_command_lines_can_be_parsed() {
         let lines: Vec<_> = DOCS.lines().filter_map(|line| line.strip_prefix("$ kubectl ")).collect();
         assert!(lines.len() > 20, "{lines:?}");
         for line in lines {

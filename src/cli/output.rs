@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_empty_ones_left_out() {
+    fn table_aligns_columns_and_omits_empty_ones() {
         let rows = [["NAME", "NOTHING", "AGE"], ["a", "", "1s"], ["long-name", "", "2m"]];
         let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
         assert_eq!(table(rows), "NAME        AGE\na           1s\nlong-name   2m\n");

@@ -150,9 +150,9 @@ mod tests {
     use super::*;
     use crate::snapshot::SourceKind;
 
-    /// Sources of one name with equal content have snapshots of one name, in any namespace.
+    /// Sources with equal names and content have snapshots with equal names, in any namespace.
     #[test]
-    fn what_uses_a_snapshot_of_that_name_in_another_namespace_does_not_use_this_one() {
+    fn prune_distinguishes_equal_names_in_two_namespaces() {
         let entered = json!({"configmaps": {"demo": "demo-1"}}).to_string();
         let revision = json!({
             "kind": "ReplicaSet",

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_rendered_with_the_names_that_admission_gives() {
+    fn render_resolves_references_like_admission() {
         let (objects, warnings) = rendered(MANIFESTS, true).unwrap();
         assert_eq!(warnings, [""; 0]);
         let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
@@ -250,8 +250,9 @@ mod tests {
         assert_eq!(turned[0], objects[2]);
     }
 
+    /// The template stays as written if the workload is not opted in, or if the files lack the source.
     #[test]
-    fn what_is_not_opted_in_or_not_given_is_left_as_it_is() {
+    fn render_keeps_workload_without_opt_in_or_source() {
         let plain = MANIFESTS.replace("\"true\"", "\"false\"");
         assert_eq!(rendered(&plain, false).unwrap().0, manifests::objects("f", &plain).unwrap());
         let (_, alone) = MANIFESTS.split_once("---\n").unwrap();
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_told_with_the_file_and_the_annotation() {
+    fn render_error_names_file_and_annotation() {
         let wrong = MANIFESTS.replace("{name: web,", "{name: web, annotations: {confrev.dev/track: maybe},");
         let error = rendered(&wrong, false).unwrap_err();
         assert!(error.starts_with("f: ") && error.contains("confrev.dev/track"), "{error}");

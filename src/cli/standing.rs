@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_deployment_that_holds_a_rollouts_template_the_rollout_says_how_it_fares() {
+    fn deployment_reports_state_of_referencing_rollout() {
         let kinds = Kinds::default();
         let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
         let told_with = |status: serde_json::Value,
@@ -335,7 +335,7 @@ mod tests {
         ] {
             assert_eq!(told(namespace, of, generation, phase), word, "{namespace} {of} {generation} {phase}");
         }
-        // The Deployment itself is behind.
+        // The status of the Deployment itself is outdated.
         let own = json!({"observedGeneration": 1});
         assert_eq!(told_with(own, "shop", "web", "2", "Healthy"), "progressing");
     }

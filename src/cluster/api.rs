@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_whose_connection_breaks_is_asked_once_more_and_no_oftener() {
+    async fn retries_read_once_after_a_broken_connection() {
         let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
         for (times, calls, is_read) in [(0, 1, true), (1, 2, true), (2, 2, false)] {
             let (api, asked) = breaking(times);

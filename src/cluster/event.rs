@@ -147,8 +147,9 @@ mod tests {
         }
     }
 
+    /// All other Events have distinct names.
     #[test]
-    fn the_same_within_its_time_has_one_name_and_all_else_another() {
+    fn equal_events_within_a_period_share_a_name() {
         let first = event();
         let later = Event { note: "another".into(), at: Timestamp::from_second(1199).unwrap(), ..event() };
         assert_eq!(first.name(), later.name());
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_notes_fit_however_long_those_of_the_objects_are() {
+    fn event_names_and_notes_respect_length_limits() {
         let mut long = event();
         long.note = "ä".repeat(1000);
         for length in [1, 234, 235, 236, 253] {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_told_as_what_it_is() {
+    fn each_reason_has_its_event_type() {
         for (reason, kind) in [
             (Reason::Rolled, "Normal"),
             (Reason::Pinned, "Normal"),

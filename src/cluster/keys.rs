@@ -228,13 +228,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_key_becomes_first_and_both_are_known() {
+    fn new_key_comes_first_and_old_stays_known() {
         let keys = DigestKeys::default();
         assert!(keys.set(&[1; KEY_BYTES]) && !keys.set(&[1; KEY_BYTES]) && keys.set(&[2; KEY_BYTES]));
         let ids = [1, 2].map(|byte| Key::new(&[byte; KEY_BYTES]).id());
         assert!(ids.iter().all(|id| keys.knows(*id)));
         assert_eq!(keys.present(), Some([2; KEY_BYTES]));
         assert!(!keys.knows(Key::new(&[3; KEY_BYTES]).id()));
-        assert_eq!(format!("{keys:?}"), format!("{:?}", [ids[1], ids[0]]), "ids and nothing else");
+        assert_eq!(format!("{keys:?}"), format!("{:?}", [ids[1], ids[0]]), "only the ids are printed");
     }
 }

@@ -143,8 +143,9 @@ mod tests {
 
     use super::*;
 
+    /// The reader's clock decides, not the timestamps of the Lease.
     #[test]
-    fn a_lease_expires_by_the_readers_clock_only_when_its_record_stands_still() {
+    fn lease_expires_when_its_record_stays_unchanged() {
         let start = Instant::now();
         let first = LeaseRecord::observe(None, "1", start);
         let again = LeaseRecord::observe(Some(first.clone()), "1", start + DURATION / 2);
@@ -152,11 +153,12 @@ mod tests {
         assert!(!again.expired(start + DURATION - Duration::from_millis(1)));
         assert!(again.expired(start + DURATION));
         let renewed = LeaseRecord::observe(Some(again), "2", start + DURATION);
-        assert!(!renewed.expired(start + DURATION), "a renewal makes it young again");
+        assert!(!renewed.expired(start + DURATION), "a renewal resets the age");
     }
 
+    /// A failed write, after another client has written the Lease, is followed by a read.
     #[tokio::test]
-    async fn who_holds_the_lease_renews_it_without_a_read_until_somebody_else_writes_it() {
+    async fn holder_renews_lease_without_reading_it() {
         let stored = Arc::new(Mutex::new((1, String::new())));
         let asked = Arc::new(Mutex::new(String::new()));
         let (server, log) = (Arc::clone(&stored), Arc::clone(&asked));
@@ -191,13 +193,13 @@ mod tests {
         let mut lease = Lease::new(Client::new(service, "ns"), "ns", "me".to_owned());
         let asked = || std::mem::take(&mut *asked.lock().unwrap());
         assert!(lease.attempt().await.unwrap());
-        assert_eq!(asked(), "rw", "it is free");
+        assert_eq!(asked(), "rw", "the Lease is free");
         assert!(lease.attempt().await.unwrap() && lease.attempt().await.unwrap());
-        assert_eq!(asked(), "ww", "it is known");
+        assert_eq!(asked(), "ww", "the holder knows the Lease");
         *stored.lock().unwrap() = (9, "other".to_owned());
         assert!(!lease.attempt().await.unwrap());
-        assert_eq!(asked(), "wr", "another one holds it");
+        assert_eq!(asked(), "wr", "another replica holds the Lease");
         assert!(!lease.attempt().await.unwrap());
-        assert_eq!(asked(), "r", "and is left alone");
+        assert_eq!(asked(), "r", "the Lease of another replica is not written");
     }
 }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_owners_that_confrev_entered_are_its_own() {
+    fn only_owners_recorded_by_confrev_are_its_own() {
         let owner =
             |uid: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid});
         let entered = |manager: &str, uid: &str| {
@@ -74,7 +74,7 @@ mod tests {
         let both = json!([entered("confrev", "1"), entered("kubectl", "2")]);
         let others = owners_of_others(object(&["1", "2"], both.clone()).as_bytes()).unwrap();
         assert_eq!(others, [Owner::new("apps/v1", "Deployment", "web", "2")]);
-        assert_eq!(owners_of_others(object(&["2"], both).as_bytes()), None, "it is gone already");
+        assert_eq!(owners_of_others(object(&["2"], both).as_bytes()), None, "the owner is already removed");
         assert_eq!(owners_of_others(object(&["1"], json!([entered("kubectl", "1")])).as_bytes()), None);
         assert_eq!(owners_of_others(b"{}"), None);
     }

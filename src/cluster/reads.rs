@@ -116,8 +116,9 @@ mod tests {
         }
     }
 
+    /// No reader gets the answer of a request that began before the reader asked.
     #[tokio::test(start_paused = true)]
-    async fn reads_that_ask_while_another_is_under_way_share_the_next_one_and_miss_no_change() {
+    async fn concurrent_reads_share_the_next_request() {
         let (source, go) = (Arc::new(Source::default()), Arc::new(Semaphore::new(0)));
         let ask = || tokio::spawn(Arc::clone(&source).read(Arc::clone(&go)));
         let first = ask();
@@ -129,28 +130,29 @@ mod tests {
         go.add_permits(2);
         assert_eq!(first.await.unwrap(), 0);
         for value in join_all(later).await {
-            assert_eq!(value.unwrap(), 1, "it asked after the change");
+            assert_eq!(value.unwrap(), 1, "the reader asked after the change");
         }
-        assert_eq!(source.begun.load(Ordering::SeqCst), 2, "one read for all that waited");
-        assert!(source.reads.0.lock().unwrap().is_empty(), "nothing is kept");
+        assert_eq!(source.begun.load(Ordering::SeqCst), 2, "one read for all waiting readers");
+        assert!(source.reads.0.lock().unwrap().is_empty(), "no answer is kept");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_that_hangs_or_is_given_up_holds_up_nobody() {
+    async fn hanging_or_aborted_read_blocks_no_other() {
         let (source, go) = (Arc::new(Source::default()), Arc::new(Semaphore::new(0)));
         let hangs = tokio::spawn(Arc::clone(&source).read(Arc::new(Semaphore::new(0))));
         tokio::task::yield_now().await;
         let waits = tokio::spawn(Arc::clone(&source).read(Arc::clone(&go)));
         go.add_permits(1);
-        assert_eq!(waits.await.unwrap(), 0, "it reads by itself");
+        assert_eq!(waits.await.unwrap(), 0, "the waiting reader reads itself");
         hangs.abort();
         assert!(hangs.await.is_err());
         go.add_permits(1);
         assert_eq!(Arc::clone(&source).read(go).await, 0);
-        assert!(source.reads.0.lock().unwrap().is_empty(), "nothing is kept");
+        assert!(source.reads.0.lock().unwrap().is_empty(), "no answer is kept");
     }
+    /// A reader that has left does not count, even before its `Arc` is dropped.
     #[tokio::test]
-    async fn a_reader_that_has_left_and_is_not_yet_taken_down_keeps_nothing() {
+    async fn finished_reader_keeps_no_answer() {
         let reads = SharedReads::<&str, u64>::default();
         let mut leaving = None;
         let read = async {
@@ -158,6 +160,6 @@ mod tests {
             Ok::<_, Infallible>(0)
         };
         assert_eq!(reads.read("key", read).await, Ok(0));
-        assert!(leaving.is_some() && reads.0.lock().unwrap().is_empty(), "its answer stays for ever");
+        assert!(leaving.is_some() && reads.0.lock().unwrap().is_empty(), "the answer is kept");
     }
 }

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_stands_once_at_its_earliest_time() {
+    fn task_is_queued_once_at_its_earliest_time() {
         let mut agenda = Agenda::default();
         agenda.schedule(task("a"), at(5));
         agenda.schedule(task("a"), at(3));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_wait_comes_after_what_is_urgent_but_does_not_wait_for_ever() {
+    fn low_priority_task_waits_for_a_limited_time() {
         let bind = Task::Bind(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")));
         for (urgent, first) in [(1, task("a")), (3, task("a")), (4, bind.clone()), (9, bind.clone())] {
             for now in [9, 100] {
@@ -289,8 +289,8 @@ mod tests {
                 agenda.schedule(bind.clone(), at(1));
                 agenda.schedule(task("a"), at(urgent));
                 assert_eq!(agenda.next(at(0)), Some(at(1)));
-                assert_eq!(agenda.pop(at(now), at(0)), Some(first.clone()), "an urgent one of {urgent} s");
-                assert!(agenda.pop(at(now), at(0)).is_some(), "and then the other one");
+                assert_eq!(agenda.pop(at(now), at(0)), Some(first.clone()), "urgent task due at {urgent} s");
+                assert!(agenda.pop(at(now), at(0)).is_some(), "then the other task");
                 assert_eq!((agenda.pop(at(now), at(0)), agenda.next(at(0))), (None, None));
             }
         }
@@ -315,8 +315,9 @@ mod tests {
         assert!(agenda.pop(at(3), at(0)).is_some());
     }
 
+    /// They keep their place in the queue.
     #[test]
-    fn rolls_wait_for_their_rate_where_they_stand_and_hold_nothing_else_up() {
+    fn rate_limited_rolls_do_not_delay_other_tasks() {
         let roll = |name: &str| {
             let [namespace, name] = ["ns", name].map(std::sync::Arc::from);
             Task::Roll(WorkloadKey { kind: 0, namespace, name })
@@ -330,14 +331,14 @@ mod tests {
         assert_eq!((agenda.pop(at(4), at(5)), agenda.next(at(5))), (None, Some(at(5))));
         agenda.schedule(task("c"), at(0));
         agenda.done(&task("c"));
-        assert_eq!(agenda.pop(at(5), at(5)), Some(task("c")), "who has waited longer");
-        assert_eq!(agenda.pop(at(5), at(5)), Some(roll("b")), "the first that was due");
+        assert_eq!(agenda.pop(at(5), at(5)), Some(task("c")), "the task that is due longest");
+        assert_eq!(agenda.pop(at(5), at(5)), Some(roll("b")), "the roll that is due longest");
         assert_eq!((agenda.pop(at(5), at(6)), agenda.next(at(6))), (None, Some(at(6))));
         assert_eq!((agenda.pop(at(6), at(6)), agenda.next(at(6))), (Some(roll("a")), None));
     }
 
     #[test]
-    fn a_task_in_work_is_not_handed_out_again_until_it_is_done() {
+    fn running_task_is_not_started_again() {
         let mut agenda = Agenda::default();
         agenda.schedule(task("a"), at(1));
         assert!(agenda.pop(at(1), at(0)).is_some());
@@ -348,8 +349,9 @@ mod tests {
         assert_eq!(agenda.pop(at(1), at(0)), Some(task("a")));
     }
 
+    /// The task was scheduled again while it ran.
     #[test]
-    fn a_task_that_fails_rests_also_where_it_was_entered_while_it_was_worked_on() {
+    fn failed_task_backs_off_even_if_rescheduled() {
         let mut agenda = Agenda::default();
         agenda.schedule(task("a"), at(1));
         let popped = agenda.pop(at(1), at(0)).unwrap();
@@ -360,12 +362,16 @@ mod tests {
     }
 
     #[test]
-    fn pauses_after_failures_grow_to_a_limit_and_start_anew_after_success() {
+    fn backoff_is_limited_and_resets_after_success() {
         let mut agenda = Agenda::default();
         let mut pauses = Vec::new();
         for second in 0..10 {
             agenda.schedule(task("a"), at(0));
-            assert_eq!(agenda.pop(at(second - 1), at(0)), None, "it rests, whatever is entered");
+            assert_eq!(
+                agenda.pop(at(second - 1), at(0)),
+                None,
+                "the task backs off even if it is scheduled again"
+            );
             let popped = agenda.pop(at(10_000 + second), at(0)).unwrap();
             pauses.push(agenda.failed(popped, at(second)).as_millis());
         }

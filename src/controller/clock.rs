@@ -45,8 +45,9 @@ impl Clock {
 mod tests {
     use super::*;
 
+    /// It follows a system clock that is set ahead.
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_is_set_back_goes_on_and_one_that_is_set_ahead_is_followed() {
+    async fn clock_never_steps_back() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let mut clock = Clock { time: at(1000), at: Instant::now() };
         for (pass, wall, time) in [
@@ -59,7 +60,7 @@ mod tests {
             (0, 5009, 5009),
         ] {
             tokio::time::advance(Duration::from_secs(pass)).await;
-            assert_eq!(clock.read(at(wall)), at(time), "the system's says {wall}");
+            assert_eq!(clock.read(at(wall)), at(time), "system clock: {wall}");
         }
     }
 }

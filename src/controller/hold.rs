@@ -174,7 +174,7 @@ mod tests {
     };
 
     #[test]
-    fn of_a_hold_in_a_namespace_that_is_gone_nothing_is_kept() {
+    fn state_forgets_holds_of_deleted_workloads() {
         let config = Config {
             settle: SignedDuration::ZERO,
             orphan_grace: SignedDuration::from_mins(10),

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_is_read_whatever_else_the_object_holds() {
+    fn metadata_is_readable_despite_unusual_other_fields() {
         let nested = (0..1000).fold(json!(1), |inner, _| json!([inner]));
         let name = json!({"name": "web", "namespace": "ns", "uid": "u", "resourceVersion": "7"});
         let with = |field: &str, value: &serde_json::Value| {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_remembered_for_its_time_and_no_longer() {
+    fn content_is_remembered_for_a_minute() {
         let mut memory = Memory::default();
         memory.remember(name("a"), content(), Timestamp::from_second(100).unwrap());
         memory.forget_old(Timestamp::from_second(159).unwrap());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn one_namespace_displaces_only_its_own() {
+    fn namespace_displaces_only_its_own_content() {
         let mut memory = Memory::default();
         let other = Name::new("other", ObjectName::new(SourceKind::ConfigMap, "mine"));
         memory.remember(other.clone(), content(), Timestamp::from_second(0).unwrap());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_where_there_are_too_many() {
+    fn oldest_content_is_dropped_above_the_limit() {
         let mut memory = Memory::default();
         for second in 0..=MOST {
             let now = Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_too_many_owners_are_wanted_those_that_are_there_stay() {
+    fn existing_owners_stay_above_the_owner_limit() {
         let owners = |numbers: std::ops::Range<usize>| -> FewSet<Owner> {
             numbers
                 .map(|i| Owner::new("apps/v1", "ReplicaSet", format!("set-{i}"), format!("uid-{i}")))
@@ -39,11 +39,11 @@ mod tests {
         let kept = at_most(10, owners(0..100), &present);
         assert_eq!(kept.len(), 10);
         assert!(present.is_subset(&kept) && kept.is_subset(&owners(0..100)));
-        assert_eq!(at_most(10, owners(0..100), &kept), kept, "and nothing is to be written again");
+        assert_eq!(at_most(10, owners(0..100), &kept), kept, "no second write is needed");
         assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
         let (wanted, stale) = (owners(0..MOST_OWNERS - 5), owners(5000..6000));
         let all: FewSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
-        assert_eq!(all.len(), MOST_OWNERS, "what is stale fills what is left");
+        assert_eq!(all.len(), MOST_OWNERS, "stale owners fill the remaining places");
         assert!(wanted.is_subset(&all) && !stale.is_disjoint(&all));
     }
 }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_nobody_holds_any_more_are_dropped_and_those_that_are_held_are_not() {
+    fn unused_texts_are_dropped_and_used_ones_kept() {
         let mut texts = Texts::default();
         let held: Vec<_> = (0..FEW).map(|i| texts.share(text(&format!("held {i}")))).collect();
         for i in 0..100 * FEW {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn loop_that_stands_still_is_a_failure() {
+    async fn stopped_loop_is_a_failure() {
         let vitals = Vitals::new();
         advance(LONGEST_TURN).await;
         assert_eq!(vitals.failing(), Some("the controller's loop is stuck"));

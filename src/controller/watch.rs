@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn watch_that_panics_begins_anew() {
+    async fn panicking_watch_restarts() {
         let shared = shared();
         let asked = followed(&shared, 3, Duration::from_secs(20)).await;
         let lists = asked.iter().filter(|(_, query)| !query.contains("watch=true")).count();
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silent_watch_begins_anew_in_a_minute() {
+    async fn silent_watch_restarts_within_a_minute() {
         let asked = followed(&shared(), 0, Duration::from_mins(5)).await;
         let watches: Vec<_> = asked.iter().filter(|(_, query)| query.contains("watch=true")).collect();
         assert!(watches.iter().all(|(_, query)| query.contains("timeoutSeconds=60&")), "{asked:?}");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_are_openmetrics_by_name_and_by_form() {
+    async fn metrics_endpoint_serves_openmetrics() {
         let router = router(Readiness::new(), Metrics::new());
         let (status, kind, body) = ask(&router, Method::GET, "/metrics").await;
         assert_eq!((status.as_u16(), kind.as_str()), (200, OPENMETRICS));

@@ -97,31 +97,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nobody_asks_for_traces_no_span_is_made() {
+    fn no_spans_exist_without_tracing() {
         let lines = subscriber("", Format::Text, None).unwrap();
         tracing::dispatcher::with_default(&lines, || {
-            assert!(!tracing::info_span!("another").is_disabled(), "others are");
+            assert!(!tracing::info_span!("another").is_disabled(), "other spans are enabled");
             assert!(crate::telemetry::traces::admission("/mutate/workloads", None).is_disabled());
             assert!(crate::telemetry::traces::call("get", "/api").is_disabled());
         });
     }
 
+    /// The default for libraries is `warn`.
     #[test]
-    fn without_a_wish_the_program_says_info_and_libraries_say_warn() {
+    fn log_level_defaults_to_info_for_confrev_only() {
         let filter = filter("").unwrap().to_string();
         assert!(filter.contains("info"), "{filter}");
         assert!(filter.contains("kube=warn"), "{filter}");
     }
 
     #[test]
-    fn the_users_word_on_a_library_wins() {
+    fn user_filter_overrides_default_of_a_library() {
         let filter = filter("kube=debug").unwrap().to_string();
         assert!(filter.contains("kube=debug"), "{filter}");
         assert!(!filter.contains("kube=warn"), "{filter}");
     }
 
     #[test]
-    fn a_filter_that_is_none_is_refused_by_name() {
+    fn rejects_invalid_log_filter() {
         let error = filter("confrev=loudly").unwrap_err().to_string();
         assert!(error.contains("CONFREV_LOG"), "{error}");
     }

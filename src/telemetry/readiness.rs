@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_fails_is_named_with_its_reason() {
+    fn only_failing_conditions_are_reported() {
         let readiness = Readiness::new();
         let (caches, certificate) = (readiness.register("caches"), readiness.register("certificate"));
         caches.hold();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_fails_again_takes_readiness_back() {
+    fn condition_that_fails_again_ends_readiness() {
         let readiness = Readiness::new();
         let caches = readiness.register("caches");
         caches.hold();

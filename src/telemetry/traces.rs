@@ -256,8 +256,9 @@ impl HttpClient for Sender {
 mod tests {
     use super::*;
 
+    /// `/v1/traces` is appended, except to the endpoint that is only for traces.
     #[test]
-    fn the_option_comes_before_the_variables_and_the_path_of_traces_is_added_where_it_is_not_said() {
+    fn trace_endpoint_option_overrides_the_environment() {
         let endpoint = |option, variables: &[(&str, &str)]| {
             let variables = variables.to_vec();
             Traces::endpoint(option, move |name| {
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_address_of_plain_http_takes_traces() {
+    fn rejects_trace_endpoint_without_plain_http() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for endpoint in ["collector:4318", "https://collector:4318/v1/traces", "", "http//x"] {
             let error = Traces::start(endpoint, runtime.handle()).unwrap_err();
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_of_a_request_is_known_by_its_header_alone() {
+    fn request_trace_comes_from_its_header() {
         let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         for (value, known) in [(Some(header), true), (Some("00-0-0-00"), false), (None, false)] {
             let mut headers = HeaderMap::new();

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_certificate_verifies_for_each_of_its_names_and_no_other() {
+    fn serving_certificate_is_valid_for_its_names_only() {
         let authority = Authority::generate(now(), DAY * 365).unwrap();
         let url: WebhookUrl = "https://192.0.2.7:8443".parse().unwrap();
         let names = names("tools", Some(&url)).unwrap();
@@ -228,8 +228,9 @@ mod tests {
         verify(&pair, &[&authority], "confrev.other.svc", now()).unwrap_err();
     }
 
+    /// It is invalid after its expiry.
     #[test]
-    fn a_serving_certificate_is_good_on_a_clock_behind_and_not_after_its_end() {
+    fn serving_certificate_tolerates_a_clock_that_lags() {
         let authority = Authority::generate(now(), DAY * 365).unwrap();
         let pair = authority.issue(&names("n", None).unwrap(), now(), DAY).unwrap();
         verify(&pair, &[&authority], "localhost", now() - SignedDuration::from_mins(4)).unwrap();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn two_authorities_in_one_bundle_each_verify_their_own() {
+    fn bundle_verifies_certificates_of_both_cas() {
         let (old, new) = (Authority::generate(now(), DAY).unwrap(), Authority::generate(now(), DAY).unwrap());
         let names = names("n", None).unwrap();
         let pairs = [old.issue(&names, now(), DAY).unwrap(), new.issue(&names, now(), DAY).unwrap()];
@@ -248,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_certificate_never_outlives_its_authority() {
+    fn serving_certificate_never_outlives_its_ca() {
         let authority = Authority::generate(now(), DAY).unwrap();
         let pair = authority.issue(&names("n", None).unwrap(), now(), DAY * 30).unwrap();
         assert_eq!(pair.validity.to, authority.validity().to);
     }
 
     #[test]
-    fn an_authority_survives_its_way_through_pem() {
+    fn ca_survives_pem_round_trip() {
         let authority = Authority::generate(now(), DAY).unwrap();
         let (certificate, key) = (to_pem(authority.certificate()), authority.key_pem());
         let again = Authority::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_is_refused() {
+    fn rejects_invalid_ca() {
         let (one, two) = (Authority::generate(now(), DAY).unwrap(), Authority::generate(now(), DAY).unwrap());
         let certificate = to_pem(one.certificate());
         let read = |certificate: &str, key: &str| Authority::from_pem(certificate.as_bytes(), key.as_bytes());

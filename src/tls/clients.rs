@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_named_by_its_common_name_and_its_dns_names_and_nothing_else() {
+    fn certificate_matches_common_name_and_dns_names_only() {
         for (names, expected) in [
             (&["kube-apiserver"][..], true),
             (&["other", "kube-apiserver"], true),

@@ -154,12 +154,12 @@ mod tests {
         let patch: json_patch::Patch = serde_json::from_value(operations.into()).unwrap();
         let mut after = configuration.clone();
         json_patch::patch(&mut after, &patch).unwrap();
-        assert_eq!(judge(&after, wanted), Verdict::Right, "what was written is right");
+        assert_eq!(judge(&after, wanted), Verdict::Right, "the written configuration is correct");
         after
     }
 
     #[test]
-    fn the_bundle_is_put_into_each_webhook_and_nothing_else_is_touched() {
+    fn writes_only_the_bundle_into_each_webhook() {
         let after = written(&by_service(), &wanted(None));
         let mut expected = by_service();
         for index in 0..2 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_url_each_webhook_keeps_its_path() {
+    fn url_keeps_the_path_of_each_webhook() {
         let url = url("https://127.0.0.1:8443");
         let after = written(&by_service(), &wanted(Some(&url)));
         assert_eq!(after["webhooks"][0]["clientConfig"]["url"], "https://127.0.0.1:8443/mutate/workloads");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn another_url_and_then_none_keep_the_path_too() {
+    fn path_survives_changes_of_the_url() {
         let (one, two) = (url("https://127.0.0.1:8443"), url("https://example.com"));
         let first = written(&by_service(), &wanted(Some(&one)));
         let second = written(&first, &wanted(Some(&two)));
@@ -188,19 +188,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_not_written() {
+    fn correct_webhook_configuration_is_not_written() {
         let right = written(&by_service(), &wanted(None));
         assert_eq!(judge(&right, &wanted(None)), Verdict::Right);
     }
 
     #[test]
-    fn a_write_applies_to_the_state_that_was_looked_at_only() {
+    fn webhook_write_is_conditional_on_resource_version() {
         let Verdict::Write(operations) = judge(&by_service(), &wanted(None)) else { panic!() };
         assert_eq!(operations[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
     }
 
     #[test]
-    fn without_a_bundle_the_one_that_is_there_stays() {
+    fn existing_bundle_stays_if_none_is_given() {
         let mut configuration = by_service();
         configuration["webhooks"][0]["clientConfig"]["caBundle"] = "eHg=".into();
         let wanted = Wanted { bundle: None, owned: false, ..wanted(None) };
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_injector_is_waited_for_and_not_overruled() {
+    fn waits_for_injector_unless_ca_is_own() {
         let mut configuration = by_service();
         configuration["metadata"]["annotations"] = json!({ "cert-manager.io/inject-ca-from": "n/confrev" });
         let foreign = Wanted { owned: false, ..wanted(None) };
@@ -220,12 +220,12 @@ mod tests {
         let own = wanted(None);
         assert!(
             matches!(judge(&configuration, &own), Verdict::Write(_)),
-            "the own authority has to be there"
+            "the bundle must contain confrev's own CA"
         );
     }
 
     #[test]
-    fn a_configuration_without_webhooks_is_right() {
+    fn configuration_without_webhooks_is_correct() {
         assert_eq!(judge(&json!({ "metadata": {} }), &wanted(None)), Verdict::Right);
         assert_eq!(judge(&json!({ "webhooks": null }), &wanted(None)), Verdict::Right);
     }

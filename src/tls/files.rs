@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_is_broken_for_one_look_only_is_not_reported() {
+    fn briefly_broken_files_are_not_reported() {
         let (files, mut seen, metrics) = files(content());
         files.look(&mut seen, Ok(broken("half")), Timestamp::now());
         files.look(&mut seen, Ok(content()), Timestamp::now());
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_content_is_reported_once_however_often_it_is_seen() {
+    fn broken_files_are_reported_once() {
         let (files, mut seen, metrics) = files(content());
         let (chain, key) = (b"garbage".to_vec(), content().key);
         for _ in 0..10 {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_reported_once_too() {
+    fn missing_file_is_reported_once() {
         let (files, mut seen, metrics) = files(content());
         for _ in 0..10 {
             files.look(&mut seen, Content::read(Path::new("/nowhere")), Timestamp::now());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_ca_crt_is_wanted_at_once() {
+    fn new_ca_crt_is_wanted_immediately() {
         let (files, mut seen, _) = files(content());
         assert!(files.trust.wanted().is_none());
         let next = with_authority();
@@ -321,8 +321,9 @@ mod tests {
         assert_eq!(files.trust.wanted().as_deref(), Some(&wanted[..]));
     }
 
+    /// Until then, the wanted bundle contains both the new and the previous CA.
     #[test]
-    fn a_pair_of_a_new_authority_is_served_only_when_that_is_trusted_beside_the_one_before() {
+    fn pair_of_new_ca_is_served_once_trusted() {
         let (first, next) = (with_authority(), with_authority());
         let (old, new) = (first.chain.clone(), next.chain.clone());
         let again = || Content {
@@ -333,41 +334,42 @@ mod tests {
         let (files, mut seen, metrics) = files(first);
         files.trust.publish(Some(old.clone().into()));
         files.look(&mut seen, Ok(again()), Timestamp::now());
-        assert!(!loads(&metrics), "only the one before is trusted");
+        assert!(!loads(&metrics), "only the previous CA is trusted");
         let both = [new.clone(), old].concat();
         assert_eq!(files.trust.wanted().as_deref(), Some(&both[..]));
         files.trust.publish(None);
         files.look(&mut seen, Ok(again()), Timestamp::now());
-        assert!(!loads(&metrics), "somebody writes");
+        assert!(!loads(&metrics), "the webhook configurations are not correct");
         files.trust.publish(Some(both.into()));
         files.look(&mut seen, Ok(again()), Timestamp::now());
         assert!(loads(&metrics));
         assert_eq!(files.trust.wanted().as_deref(), Some(&new[..]));
     }
 
+    /// The CA is unchanged, the served pair is no longer trusted, or it is about to expire.
     #[test]
-    fn a_new_pair_is_served_at_once_where_there_is_nothing_to_wait_for() {
+    fn new_pair_is_served_immediately_without_pending_trust() {
         let first = with_authority();
         let before = first.authority.clone();
         let Content { chain, key, .. } = content();
         let renewed = move || Content { chain: chain.clone(), key: key.clone(), authority: before.clone() };
         let (files, mut seen, metrics) = files(first);
         files.look(&mut seen, Ok(renewed()), Timestamp::now());
-        assert!(loads(&metrics), "of the same authority");
+        assert!(loads(&metrics), "the CA is the same");
 
         let (files, mut seen, metrics) = self::files(with_authority());
         files.trust.publish(Some(with_authority().chain.into()));
         files.look(&mut seen, Ok(with_authority()), Timestamp::now());
-        assert!(loads(&metrics), "an injector was first, and what is served is trusted no more");
+        assert!(loads(&metrics), "an injector was first: the served pair is no longer trusted");
 
         let (files, mut seen, metrics) = self::files(with_authority());
         let late = files.serving.expires() - SignedDuration::from_secs(30);
         files.look(&mut seen, Ok(with_authority()), late);
-        assert!(loads(&metrics), "what is served is nearly over");
+        assert!(loads(&metrics), "the served certificate is about to expire");
     }
 
     #[test]
-    fn files_that_are_put_back_are_wanted_again() {
+    fn restored_files_are_wanted_again() {
         let first = with_authority();
         let again = Content {
             chain: first.chain.clone(),

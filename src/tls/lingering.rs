@@ -67,8 +67,9 @@ mod tests {
         (certificate.pem(), certificate.der().clone())
     }
 
+    /// Another writer that adds the CA again meanwhile does not restart the time.
     #[test]
-    fn what_is_not_wanted_stays_for_its_time_and_no_longer_whoever_writes_meanwhile() {
+    fn previous_ca_stays_for_a_limited_time() {
         let ((new, new_der), (_, old_der), (_, over)) = (authority(2100), authority(2100), authority(2001));
         let wanted: Bundle = new.into_bytes().into();
         let (start, clock) = (Instant::now(), Timestamp::now());
@@ -81,14 +82,18 @@ mod tests {
         assert_eq!(keep(&[old_der.clone(), over], Duration::ZERO), both);
         assert_eq!(keep(&both, LIMIT / 2), both);
         assert_eq!(keep(&both, LIMIT), alone);
-        assert_eq!(keep(&both, LIMIT * 2), alone, "put back by somebody else, it does not begin anew");
+        assert_eq!(
+            keep(&both, LIMIT * 2),
+            alone,
+            "another writer that adds it again does not restart the time"
+        );
         assert_eq!(keep(alone, LIMIT * 2), alone);
-        assert_eq!(keep(&both, LIMIT * 3), both, "gone and come back, it does");
+        assert_eq!(keep(&both, LIMIT * 3), both, "the time restarts if it was removed and added again");
         assert_eq!(lingering.next(start + LIMIT * 3 + LIMIT / 4), Some(LIMIT / 4 * 3));
     }
 
     #[test]
-    fn with_nothing_else_there_the_bundle_is_byte_by_byte_what_is_wanted() {
+    fn bundle_is_unchanged_without_previous_cas() {
         let (pem, der) = authority(2100);
         let wanted: Bundle = format!("# a word\n{pem}").into_bytes().into();
         let mut lingering = Lingering::new(LIMIT);

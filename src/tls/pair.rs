@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_without_expiry_is_valid_for_ever() {
+    fn certificate_without_expiry_is_always_valid() {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(9999, 12, 31) + std::time::Duration::from_secs(86_399);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_broken_pair_is_told_apart() {
+    fn each_broken_pair_has_its_own_error() {
         let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let (pem, key) = (certificate(&own), own.serialize_pem());
         assert!(matches!(refusal(&pem, &other.serialize_pem(), now()), Error::Mismatch(_)));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_out_of_its_time_is_refused() {
+    fn rejects_certificate_outside_its_validity() {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2031, 1, 1);

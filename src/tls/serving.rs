@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_unfit_a_minute_before_its_end_and_before_its_start() {
+    fn certificate_is_unfit_before_start_and_near_end() {
         let validity = Validity { from: at("2030-01-01T00:00:00Z"), to: at("2030-01-31T00:00:00Z") };
         assert!(!fit(validity, at("2029-12-31T23:59:59Z")));
         assert!(fit(validity, at("2030-01-01T00:00:00Z")));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_seconds_is_fit_for_most_of_them() {
+    fn short_lived_certificate_is_fit_almost_until_expiry() {
         let validity = Validity { from: at("2030-01-01T00:00:00Z"), to: at("2030-01-01T00:00:10Z") };
         assert!(fit(validity, at("2030-01-01T00:00:09Z")));
         assert!(!fit(validity, at("2030-01-01T00:00:10Z")));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn at_rest_nothing_follows_and_nothing_is_issued() {
+    fn valid_ca_and_certificate_are_not_renewed() {
         let shared = Shared::create(start(), &LIFETIMES).unwrap();
         let known = Known { own: Some(shared.current.clone()), ..Known::default() };
         assert!(follow(&shared, &known, day(1)).is_none());
@@ -242,18 +242,21 @@ mod tests {
         let shared = Shared::create(start(), &LIFETIMES).unwrap();
         let known = Known { own: Some(shared.current.clone()), ..Known::default() };
         assert!(shared.issuer(&known, Some(serving(day(0))), day(21)).is_some());
-        assert!(shared.issuer(&Known::default(), None, day(0)).is_some(), "the first is issued at once");
+        assert!(
+            shared.issuer(&Known::default(), None, day(0)).is_some(),
+            "the first certificate is issued immediately"
+        );
     }
 
     #[test]
-    fn an_authority_is_followed_only_after_the_next_is_trusted() {
+    fn next_ca_signs_only_after_it_is_trusted() {
         let first = Shared::create(start(), &LIFETIMES).unwrap();
         let mut known = Known { own: Some(first.current.clone()), ..Known::default() };
 
         let with_next = follow(&first, &known, day(2921)).expect("four fifths of 3650 days are over");
         assert_eq!(with_next.current.certificate(), first.current.certificate());
         assert_eq!(with_next.bundle.len(), 2);
-        assert!(follow(&with_next, &known, day(2922)).is_none(), "it waits while nobody trusts the next one");
+        assert!(follow(&with_next, &known, day(2922)).is_none(), "the next CA is not trusted yet");
         assert!(with_next.issuer(&known, Some(serving(day(2921))), day(2922)).is_none());
 
         let next = with_next.next.clone().unwrap();
@@ -262,45 +265,50 @@ mod tests {
         known.settled = with_next.bundle.clone();
         let promoted = follow(&with_next, &known, day(2922)).expect("trusted");
         assert_eq!(promoted.current.certificate(), next.certificate());
-        assert_eq!(promoted.bundle.len(), 2, "the old one is still served by others");
-        let issuer = promoted.issuer(&known, Some(serving(day(2921))), day(2922)).expect("at once");
+        assert_eq!(promoted.bundle.len(), 2, "other replicas may still serve certificates of the old CA");
+        let issuer =
+            promoted.issuer(&known, Some(serving(day(2921))), day(2922)).expect("issued immediately");
         assert_eq!(issuer.certificate(), next.certificate());
 
         known.own = Some(next.clone());
-        assert!(follow(&promoted, &known, day(2951)).is_none(), "a certificate of 30 days may be alive");
-        let trimmed = follow(&promoted, &known, day(2952)).expect("none can be");
+        assert!(
+            follow(&promoted, &known, day(2951)).is_none(),
+            "a certificate of 30 days may still be valid"
+        );
+        let trimmed = follow(&promoted, &known, day(2952)).expect("every certificate has expired");
         assert_eq!(trimmed.bundle, [next.certificate().clone()]);
         assert!(follow(&trimmed, &known, day(2953)).is_none());
     }
 
     #[test]
-    fn an_expired_authority_is_followed_without_waiting() {
+    fn expired_ca_is_replaced_without_waiting() {
         let first = Shared::create(start(), &LIFETIMES).unwrap();
         let late = day(3651);
-        let fresh = follow(&first, &Known::default(), late).expect("another one");
+        let fresh = follow(&first, &Known::default(), late).expect("a new CA");
         assert_ne!(fresh.current.certificate(), first.current.certificate());
         assert_eq!(fresh.bundle, [fresh.current.certificate().clone()]);
         let staged = first.clone().with_next(day(2921), &LIFETIMES).unwrap();
-        let promoted = follow(&staged, &Known::default(), late).expect("the next one");
+        let promoted = follow(&staged, &Known::default(), late).expect("the next CA");
         assert_eq!(promoted.current.certificate(), staged.next.unwrap().certificate());
     }
 
     #[test]
-    fn a_deleted_secret_comes_back_with_what_is_served_and_the_next() {
+    fn recreated_secret_has_current_and_next_ca() {
         let first = Shared::create(start(), &LIFETIMES).unwrap();
         let again = Shared::recreate(first.current.clone(), day(5), &LIFETIMES).unwrap();
         assert_eq!(again.current.certificate(), first.current.certificate());
         let known = Known { own: Some(first.current), settled: again.bundle.clone() };
-        let promoted = follow(&again, &known, day(5)).expect("the next one signs as soon as it is trusted");
+        let promoted = follow(&again, &known, day(5)).expect("the next CA signs as soon as it is trusted");
         assert_ne!(promoted.current.certificate(), again.current.certificate());
     }
 
     #[test]
-    fn another_authority_put_in_the_secret_takes_over_once_trusted() {
+    fn other_ca_in_secret_signs_once_trusted() {
         let (mine, other) =
             (Shared::create(start(), &LIFETIMES).unwrap(), Shared::create(day(1), &LIFETIMES).unwrap());
         let mut known = Known { own: Some(mine.current.clone()), settled: mine.bundle.clone() };
-        let both = follow(&other, &known, day(1)).expect("what I serve must stay trusted");
+        let both =
+            follow(&other, &known, day(1)).expect("the CA of the served certificate must stay trusted");
         assert_eq!(both.bundle.len(), 2);
         assert!(both.issuer(&known, Some(serving(day(0))), day(1)).is_none(), "not trusted yet");
         known.settled = both.bundle.clone();
@@ -309,10 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_lacks_the_signing_authority_is_mended() {
+    fn bundle_without_signing_ca_is_repaired() {
         let mut shared = Shared::create(start(), &LIFETIMES).unwrap();
         let whole = shared.bundle.clone();
         shared.bundle.clear();
-        assert_eq!(follow(&shared, &Known::default(), day(1)).expect("mended").bundle, whole);
+        assert_eq!(follow(&shared, &Known::default(), day(1)).expect("repaired").bundle, whole);
     }
 }

@@ -123,15 +123,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_settles_only_after_its_time_and_without_a_break() {
+    fn bundle_settles_after_uninterrupted_publication() {
         let trust = Trust::new(None);
         let pem = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap().cert.pem();
         let bundle: Bundle = pem.into_bytes().into();
         let day = Duration::from_hours(24);
         trust.publish(Some(bundle.clone()));
         assert_eq!(trust.settled(Duration::ZERO).len(), 1);
-        assert_eq!(trust.settled(day).len(), 0, "it takes the whole time");
+        assert_eq!(trust.settled(day).len(), 0, "the full time must pass");
         trust.publish(None);
-        assert_eq!(trust.settled(Duration::ZERO).len(), 0, "what is no longer published is not trusted");
+        assert_eq!(
+            trust.settled(Duration::ZERO).len(),
+            0,
+            "a bundle that is no longer published is not trusted"
+        );
     }
 }

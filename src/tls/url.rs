@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_with_or_without_a_port_is_taken() {
+    fn accepts_host_with_or_without_port() {
         for (text, host, url) in [
             ("https://127.0.0.1:8443", "127.0.0.1", "https://127.0.0.1:8443/x"),
             ("https://127.0.0.1:8443/", "127.0.0.1", "https://127.0.0.1:8443/x"),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_refused() {
+    fn rejects_other_webhook_urls() {
         for text in [
             "",
             "127.0.0.1:8443",

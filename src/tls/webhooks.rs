@@ -236,8 +236,9 @@ impl Pace {
 mod tests {
     use super::*;
 
+    /// After a quiet minute, the pause is short again.
     #[test]
-    fn a_quarrel_is_slowed_down_and_a_quiet_time_forgets_it() {
+    fn conflicting_webhook_writes_back_off() {
         let mut pace = Pace::default();
         let mut now = Instant::now();
         assert_eq!(pace.pause(now), PAUSE);

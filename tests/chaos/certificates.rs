@@ -1,4 +1,4 @@
-//! The authority that confrev's replicas share, lost and near its end.
+//! Faults of the CA that confrev's replicas share: its loss, and its expiry.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,18 +16,18 @@ use crate::site::{MERGE, Site};
 const SECRET: &str = "/api/v1/namespaces/confrev/secrets/confrev-ca";
 /// When the certificate in use ends, in seconds since 1970.
 const END: &str = "confrev_certificate_expiry_timestamp_seconds";
-/// How long an authority near its end still lives. The next one signs 30 s after API servers have heard of it.
+/// Remaining lifetime of the expiring CA. The next CA signs 30 s after the API servers know it.
 const LEFT: Duration = Duration::from_secs(90);
-/// How long it may take until all serve what another authority has signed.
+/// Time limit until all replicas serve certificates of another CA.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// The Secret is deleted: another authority comes, by the usual steps.
+/// Deletes the Secret: the replicas change to another CA by the usual steps.
 pub(crate) fn lost(site: &Site, replicas: &mut Replicas) {
     let before = ends(replicas);
-    site.until_done("the loss of the authority", || {
+    site.until_done("the loss of the CA", || {
         site.try_write(&Method::DELETE, SECRET, ("application/json", &json!({})), false)
     });
-    wait_for("another authority's certificates", LIMIT, || {
+    wait_for("certificates of another CA", LIMIT, || {
         replicas.tend();
         let now = ends(replicas);
         let all = now.iter().zip(&before).all(|(now, before)| now > before);
@@ -35,7 +35,7 @@ pub(crate) fn lost(site: &Site, replicas: &mut Replicas) {
     });
 }
 
-/// The replicas start, one after the other, with an authority that ends soon, and leave it before it does.
+/// Starts the replicas, one after the other, with a CA that expires soon. They change to another CA before it expires.
 pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let end = now + LEFT;
@@ -43,7 +43,7 @@ pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    // More than four fifths of its life are over.
+    // More than four fifths of its lifetime have passed.
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     (params.not_before, params.not_after) = (epoch + now.saturating_sub(10 * LEFT), epoch + end);
     let certificate = STANDARD.encode(params.self_signed(&key).unwrap().pem());
@@ -57,7 +57,7 @@ pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
         replicas.programs[index].launch(&[]);
         replicas.tend_for(Duration::from_secs(2));
     }
-    wait_for("certificates of an authority that lives on", LIMIT, || {
+    wait_for("certificates of a CA that does not expire soon", LIMIT, || {
         replicas.tend();
         if let Some(program) = replicas.programs.iter().find(|program| !program.is_ready()) {
             return Err(program.log_tail());
@@ -66,16 +66,16 @@ pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
         let all = now.iter().all(|now| *now > end.as_secs_f64() + 1.0);
         if all { Ok(()) } else { Err(format!("{now:?}, not after {end:?}")) }
     });
-    // As the Secret says, the next one signs since before the end of this one.
+    // According to the Secret, the next CA signs since a time before the first CA expired.
     let Some(secret) = site.until_done(SECRET, || site.get(SECRET)) else { return };
     let since = STANDARD.decode(text(&secret["data"]["since"])).unwrap_or_default();
     let since = String::from_utf8_lossy(&since).parse().map_or(i64::MAX, jiff::Timestamp::as_second);
     if u64::try_from(since).unwrap() >= end.as_secs() {
-        site.lost("contained", "the authority was left when it had ended");
+        site.lost("contained", "the CA was replaced after it had expired");
     }
 }
 
-/// Those of all replicas.
+/// The expiry times of the certificates of all replicas.
 fn ends(replicas: &Replicas) -> Vec<f64> {
     replicas.programs.iter().map(|program| program.metric(END)).collect()
 }

@@ -1,4 +1,4 @@
-//! Every promise that can be seen at rest.
+//! Checks of every promise that is observable at rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use crate::group::{Group, Held};
 use crate::kind::{Kind, REVISIONS, in_volume, name_of, template, text};
 use crate::site::{Site, by_name};
 
-/// How long it may take until everything is right again. The machine may be busy.
+/// Time limit until every promise holds again. The machine may be busy.
 const LIMIT: Duration = Duration::from_mins(3);
-/// How long nothing may change then.
+/// How long nothing may change after that.
 const QUIET: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// What there is, as one look at it saw it.
+/// All objects, as listed at one time.
 pub(crate) struct Seen {
     workloads: BTreeMap<(&'static str, String), Value>,
     revisions: Vec<Value>,
@@ -36,14 +36,14 @@ impl Seen {
         Ok(Self { workloads, revisions, snapshots, others })
     }
 
-    /// What every object is at.
+    /// The versions of all objects.
     fn versions(&self) -> BTreeSet<String> {
         let all = self.workloads.values().chain(&self.revisions).chain(self.snapshots.values());
         all.map(|object| format!("{} {}", object["metadata"]["uid"], object["metadata"]["resourceVersion"]))
             .collect()
     }
 
-    /// The first thing that is not as promised.
+    /// Returns the first broken promise.
     pub(crate) fn check(&self, groups: &[Group], plain: &[Held]) -> Result<(), String> {
         let mut used: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for group in groups {
@@ -67,7 +67,7 @@ impl Seen {
         self.revisions.iter().filter(|object| object["metadata"]["labels"]["app"] == *held.workload.name)
     }
 
-    /// `rolls` and `sticks`: it is at the right content, by as many revisions as there were reasons.
+    /// `rolls` and `sticks`: the workload uses the right content, and has a revision for each reason and no other.
     fn check_workload(
         &self,
         group: &Group,
@@ -90,12 +90,12 @@ impl Seen {
         let mut revisions = BTreeSet::new();
         for object in self.revisions(held) {
             let revision = group.revision(object).ok_or_else(|| {
-                format!("frozen: {} names what {} never held", name_of(object), group.source.name)
+                format!("frozen: {} refers to content that {} never had", name_of(object), group.source.name)
             })?;
             let snapshot = group.source.snapshot(&revision.1);
             used.entry(snapshot).or_default().push(text(&object["metadata"]["uid"]));
             if !held.allowed.contains(&revision) {
-                return Err(format!("rolls: {name} has a revision {revision:?} that nobody asked for"));
+                return Err(format!("rolls: {name} has a revision {revision:?} without a reason"));
             }
             if !revisions.insert(revision.clone()) {
                 return Err(format!("rolls: {name} has two revisions {revision:?}"));
@@ -114,7 +114,7 @@ impl Seen {
         if changed { Err(format!("contained: {} was changed", source.name)) } else { Ok(()) }
     }
 
-    /// `contained`: nothing of confrev is on what is not opted in.
+    /// `contained`: confrev has written nothing on a workload that is not opted in.
     fn check_plain(&self, held: &Held) -> Result<(), String> {
         let (name, live) = (held.workload.reference(), self.live(held)?);
         let marked = live["spec"]["template"].to_string().contains("confrev")
@@ -150,7 +150,7 @@ impl Seen {
                 return Err(format!("kept: {name} is not bound to its user {user}, only to {owners:?}"));
             }
         }
-        // By default a source keeps its newest one.
+        // By default a source keeps its newest snapshot.
         let kept: BTreeSet<_> = groups.iter().map(|group| group.source.snapshot(&group.content)).collect();
         let left: Vec<_> =
             self.snapshots.keys().filter(|name| !used.contains_key(*name) && !kept.contains(*name)).collect();
@@ -158,7 +158,7 @@ impl Seen {
     }
 }
 
-/// Waits until every promise holds and nothing changes any more. What does not hold in the end is a loss.
+/// Waits until every promise holds and nothing changes any more. A promise that is still broken then is a loss.
 pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held]) {
     let start = Instant::now();
     let (mut since, mut versions) = (Instant::now(), BTreeSet::new());
@@ -175,27 +175,27 @@ pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held]) {
         };
         match broken {
             None if since.elapsed() >= QUIET => return,
-            None if start.elapsed() > LIMIT => return site.lost("quiet", "it does not come to rest"),
+            None if start.elapsed() > LIMIT => return site.lost("quiet", "the objects do not come to rest"),
             Some(reason) if start.elapsed() > LIMIT => return site.lost("at rest", reason),
             _ => std::thread::sleep(PAUSE),
         }
     }
 }
 
-/// A false alarm is a loss too: no content is ever lost here, and none may be told to be.
+/// A false alarm is a loss too: no content is ever lost here, so no Event may report a loss.
 pub(crate) fn alarms(site: &Site, known: &mut usize) {
     let path = format!("/api/v1/namespaces/{}/events?fieldSelector=reason=SnapshotLost", site.namespace);
     let Some(told) = site.until_done(&path, || site.list(&path)) else { return };
     for event in &told[(*known).min(told.len())..] {
-        site.lost("kept", format!("told to be lost: {}", event["message"]));
+        site.lost("kept", format!("reported as lost: {}", event["message"]));
     }
     *known = told.len();
 }
 
-/// Looks while things fail: how often a snapshot was not there though a revision that refers to it was.
+/// Records, during faults, each snapshot that was missing while a revision referred to it.
 ///
-/// confrev makes again what the collector takes while its owners change, so this is told and is no loss by itself: what
-/// is not made again is one at rest.
+/// confrev creates a snapshot again if the garbage collector deletes it while its owners change. So this is only
+/// reported. A snapshot that is still missing at rest is a loss.
 pub(crate) fn gaps(site: &Site, go_on: &dyn Fn() -> bool) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     while go_on() {
@@ -218,7 +218,7 @@ fn look_for_gaps(site: &Site) -> Result<Vec<String>, String> {
         let template = template(&object);
         let Some(volume) = in_volume(template) else { continue };
         let entered = template["metadata"]["annotations"]["confrev.dev/sources"].is_string();
-        // The revision was there before the list of snapshots, and is there after it.
+        // The revision existed before the snapshots were listed, and exists after it.
         if entered
             && !snapshots.contains_key(volume)
             && let Ok(still) = site.get(&path)
@@ -231,7 +231,7 @@ fn look_for_gaps(site: &Site) -> Result<Vec<String>, String> {
     Ok(gaps)
 }
 
-/// `quiet`: what every object is at.
+/// `quiet`: the versions of all objects.
 pub(crate) fn versions(site: &Site) -> Result<BTreeSet<String>, String> {
     Seen::look(site).map(|seen| seen.versions())
 }

@@ -1,6 +1,6 @@
-//! Numbers that look random, the same ones for a seed.
+//! Pseudorandom numbers, reproducible from a seed.
 
-/// SplitMix64.
+/// The generator SplitMix64.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
@@ -17,27 +17,27 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Others, for somebody else.
+    /// An independent generator for another user.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.roll())
     }
 
-    /// One of `0..most`.
+    /// A number of `0..most`.
     pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.roll() % most
     }
 
-    /// One of `from..to`.
+    /// A number of `from..to`.
     pub(crate) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from)
     }
 
-    /// Whether something happens that does so often in a hundred times.
+    /// True with a probability of `often` percent.
     pub(crate) fn percent(&mut self, often: u64) -> bool {
         self.below(100) < often
     }
 
-    /// One of several.
+    /// A random element.
     pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }

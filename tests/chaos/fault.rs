@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! The faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use crate::proxy::Trouble;
 use crate::replicas::Replicas;
 use crate::site::Site;
 
-/// One kind of fault. Each is over when [`Fault::happen`] ends, but for what takes time to come back by itself.
+/// One kind of fault. It is over when [`Fault::happen`] returns, except for the time that the components need to
+/// recover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// Nothing goes wrong: the load alone.
+    /// No fault: only load.
     None,
     LeaderKilled,
     FollowerKilled,
@@ -28,7 +29,7 @@ pub(crate) enum Fault {
     ApiServerPaused,
     EtcdKilled,
     EtcdPaused,
-    /// The collector and the controllers of Deployments and StatefulSets come late, with what they knew before.
+    /// The garbage collector and the controllers of Deployments and StatefulSets act late, on outdated state.
     ManagerKilled,
     ManagerPaused,
     WebhookCallsReset,
@@ -116,13 +117,13 @@ impl Fault {
             Self::WatchesClosed => "watches closed",
             Self::WatchesExpired => "watches expired",
             Self::WatchesWithBookmarksOnly => "watches with bookmarks only",
-            Self::AuthorityLost => "confrev's authority lost",
-            Self::AuthorityNearItsEnd => "confrev's authority near its end",
-            Self::AllAtOnce => "both ways bad, leading confrev and API server killed",
+            Self::AuthorityLost => "confrev's CA lost",
+            Self::AuthorityNearItsEnd => "confrev's CA near its expiry",
+            Self::AllAtOnce => "both directions failing, leading confrev and API server killed",
         }
     }
 
-    /// Lets it happen, some times; answers how often.
+    /// Causes the fault one or more times, and returns how often.
     pub(crate) fn happen(self, site: &Site, replicas: &mut Replicas, dice: &mut Dice) -> usize {
         match self {
             Self::LeaderKilled
@@ -153,7 +154,7 @@ impl Fault {
         }
     }
 
-    /// What befalls the calls meanwhile, to confrev and from it.
+    /// What happens meanwhile to calls to confrev and from confrev.
     fn weather(self, dice: &mut Dice) -> (Weather, Trouble) {
         let (clear, calm) = (Weather::Clear, Trouble::None);
         match self {

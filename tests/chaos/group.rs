@@ -1,5 +1,5 @@
-//! A ConfigMap or Secret and the workloads that use it. One thread does everything that is done to them, one thing after another:
-//! so it is known at any time what each workload must be at, whatever happens to confrev and to the control plane.
+//! A ConfigMap or Secret and the workloads that use it. One thread makes all changes to them, one after the other. So
+//! the expected state of each workload is known at any time, whatever happens to confrev and to the control plane.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::site::{APPLY, JSON_PATCH, MERGE, Site};
 /// The image and the content of a revision.
 pub(crate) type Revision = (String, String);
 
-/// How many old revisions stay of a workload that is changed all the time.
+/// The history limit of a workload that changes all the time.
 const FEW: usize = 3;
-/// How many old revisions stay where they are counted.
+/// The history limit of a workload whose revisions are counted.
 pub(crate) const ALL: usize = 1000;
-/// Annotations that `kubectl rollout undo` leaves as they are.
+/// Annotations that `kubectl rollout undo` keeps.
 const SKIPPED: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
@@ -33,28 +33,28 @@ const SKIPPED: [&str; 6] = [
 pub(crate) struct Group {
     pub(crate) site: Arc<Site>,
     pub(crate) source: Source,
-    /// One thing is done in each round: then every revision is known. Else they are changed all the time, and few of
-    /// their revisions stay.
+    /// True: one change in each round, so every revision is known. False: continuous changes, and few revisions are
+    /// kept.
     pub(crate) counted: bool,
-    /// What the source holds.
+    /// The present content of the source.
     pub(crate) content: String,
-    /// All that it has held.
+    /// All contents that the source has had.
     pub(crate) contents: BTreeSet<String>,
     pub(crate) workloads: Vec<Held>,
     dice: Dice,
     steps: u32,
 }
 
-/// A workload, and what it must be at.
+/// A workload, and its expected state.
 pub(crate) struct Held {
     pub(crate) workload: Workload,
     pub(crate) image: String,
-    /// The content that an undo holds it at; `None`: the present one.
+    /// The content that an undo pinned; `None`: the present content.
     pub(crate) at: Option<String>,
-    /// The revisions that there must be, and those that there may be.
+    /// The revisions that must exist, and those that may exist.
     pub(crate) required: BTreeSet<Revision>,
     pub(crate) allowed: BTreeSet<Revision>,
-    /// What was done to it, and to its source.
+    /// The changes of the workload and of its source.
     pub(crate) story: Vec<String>,
 }
 
@@ -70,15 +70,15 @@ impl Held {
         }
     }
 
-    /// The last things that were done to it.
+    /// The last changes of the workload.
     pub(crate) fn last(&self) -> &[String] {
         &self.story[self.story.len().saturating_sub(8)..]
     }
 }
 
 impl Group {
-    /// Creates the source and so many workloads of each kind. Of two groups one is counted, and of two counted ones and
-    /// of two others one has a Secret.
+    /// Creates the source and `of_each_kind` workloads of each kind. Every second group is counted. Half of the counted
+    /// groups, and half of the others, have a Secret.
     pub(crate) fn create(site: &Arc<Site>, number: usize, of_each_kind: usize, dice: Dice) -> Self {
         let kind = SOURCES[number.div_ceil(2) % SOURCES.len()];
         let source = Source { namespace: site.namespace.clone(), kind, name: format!("demo-{number}") };
@@ -108,20 +108,20 @@ impl Group {
         group
     }
 
-    /// The snapshots of all that the source has held, and their data.
+    /// The snapshots of all contents that the source has had, and their data.
     pub(crate) fn snapshots(&self) -> impl Iterator<Item = (String, Value)> {
         self.contents.iter().map(|text| (self.source.snapshot(text), self.source.data(text)))
     }
 
-    /// The content that a workload must be at.
+    /// The content that a workload must use.
     pub(crate) fn wanted<'a>(&'a self, held: &'a Held) -> &'a str {
         held.at.as_ref().unwrap_or(&self.content)
     }
 
-    /// One round's load, for as long as `go_on` says.
+    /// The load of one round, for as long as `go_on` returns true.
     pub(crate) fn run(&mut self, go_on: &dyn Fn() -> bool) {
         if self.counted {
-            // That it comes at any time of the fault is the input, nothing is waited for.
+            // The random delay varies the moment of the fault; the test waits for nothing here.
             thread::sleep(Duration::from_millis(self.dice.below(6000)));
             return self.step();
         }
@@ -145,7 +145,7 @@ impl Group {
                 let content = self.next_content();
                 let required = self.workloads[workload].required.clone();
                 self.edit(content);
-                // Both together make one revision, or two where the apply is late.
+                // Both changes make one revision, or two if the apply is late.
                 self.workloads[workload].required = required;
                 self.apply(workload, &image);
             }
@@ -156,7 +156,7 @@ impl Group {
         }
     }
 
-    /// A new content; where there is time between two of them, at times one that there was before.
+    /// A new content. If changes are far apart, it is sometimes an earlier content.
     fn next_content(&mut self) -> String {
         if self.counted && self.dice.percent(25) {
             let all: Vec<_> = self.contents.iter().cloned().collect();
@@ -167,7 +167,7 @@ impl Group {
 
     fn edit(&mut self, content: String) {
         let path = format!("{}/{}", self.site.sources(self.source.kind), self.source.name);
-        // Before the write: it may be stored, and be acted upon, long before it is answered.
+        // Before the write: confrev may act on the write long before its response arrives.
         self.contents.insert(content.clone());
         if content != self.content {
             for held in &mut self.workloads {
@@ -185,7 +185,7 @@ impl Group {
         }
     }
 
-    /// A workload is held at a content from now on, or follows its source.
+    /// From now on, the workload is pinned to a content, or follows its source.
     fn turned(&mut self, index: usize, at: Option<String>) {
         self.workloads[index].at = at;
         let revision = (self.workloads[index].image.clone(), self.wanted(&self.workloads[index]).to_owned());
@@ -203,7 +203,7 @@ impl Group {
         self.workloads[index].story.push(line);
     }
 
-    /// What was answered must be at what it must be at: nothing is left to the controller.
+    /// The response must have the expected content: admission has resolved it, not the controller.
     fn fresh(&self, index: usize, answer: Option<Value>) {
         let Some(answer) = answer else { return };
         let held = &self.workloads[index];
@@ -223,7 +223,7 @@ impl Group {
         self.site.path(&self.workloads[index].workload)
     }
 
-    /// As `kubectl apply --server-side` does: the template names the source.
+    /// Applies like `kubectl apply --server-side`: the template names the source.
     fn apply(&mut self, index: usize, image: &str) {
         let held = &mut self.workloads[index];
         image.clone_into(&mut held.image);
@@ -235,7 +235,7 @@ impl Group {
         self.fresh(index, answer);
     }
 
-    /// A change of the template that says nothing of the reference.
+    /// Changes the template, but not the reference.
     fn set_image(&mut self, index: usize, image: &str) {
         let patch =
             json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]);
@@ -247,7 +247,7 @@ impl Group {
         self.fresh(index, answer);
     }
 
-    /// A person leaves a pin.
+    /// Ends a pin, as a user does.
     fn roll(&mut self, index: usize) {
         let patch =
             json!({"metadata": {"annotations": {"confrev.dev/roll": format!("please-{}", self.steps)}}});
@@ -262,7 +262,7 @@ impl Group {
         self.site.write(&Method::PATCH, &self.path(index), (MERGE, &patch), true);
     }
 
-    /// Back to one of the revisions before, as the tools of both kinds do it.
+    /// Undoes to an earlier revision, as the tools of both kinds do.
     fn undo(&mut self, index: usize) {
         let site = Arc::clone(&self.site);
         let (path, choice) = (self.path(index), self.dice.below(1000));
@@ -272,7 +272,7 @@ impl Group {
             let held = &self.workloads[index];
             let mut revisions = site.revisions_of(&held.workload)?;
             let present = self.revision(&live);
-            // An answer may have been lost.
+            // The response of the previous attempt may have been lost.
             if attempt.is_some() && attempt.as_ref().map(|(revision, _)| revision) == present.as_ref() {
                 return Ok(Some(live));
             }
@@ -283,8 +283,8 @@ impl Group {
                 return Ok(None);
             }
             let chosen = &revisions[usize::try_from(choice).unwrap() % revisions.len()];
-            let (image, content) = self.revision(chosen).ok_or("at no content that there was")?;
-            // Where both name the same snapshot, the reference is not changed, and a roll that is pending goes along.
+            let (image, content) = self.revision(chosen).ok_or("the revision has an unknown content")?;
+            // If both refer to the same snapshot, the reference does not change, and a pending roll continues.
             let same = present.is_some_and(|(_, present)| present == content);
             let at = if same { held.at.clone() } else { Some(content) };
             attempt = Some(((image, at.clone().unwrap_or_else(|| self.content.clone())), at));
@@ -297,7 +297,7 @@ impl Group {
         self.fresh(index, Some(answer));
     }
 
-    /// The image and the content of a workload or of its revision, where that is at any that there was.
+    /// The image and the content of a workload or a revision; `None` if the content is unknown.
     pub(crate) fn revision(&self, object: &Value) -> Option<Revision> {
         let template = template(object);
         let name = self.source.named(template).ok()?;
@@ -306,10 +306,10 @@ impl Group {
     }
 }
 
-/// The template and, of a Deployment, the annotations of a revision, on condition that nothing has changed.
+/// The template of a revision and, for a Deployment, its annotations, on condition that nothing has changed.
 fn undo_patch(live: &Value, revision: &Value) -> Value {
     let mut template = template(revision).clone();
-    // What a ControllerRevision says to a strategic merge.
+    // ControllerRevisions contain this directive for a strategic merge.
     template.as_object_mut().unwrap().remove("$patch");
     let labels = template["metadata"]["labels"].as_object_mut().unwrap();
     labels.retain(|label, _| !label.ends_with("pod-template-hash"));

@@ -1,5 +1,4 @@
-//! The kinds of workloads and of sources: where they are, where a workload's revisions are, and how a template names a
-//! source.
+//! The kinds of workloads and sources: their paths, the paths of their revisions, and how a template names a source.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,12 +6,12 @@ use confrev::resolve::Observed;
 use confrev::snapshot::{KEY_BYTES, Key, Keying, SourceKind, snapshot_name};
 use serde_json::{Value, json};
 
-/// The collections of what keeps templates of before, of all kinds.
+/// The collections of the revisions of all kinds.
 pub(crate) const REVISIONS: [&str; 2] = ["replicasets", "controllerrevisions"];
 /// The kinds of sources.
 pub(crate) const SOURCES: [SourceKind; 2] = [SourceKind::ConfigMap, SourceKind::Secret];
 
-/// The key of the digests of Secrets, which exists before confrev does.
+/// The key of the digests of Secrets. It exists before confrev starts.
 const KEY: [u8; KEY_BYTES] = [7; KEY_BYTES];
 
 /// The Secret that holds the key.
@@ -35,7 +34,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Deployment, Self::Rollout, Self::StatefulSet];
 
-    /// As kubectl has it.
+    /// The name of the kind for kubectl.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Deployment => "deployment",
@@ -70,7 +69,7 @@ pub(crate) fn template(object: &Value) -> &Value {
     object.pointer("/data/spec/template").unwrap_or(&object["spec"]["template"])
 }
 
-/// A ConfigMap or a Secret, which has one key.
+/// A ConfigMap or a Secret with one key.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) namespace: String,
@@ -79,7 +78,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Its data with this content.
+    /// The data for a content.
     pub(crate) fn data(&self, text: &str) -> Value {
         match self.kind {
             SourceKind::ConfigMap => json!({"text": text}),
@@ -97,7 +96,7 @@ impl Source {
         manifest
     }
 
-    /// The name that the snapshot of this text has.
+    /// The name of the snapshot of a content.
     pub(crate) fn snapshot(&self, text: &str) -> String {
         let keying = match self.kind {
             SourceKind::ConfigMap => Keying::default(),
@@ -107,10 +106,11 @@ impl Source {
         snapshot_name(&self.name, &object.unwrap().digest(), 10)
     }
 
-    /// The snapshot of it that a template names, alike in `sources`, in its volume and in its environment.
+    /// The snapshot in a template: the name must be equal in `sources`, in the volume and in the environment.
     pub(crate) fn named(&self, template: &Value) -> Result<String, String> {
         let entered = template["metadata"]["annotations"]["confrev.dev/sources"].as_str();
-        let entered: Value = serde_json::from_str(entered.ok_or("it is not resolved")?).unwrap_or_default();
+        let entered: Value =
+            serde_json::from_str(entered.ok_or("the template is not resolved")?).unwrap_or_default();
         let entered = &entered[self.kind.plural()][&self.name];
         let volume = in_volume(template);
         let env = &template["spec"]["containers"][0]["envFrom"][0];
@@ -131,7 +131,7 @@ pub(crate) fn in_volume(template: &Value) -> Option<&str> {
     volume["configMap"]["name"].as_str().or(volume["secret"]["secretName"].as_str())
 }
 
-/// A workload that mounts its one source, and has it in its environment.
+/// A workload that mounts its one source and also uses it in its environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
@@ -141,17 +141,17 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// It is opted in, and rolls as often as its source changes.
+    /// A workload that is opted in, with no minimum interval between rolls.
     pub(crate) fn new(kind: Kind, name: String, source: &Source) -> Self {
         Self { kind, name, source: source.clone(), enabled: true }
     }
 
-    /// One that is not opted in.
+    /// A workload that is not opted in.
     pub(crate) fn plain(kind: Kind, name: String, source: &Source) -> Self {
         Self { enabled: false, ..Self::new(kind, name, source) }
     }
 
-    /// What users apply. They do not say how many pods there are: that is somebody else's.
+    /// The manifest that users apply. It has no `replicas`: another field manager owns that field.
     pub(crate) fn manifest(&self, image: &str, history: usize) -> Value {
         let (name, source) = (&self.name, &self.source.name);
         let (volume, env) = match self.source.kind {
@@ -181,7 +181,7 @@ impl Workload {
         let (kind, more) = match self.kind {
             Kind::Deployment => ("Deployment", json!({})),
             Kind::Rollout => ("Rollout", json!({"strategy": {"canary": {}}})),
-            // Its pods come and go all at once.
+            // All pods start and stop at the same time.
             Kind::StatefulSet => {
                 ("StatefulSet", json!({"serviceName": name, "podManagementPolicy": "Parallel"}))
             }
@@ -196,7 +196,7 @@ impl Workload {
         manifest
     }
 
-    /// As kubectl names one object.
+    /// The name of the object for kubectl.
     pub(crate) fn reference(&self) -> String {
         format!("{}/{}", self.kind.name(), self.name)
     }

@@ -1,4 +1,4 @@
-//! Connections forwarded as they are, to one of several ports: a Service, and the weather on the way to it.
+//! A TCP forwarder to several ports: it acts as the Service, and its "weather" as the network in front of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,19 +11,19 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::dice::Dice;
 use crate::runtime;
 
-/// What happens to what is sent.
+/// What happens to sent bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weather {
     Clear,
-    /// A connection ends instead of taking the next bytes, so often in a hundred times.
+    /// With this probability in percent, a connection ends instead of forwarding the next bytes.
     Resets(u64),
-    /// Half of the bytes come through, then it ends, so often in a hundred times.
+    /// With this probability in percent, half of the bytes are forwarded, then the connection ends.
     Cuts(u64),
-    /// Bytes wait for so many milliseconds.
+    /// Bytes are delayed by this number of milliseconds.
     Slow(u64),
 }
 
-/// One address of loopback, and the ports behind it.
+/// A loopback address, and the ports behind it.
 pub(crate) struct Link {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ struct Shared {
     weather: Mutex<Weather>,
     dice: Mutex<Dice>,
     next: AtomicUsize,
-    /// How often the weather did something.
+    /// How often the weather disturbed a connection.
     events: AtomicUsize,
 }
 
@@ -77,7 +77,7 @@ impl Link {
 }
 
 impl Shared {
-    /// Both ways, until one side ends or the weather ends it. Dropping a stream closes it.
+    /// Forwards in both directions, until one side or the weather ends the connection. Dropping a stream closes it.
     async fn forward(self: Arc<Self>, client: TcpStream) {
         let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if backends.is_empty() {
@@ -113,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// The weather, and whether it strikes now.
+    /// The weather, and whether it disturbs these bytes.
     fn look(&self) -> (Weather, bool) {
         let weather = *self.weather.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,9 @@
-//! Faults at random, on a control plane of the test's own: `make chaos`; a few of them in every run of the tests.
+//! Random faults on a control plane of the test's own: `make chaos`. Every test run has a few of them.
 //!
-//! Users change some tens of workloads and their ConfigMaps and Secrets all the time, while confrev, the API server, etcd and what
-//! connects them fail. After each fault, once all is at rest, every promise that can be seen is checked.
-//! `CONFREV_CHAOS_MINUTES` says for how long, `CONFREV_CHAOS_SEED` with which numbers, `CONFREV_CHAOS_FAULT` with which
-//! faults alone: those whose words contain it; `CONFREV_BIN`, with another confrev than the one that is built for it.
+//! Users continuously change some tens of workloads and their ConfigMaps and Secrets while confrev, the API server,
+//! etcd and their connections fail. After each fault, when everything is at rest, every observable promise is checked.
+//! `CONFREV_CHAOS_MINUTES` sets the duration, `CONFREV_CHAOS_SEED` the random numbers. `CONFREV_CHAOS_FAULT` selects
+//! the faults whose description contains its text. `CONFREV_BIN` tests another confrev than the one built for the test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -42,15 +42,15 @@ use crate::replicas::Replicas;
 use crate::report::Report;
 use crate::site::{APPLY, JSON_PATCH, Site};
 
-/// How many groups, and how many workloads of each kind in each of them: 54 workloads in all.
+/// The number of groups, and of workloads of each kind in each group: 54 workloads in all.
 const LOAD: (usize, usize) = (9, 2);
 const LOAD_OF_A_SHORT_RUN: (usize, usize) = (2, 1);
-/// For how long, where nothing else is said.
+/// The default duration.
 const MINUTES: u64 = 1;
-/// How long the control plane may take to be well again.
+/// Time limit for the recovery of the control plane.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// What the links and proxies run on.
+/// The runtime of the links and proxies.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -62,11 +62,11 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
 }
 
-/// All faults again and again: first in their order, from another one for each seed, then in any.
+/// All faults, repeatedly: first in their order, from a start that depends on the seed, then in random order.
 fn faults(seed: u64, mut dice: Dice) -> impl Iterator<Item = Fault> {
     let only = std::env::var("CONFREV_CHAOS_FAULT").unwrap_or_default();
     let mut all: Vec<_> = Fault::ALL.into_iter().filter(|fault| fault.words().contains(&only)).collect();
-    assert!(!all.is_empty(), "no fault is called {only}");
+    assert!(!all.is_empty(), "no fault's description contains {only}");
     let first = seed.wrapping_sub(1).wrapping_mul(10) % all.len() as u64;
     all.rotate_left(usize::try_from(first).unwrap());
     let mut next = 0;
@@ -82,7 +82,7 @@ fn faults(seed: u64, mut dice: Dice) -> impl Iterator<Item = Fault> {
 
 #[test]
 #[ignore = "takes minutes, and most of the machine: make chaos"]
-fn no_promise_is_broken_whatever_fails() {
+fn promises_hold_under_random_faults() {
     let seed = setting("CONFREV_CHAOS_SEED").unwrap_or(1);
     let minutes = setting("CONFREV_CHAOS_MINUTES").unwrap_or(MINUTES);
     println!("CONFREV_CHAOS_SEED={seed} CONFREV_CHAOS_MINUTES={minutes}");
@@ -92,9 +92,9 @@ fn no_promise_is_broken_whatever_fails() {
     run(seed, dice, LOAD, all);
 }
 
-/// In every run of the tests: a small load, and a few faults that come back soon.
+/// Part of every test run: a small load, and a few faults with short recovery.
 #[test]
-fn no_promise_is_broken_while_a_leader_is_killed_watches_expire_and_calls_are_cut() {
+fn promises_hold_under_a_few_short_faults() {
     let few = [Fault::LeaderKilled, Fault::WatchesExpired, Fault::CallsCut];
     run(1, Dice::new(1), LOAD_OF_A_SHORT_RUN, few.into_iter());
 }
@@ -105,7 +105,7 @@ fn run(
     (groups, of_each_kind): (usize, usize),
     faults: impl Iterator<Item = Fault>,
 ) {
-    // It lives as long as this process.
+    // The control plane lives as long as this process.
     let cluster: &'static ControlPlane =
         Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
     let namespace = Box::leak(Box::new(cluster.namespace("chaos")));
@@ -132,10 +132,10 @@ fn run(
         replicas.programs.iter().for_each(|program| eprintln!("confrev:\n{}", program.log_tail()));
         eprintln!("{}", namespace.describe());
     }
-    assert_eq!(site.losses(), 0, "to see it again: make chaos CONFREV_CHAOS_SEED={seed}");
+    assert_eq!(site.losses(), 0, "to reproduce: make chaos CONFREV_CHAOS_SEED={seed}");
 }
 
-/// One fault under load; then rest, and every promise.
+/// One fault under load; then everything comes to rest, and every promise is checked.
 fn round(
     site: &Arc<Site>,
     replicas: &mut Replicas,
@@ -157,14 +157,14 @@ fn round(
             let gaps = check::gaps(site, &|| !over.load(Ordering::Relaxed));
             site.gaps.fetch_add(gaps.len(), Ordering::Relaxed);
             for gap in gaps {
-                println!("{gap} was not there for a while");
+                println!("{gap} was missing for a while");
             }
         });
-        // Not before the load has begun.
+        // The load begins first.
         replicas.tend_for(Duration::from_secs(1));
         let times = fault.happen(site, replicas, dice);
         over.store(true, Ordering::Relaxed);
-        wait_for("the API server to be well again", LIMIT, || site.get("/readyz"));
+        wait_for("the API server to recover", LIMIT, || site.get("/readyz"));
         replicas.heal();
         times
     });
@@ -173,7 +173,7 @@ fn round(
     if let Some(before) = versions
         && before != check::versions(site)
     {
-        site.lost("quiet", "something was written though nothing had changed");
+        site.lost("quiet", "an object was written though nothing had changed");
     }
     times
 }

@@ -1,4 +1,4 @@
-//! What stands between confrev and the API server: it speaks plain HTTP/1 with confrev, and forwards each request.
+//! A proxy between confrev and the API server. It speaks plain HTTP/1 with confrev, and forwards each request.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -26,23 +26,24 @@ use crate::dice::Dice;
 use crate::runtime;
 use crate::watches::watched;
 
-/// What the proxy does to requests. Where it says how often, that is in a hundred of them.
+/// What the proxy does to requests. Probabilities are in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     None,
-    /// The connection ends without an answer: half of the times before the API server has the request, half after.
+    /// The connection ends without a response: in half of the cases before the API server gets the request, else after
+    /// it.
     Resets(u64),
-    /// Answers end halfway, and those of watches too.
+    /// Responses end halfway, also those of watches.
     Cuts(u64),
-    /// Requests and the parts of answers wait, at most so many milliseconds.
+    /// Requests and the parts of responses are delayed, by at most this number of milliseconds.
     Slow(u64),
-    /// Answers of one code; where the server may have done what was asked, half of the times it has.
+    /// Responses with this status code. If the server may have carried out the request, it has in half of the cases.
     Answers(u16, u64),
-    /// All watches end, again and again.
+    /// All watches end repeatedly.
     WatchesClosed,
-    /// All watches are told that they are too old, and so are those that go on from where they were.
+    /// All watches get an error that their version is too old, and so do watches that resume.
     WatchesExpired,
-    /// Some watches tell nothing new, only again and again how far they have told; the others go on.
+    /// Some watches send only bookmarks and no new events. The others continue.
     WatchesWithBookmarksOnly,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct Shared {
     connection: tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>,
     pub(crate) trouble: tokio::sync::watch::Sender<Trouble>,
     dice: Mutex<Dice>,
-    /// How often each thing was done.
+    /// How often each fault was applied.
     done: Mutex<BTreeMap<&'static str, usize>>,
 }
 
@@ -97,7 +98,7 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// A kubeconfig with the same identity, whose server is this.
+    /// A kubeconfig with the same identity, for this proxy as the server.
     pub(crate) fn kubeconfig(&self, of: &Path) -> PathBuf {
         let mut config: Value = serde_json::from_str(&fs::read_to_string(of).unwrap()).unwrap();
         config["clusters"][0]["cluster"] = json!({"server": format!("http://127.0.0.1:{}", self.port)});
@@ -110,7 +111,7 @@ impl Proxy {
         self.shared.trouble.send_replace(trouble);
     }
 
-    /// How often something was done to a request or an answer.
+    /// How often a fault was applied to a request or a response.
     pub(crate) fn events(&self) -> usize {
         self.shared.done.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
@@ -129,7 +130,7 @@ impl Shared {
         self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(most)
     }
 
-    /// An error ends the connection without an answer.
+    /// An error ends the connection without a response.
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
         let watch = request.uri().query().is_some_and(|query| query.contains("watch="));
         let version = request.uri().query().and_then(|query| {
@@ -144,7 +145,7 @@ impl Shared {
                 }
                 return Err(gone("reset"));
             }
-            // What was created is told to be there already, as after an answer that got lost.
+            // The response to a successful create is a conflict, as if an earlier response had been lost.
             Trouble::Answers(409, often)
                 if *request.method() == Method::POST && self.strikes("answer", often) =>
             {
@@ -155,10 +156,10 @@ impl Shared {
                 }
                 return Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()));
             }
-            // Nobody is told of a conflict who has written nothing.
+            // Only conditional writes get conflicts.
             Trouble::Answers(409, _) if !is_conditional(request.method()) => {}
             Trouble::Answers(code, often) if self.strikes("answer", often) => {
-                // What is refused for its version or its rate has not been done.
+                // The server has not carried out a request that it refuses for its version or its rate.
                 if code >= 500 && !watch && self.below(2) == 0 {
                     done_unseen(self.forward(request).await?).await;
                 }
@@ -179,7 +180,7 @@ impl Shared {
         } else {
             let whole = body.collect().await?.to_bytes();
             if cut {
-                // Part of it comes, and then nothing: of a read as of a write that was done.
+                // Half of the response arrives, then the connection ends, for a read as for a completed write.
                 let half = whole.slice(..whole.len() / 2);
                 let frames = [Ok(Frame::data(half)), Err(gone("cut"))];
                 StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
@@ -192,7 +193,7 @@ impl Shared {
 
     async fn forward(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Failure> {
         let (mut parts, body) = request.into_parts();
-        // Whole, so that nothing is sent by halves that trouble did not cut.
+        // The complete body: only the fault itself cuts data.
         let body = body.collect().await?.to_bytes();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         parts.uri = format!("https://127.0.0.1:{}{path}", self.server).parse()?;
@@ -205,7 +206,7 @@ impl Shared {
         Ok(sender.send_request(Request::from_parts(parts, Full::new(body))).await?)
     }
 
-    /// The one connection to the API server, made anew where it has ended.
+    /// The one connection to the API server, opened again after it has ended.
     async fn sender(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
         let mut connection = self.connection.lock().await;
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
@@ -224,7 +225,7 @@ impl Shared {
     }
 }
 
-/// Reads an answer that nobody gets to its end; that of a watch has none.
+/// Reads a response to its end without forwarding it. The response of a watch has no end.
 async fn done_unseen(answer: Response<Incoming>) {
     let _ = tokio::time::timeout(Duration::from_secs(1), answer.into_body().collect()).await;
 }

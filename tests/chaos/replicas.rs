@@ -1,4 +1,4 @@
-//! Two replicas of confrev, what the kubelet does for them, the Service before them, and the proxy behind them.
+//! Two replicas of confrev, their Service and the proxy to the API server. It also does the work of the kubelet.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use confrev_controlplane::{ControlPlane, Program, wait_for};
 use crate::link::Link;
 use crate::proxy::Proxy;
 
-/// How long they may take to be ready after everything else is well again. A new leader waits for the end of a Lease.
+/// Time limit until both are ready after all else has recovered. A new leader waits for the Lease to expire.
 const LIMIT: Duration = Duration::from_mins(2);
 
 pub(crate) struct Replicas {
     pub(crate) programs: Vec<Program>,
     pub(crate) service: Arc<Link>,
     pub(crate) proxy: Arc<Proxy>,
-    /// How often one ended that nobody had ended.
+    /// How often a replica ended by itself.
     pub(crate) crashes: usize,
 }
 
 impl Replicas {
-    /// Installs confrev and starts it twice, both behind one address.
+    /// Installs confrev and starts two replicas behind one address.
     pub(crate) fn start(cluster: &'static ControlPlane) -> Self {
-        // It runs beside the control plane, not in pods.
+        // The replicas run beside the control plane, not in pods.
         cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true"]);
         let (code, answer) =
             cluster.api().post("/api/v1/namespaces/confrev/secrets", &crate::kind::key_secret());
@@ -40,19 +40,19 @@ impl Replicas {
             })
             .collect();
         let mut replicas = Self { programs, service, proxy, crashes: 0 };
-        // The first one waits until the API server calls.
+        // The first replica waits for a call of the API server.
         replicas.service.set_backends(vec![replicas.programs[0].port()]);
         replicas.programs[0].start();
         replicas.heal();
         replicas
     }
 
-    /// Who leads; the first one where that cannot be told.
+    /// The index of the leader; 0 if unknown.
     pub(crate) fn leader(&self) -> usize {
         self.programs.iter().position(Program::leads).unwrap_or(0)
     }
 
-    /// As the kubelet does: starts again what has ended by itself, and has the Service know who is ready.
+    /// Like the kubelet: restarts replicas that ended by themselves, and updates the Service with the ready replicas.
     pub(crate) fn tend(&mut self) {
         for program in &mut self.programs {
             if program.is_started() && !program.is_running() {
@@ -65,7 +65,7 @@ impl Replicas {
         self.service.set_backends(ready.map(Program::port).collect());
     }
 
-    /// Tends them for so long, which is how long a fault lasts.
+    /// Tends the replicas for the duration of a fault.
     pub(crate) fn tend_for(&mut self, time: Duration) {
         let start = std::time::Instant::now();
         while start.elapsed() < time {
@@ -74,7 +74,7 @@ impl Replicas {
         }
     }
 
-    /// Starts what does not run, and waits until both are ready and one leads.
+    /// Starts the replicas that do not run, and waits until both are ready and one leads.
     pub(crate) fn heal(&mut self) {
         for program in &mut self.programs {
             if program.is_started() {

@@ -1,4 +1,4 @@
-//! The table at the end.
+//! The table of results.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ struct Row {
 pub(crate) struct Report(BTreeMap<Fault, Row>);
 
 impl Report {
-    /// One round was at rest again after so long, its fault having happened so many times.
+    /// Records a round: its fault, how often the fault happened, the time until everything was at rest, and the losses.
     pub(crate) fn add(&mut self, fault: Fault, times: usize, took: Duration, losses: usize) {
         println!("{}: {times} times, {losses} losses, {:.0} s", fault.words(), took.as_secs_f32());
         let row = self.0.entry(fault).or_default();
@@ -45,7 +45,7 @@ impl Report {
         let sum = |of: fn(&Row) -> usize| self.0.values().map(of).sum::<usize>();
         println!("| all | {} | {} | | {} |", sum(|r| r.rounds), sum(|r| r.times), sum(|r| r.losses));
         println!(
-            "\n{:.0} s, {} writes of users ({} tries more), {} snapshots away for a while, {} ends of confrev by itself",
+            "\n{:.0} s, {} writes of users ({} retries), {} snapshots missing for a while, {} crashes of confrev",
             took.as_secs_f32(),
             site.writes.load(Ordering::Relaxed),
             site.retries.load(Ordering::Relaxed),

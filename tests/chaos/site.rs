@@ -1,4 +1,4 @@
-//! Where the load is: a namespace, a client that takes no for an answer, and what was lost.
+//! The environment of the load: a namespace, a client that retries, and the list of losses.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use crate::kind::{REVISIONS, SOURCES, Workload, name_of};
 
-/// How long users try again before that is a loss: longer than any fault lasts.
+/// How long users retry before a failed write counts as a loss: longer than any fault.
 const PATIENCE: Duration = Duration::from_mins(4);
-/// How long a user waits for one answer.
+/// How long a user waits for one response.
 const ANSWER: Duration = Duration::from_secs(12);
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -23,7 +23,7 @@ pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
-/// Snapshots, whatever their source.
+/// Selects snapshots of any source.
 const SNAPSHOTS: &str = "labelSelector=app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 
 pub(crate) struct Site {
@@ -33,7 +33,7 @@ pub(crate) struct Site {
     losses: Mutex<Vec<String>>,
     pub(crate) writes: AtomicUsize,
     pub(crate) retries: AtomicUsize,
-    /// Snapshots that were not there for a while though they were in use.
+    /// Snapshots that were missing for a while although they were in use.
     pub(crate) gaps: AtomicUsize,
 }
 
@@ -50,7 +50,7 @@ impl Site {
         }
     }
 
-    /// A promise does not hold.
+    /// Records a broken promise.
     pub(crate) fn lost(&self, promise: &str, what: impl Display) {
         let loss = format!("{promise}: {what}");
         eprintln!("LOSS {loss}");
@@ -61,7 +61,7 @@ impl Site {
         self.losses.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// What there is, or why it cannot be had now.
+    /// Reads an object; an error gives the reason.
     pub(crate) fn get(&self, path: &str) -> Result<Value, String> {
         match self.api.send(&Method::GET, path, None)? {
             (200, object) => Ok(object),
@@ -77,12 +77,12 @@ impl Site {
         }
     }
 
-    /// The sources and snapshots of a kind.
+    /// The path of the sources and snapshots of a kind.
     pub(crate) fn sources(&self, kind: SourceKind) -> String {
         format!("/api/v1/namespaces/{}/{}", self.namespace, kind.plural())
     }
 
-    /// One of the collections of revisions.
+    /// The path of a collection of revisions.
     pub(crate) fn revisions(&self, collection: &str) -> String {
         format!("/apis/apps/v1/namespaces/{}/{collection}", self.namespace)
     }
@@ -103,18 +103,18 @@ impl Site {
         self.list(&format!("{collection}?labelSelector=app%3D{}", workload.name))
     }
 
-    /// Snapshots of all kinds, by name. Sources of two kinds have different names here.
+    /// Snapshots of both kinds, by name. Sources of different kinds have different names here.
     pub(crate) fn snapshots(&self) -> Result<BTreeMap<String, Value>, String> {
         self.all_of_sources(&format!("?{SNAPSHOTS}"))
     }
 
-    /// Sources and snapshots of all kinds, by name.
+    /// Sources and snapshots of both kinds, by name.
     pub(crate) fn all_of_sources(&self, query: &str) -> Result<BTreeMap<String, Value>, String> {
         let of_kinds = SOURCES.iter().map(|kind| self.list(&format!("{}{query}", self.sources(*kind))));
         of_kinds.collect::<Result<Vec<_>, _>>().map(|all| by_name(all.concat()))
     }
 
-    /// One try of a write. `free`: nothing of confrev may stand in its way.
+    /// One attempt of a write. `free`: confrev must not refuse this write.
     pub(crate) fn try_write(
         &self,
         method: &Method,
@@ -126,7 +126,7 @@ impl Site {
             (200..=299, object) => Ok(object),
             (code, answer) => {
                 let refusal = format!("{method} {path}: {code} {}", answer["message"]);
-                // Nothing that is served has ended.
+                // No certificate in use may have expired.
                 if (free && refusal.contains("confrev")) || refusal.contains("certificate has expired") {
                     self.lost("contained", &refusal);
                 }
@@ -135,7 +135,7 @@ impl Site {
         }
     }
 
-    /// A write by a user who tries until it is done. It must not matter whether one is done twice.
+    /// A write by a user who retries until it succeeds. A repeated write must have no further effect.
     pub(crate) fn write(
         &self,
         method: &Method,
@@ -146,7 +146,7 @@ impl Site {
         self.until_done(path, || self.try_write(method, path, body, free))
     }
 
-    /// Tries until it is done; `None` is a loss.
+    /// Retries until `act` succeeds. `None` is a loss.
     pub(crate) fn until_done<T>(&self, what: &str, mut act: impl FnMut() -> Result<T, String>) -> Option<T> {
         let start = Instant::now();
         self.writes.fetch_add(1, Ordering::Relaxed);

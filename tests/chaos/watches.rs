@@ -1,4 +1,4 @@
-//! The answers of watches on their way through the proxy, and what becomes of them.
+//! The faults of watch responses on their way through the proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::sync::watch::Receiver;
 
 use crate::proxy::{Body, Failure, Shared, Trouble, gone, status_object};
 
-/// How often a watch that tells nothing new says how far it is.
+/// How often a silent watch sends a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(1);
 
-/// A watch's answer, until trouble ends it. It was asked for from a version on, or from the beginning.
+/// Forwards the response of a watch until a fault ends it. `version`: the version that the watch began from, if any.
 pub(crate) fn watched(shared: Arc<Shared>, body: Incoming, version: Option<String>) -> Body {
     let trouble = shared.trouble.subscribe();
     let told = Told { version, ..Told::default() };
@@ -31,7 +31,7 @@ struct Watch {
     body: BodyStream<Incoming>,
     trouble: Receiver<Trouble>,
     told: Told,
-    /// Whether it tells bookmarks only, while that is the trouble.
+    /// Whether this watch sends only bookmarks during that fault.
     silent: Option<bool>,
     ended: bool,
 }
@@ -44,14 +44,14 @@ impl Watch {
                 .then(|| self.silent.unwrap_or_else(|| self.shared.strikes("silent watch", 60)));
             self.silent = silent;
             if silent == Some(true) {
-                // What the API server tells meanwhile waits, and comes when it is over.
+                // Events of the API server wait until the fault is over.
                 let over = tokio::time::timeout(BOOKMARKS, self.trouble.changed()).await;
                 match self.told.bookmark().filter(|_| over.is_err()) {
                     Some(bookmark) => return Some(Ok(Frame::data(bookmark))),
                     None => continue,
                 }
             }
-            // It ends at once where it began before the trouble, else after a while.
+            // The fault ends the watch after up to 3 s without an event.
             let until_it_ends = self.shared.until_it_ends(self.trouble.clone());
             tokio::select! {
                 frame = self.body.next() => match frame {
@@ -76,7 +76,7 @@ impl Watch {
         None
     }
 
-    /// A part of the answer under the present trouble.
+    /// Forwards a part of the response under the present fault.
     async fn changed(&mut self, frame: Result<Frame<Bytes>, Failure>) -> Result<Frame<Bytes>, Failure> {
         let Ok(data) = frame?.into_data() else { return Ok(Frame::data(Bytes::new())) };
         let trouble = *self.trouble.borrow();
@@ -94,7 +94,7 @@ impl Watch {
 }
 
 impl Shared {
-    /// Waits until trouble ends a watch; answers with what it says last.
+    /// Waits until a fault ends a watch; returns the last bytes of the response.
     async fn until_it_ends(&self, mut trouble: Receiver<Trouble>) -> Option<Bytes> {
         let ends = |trouble: &Trouble| matches!(trouble, Trouble::WatchesClosed | Trouble::WatchesExpired);
         let kind = trouble.wait_for(ends).await.map(|kind| *kind).ok()?;
@@ -105,7 +105,7 @@ impl Shared {
     }
 }
 
-/// What a watch has told: how far it is, and the beginning of a line that has not ended yet.
+/// The state of a response: the last version sent, and the beginning of an incomplete line.
 #[derive(Default)]
 struct Told {
     version: Option<String>,
@@ -113,7 +113,7 @@ struct Told {
 }
 
 impl Told {
-    /// The lines that are whole with this: a bookmark may come between lines only.
+    /// The lines that this data completes: bookmarks are sent only between lines.
     fn lines(&mut self, data: &[u8]) -> Bytes {
         self.rest.extend_from_slice(data);
         let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
@@ -126,7 +126,7 @@ impl Told {
         lines
     }
 
-    /// Where nothing was told yet there is nothing to say.
+    /// Without a version there is no bookmark.
     fn bookmark(&self) -> Option<Bytes> {
         let version = self.version.as_ref()?;
         let object = json!({"apiVersion": "v1", "kind": "Any", "metadata": {"resourceVersion": version}});

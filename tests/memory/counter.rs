@@ -1,4 +1,4 @@
-//! An allocator that counts what is held.
+//! An allocator that counts allocated bytes.
 #![allow(unsafe_code, reason = "there is no other way to be an allocator")]
 
 use std::{
@@ -10,12 +10,13 @@ thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The bytes that this thread holds, rounded as the static binary's allocator rounds them.
+/// The allocated bytes of this thread, rounded like the allocator of the static binary rounds them.
 pub(crate) fn held() -> usize {
     HELD.with(Cell::get)
 }
 
-/// Slots of musl's allocator come in these sizes, in units of 16 bytes, and larger ones alike; 4 bytes of each are its own.
+/// The sizes of slots of musl's allocator, in units of 16 bytes. Larger slots follow the same pattern. Each slot has 4
+/// bytes of overhead.
 ///
 /// Source: musl 1.2, `src/malloc/mallocng`.
 const SLOTS: [usize; 24] =
@@ -31,17 +32,17 @@ struct Counter;
 #[global_allocator]
 static COUNTER: Counter = Counter;
 
-// SAFETY: all is left to the system's allocator; counting neither allocates nor touches what is allocated.
+// SAFETY: every call goes to the system's allocator; counting neither allocates nor touches allocated memory.
 unsafe impl GlobalAlloc for Counter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.with(|held| held.set(held.get() + slot(layout.size())));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.with(|held| held.set(held.get().saturating_sub(slot(layout.size()))));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! What the controller keeps of a workload, in bytes: counted, so that it is the same on every machine.
+//! Memory that the controller keeps for a workload: allocated bytes, which are equal on every machine.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod counter;
@@ -19,15 +19,15 @@ use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What a workload may take: the workload, its source, its snapshot and two ReplicaSets. What else it takes of a process
-/// (room that was needed at the start, and is not given back) `make bench` measures.
+/// The limit for a workload, its source, its snapshot and two ReplicaSets. `make bench` measures the rest of a
+/// process's memory (needed at the start, and not returned to the system).
 const MOST: usize = 3000;
-/// What it may take at the start, while its source is still to be read.
+/// The limit at the start, while the source is not read yet.
 const MOST_AT_FIRST: usize = 3500;
-/// So many that what does not grow with them does not count, and that tables are neither just full nor just grown.
+/// So many workloads that fixed costs do not count, and that tables are neither just full nor just grown.
 const WORKLOADS: usize = 10_000;
 
-/// Another one for each kind of object, of one length.
+/// A uid of constant length, distinct for each kind of object.
 fn uid(kind: &str, number: usize) -> String {
     let kind: u32 = kind.bytes().map(u32::from).sum();
     format!("{kind:0>8x}-0000-4000-8000-{number:0>12}")
@@ -37,7 +37,7 @@ fn source(number: usize) -> String {
     format!("settings-of-{number}")
 }
 
-/// The content of every source, so that all digests are equal: nothing depends on them.
+/// The content of every source: all digests are equal, since no size depends on them.
 fn content() -> Value {
     json!({"color": "blue"})
 }
@@ -134,7 +134,7 @@ fn snapshot(number: usize) -> Value {
     })
 }
 
-/// Lists objects into the state, as a watch does at its start.
+/// Lists objects into the state, as a watch does when it starts.
 fn list<S: Subject>(state: &mut State, subject: &S, objects: impl Iterator<Item = Value>)
 where
     S::Object: DeserializeOwned,
@@ -148,7 +148,7 @@ where
     take(subject, state, Event::InitDone, &mut listing, now);
 }
 
-/// Does what is due: every source is found as it was. Answers with what else was to do.
+/// Does the tasks that are due: every source is read unchanged. Returns all other actions.
 fn settle(state: &mut State) -> Vec<Action> {
     let (mut others, mut now) = (Vec::new(), Timestamp::UNIX_EPOCH);
     for _ in 0..10 {
@@ -172,7 +172,7 @@ fn kind(name: &str) -> usize {
 }
 
 #[test]
-fn a_workload_takes_no_more_memory_than_is_stated() {
+fn workload_memory_stays_within_the_stated_limit() {
     let config = Config {
         settle: SignedDuration::from_secs(1),
         orphan_grace: SignedDuration::from_mins(10),
@@ -196,17 +196,14 @@ fn a_workload_takes_no_more_memory_than_is_stated() {
         (0..WORKLOADS).map(|number| serde_json::from_slice::<Value>(observed(number).json()).unwrap());
     list(&mut state, &UsedSources(SourceKind::ConfigMap, "production".into()), sources);
     state.set_synced();
-    tell("and what is to be looked at");
+    tell("and queued tasks");
     let others = settle(&mut state);
-    assert!(others.is_empty(), "all is as it should be: {others:?}");
-    tell("when all has been looked at");
-    println!("bytes of each workload: {told:#?}");
+    assert!(others.is_empty(), "unexpected actions: {others:?}");
+    tell("after all tasks");
+    println!("bytes per workload: {told:#?}");
     let most = told.iter().map(|(_, each)| *each).max().unwrap();
-    assert!(
-        most <= MOST_AT_FIRST,
-        "{most} bytes of each workload at first, where {MOST_AT_FIRST} are stated"
-    );
+    assert!(most <= MOST_AT_FIRST, "{most} bytes per workload at first, the limit is {MOST_AT_FIRST}");
     let (_, each) = told.pop().unwrap();
-    assert!(each <= MOST, "{each} bytes of each workload, where {MOST} are stated");
+    assert!(each <= MOST, "{each} bytes per workload, the limit is {MOST}");
     drop(state);
 }

@@ -1,4 +1,5 @@
-//! A write as the API server does it: what the webhooks select goes through the real admission, then it is stored.
+//! A write as the API server performs it: if the webhooks' selectors match, the real admission runs, then the object is
+//! stored.
 
 use std::sync::Arc;
 
@@ -21,14 +22,14 @@ use crate::{
     store::{Key, Kind, annotation, drop_empty_maps, is_snapshot, label},
 };
 
-/// How a writer makes the object that it wants of the one that is there.
+/// How a writer derives the wanted object from the stored one.
 pub(crate) type Edit<'e> = &'e dyn Fn(Option<&Value>) -> Result<Value, Refusal>;
 
-/// How often the API server does a patch over, where the object changed meanwhile.
+/// How often the API server repeats a patch if the object has changed meanwhile.
 const TRIES: usize = 5;
 
 impl Model {
-    /// A write by whomever.
+    /// A write by any user.
     pub(crate) fn write(
         self: &Arc<Self>,
         key: &Key,
@@ -71,7 +72,7 @@ impl Model {
         Err(Refusal::Conflict)
     }
 
-    /// Whether the object is still that version.
+    /// Whether the object still has that version.
     fn is_still(&self, key: &Key, version: Option<Arc<Value>>) -> bool {
         match (self.get(key), version) {
             (Some(live), Some(version)) => Arc::ptr_eq(&live, &version),
@@ -121,7 +122,7 @@ impl Model {
         if self.is_enumerated() {
             return Ok((admitted, None));
         }
-        // What changed under its admission is admitted once more before it is stored.
+        // If the object changed during its admission, the API server repeats the admission before it stores the object.
         let judged = intent.effect != Effect::Dry && self.is_still(key, old_version);
         let pins = judged.then(|| self.check_admitted(key, wanted, &admitted, old, (intent, &mark)));
         Ok((admitted, pins))
@@ -134,7 +135,7 @@ impl Model {
                 || annotation(wanted, names::KEEP) != annotation(old, names::KEEP)
         });
         if changed && self.settings().webhook {
-            // It is let through whatever the answer.
+            // Admission of sources never denies, whatever the answer.
             let answer = self.review("/mutate/configmaps", key, wanted, old, intent.effect == Effect::Dry);
             if !answer.is_null() && (answer["allowed"] != true || !answer["patch"].is_null()) {
                 self.broken("contained", format!("{key} was refused or changed: {answer}"));
@@ -142,7 +143,7 @@ impl Model {
         }
     }
 
-    /// Asks confrev, by way of its HTTP routes. Null: nobody answers.
+    /// Sends a review to confrev's HTTP routes. Null: no answer.
     pub(crate) fn review(
         self: &Arc<Self>,
         path: &str,
@@ -194,7 +195,7 @@ impl Model {
             response.into_body().collect().await.unwrap().to_bytes()
         });
         let mut answered = answer.as_mut().now_or_never();
-        // Only a call that is delayed takes time.
+        // Only a delayed call takes time.
         while answered.is_none() && self.is_enumerated() && !api.has_ended() {
             self.pass();
             answered = answer.as_mut().now_or_never();
@@ -202,12 +203,12 @@ impl Model {
         if api.has_ended() {
             return Value::Null;
         }
-        let body = answered.expect("a review is answered at once");
+        let body = answered.expect("a review is answered without waiting");
         serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
     }
 }
 
-/// An AdmissionReview, of objects that are not copied for it: most of the time goes into JSON.
+/// An AdmissionReview that borrows its objects, since most of the run time is spent on JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Review<'r> {
@@ -229,7 +230,7 @@ struct ReviewRequest<'r> {
     dry_run: bool,
 }
 
-/// What the manifests' selectors and match conditions send.
+/// Whether the manifests' selectors and match conditions select the write.
 pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: Option<&Value>) -> bool {
     let controlled = |by: &str| {
         let mut owners = wanted["metadata"]["ownerReferences"].as_array().into_iter().flatten();

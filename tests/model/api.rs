@@ -1,4 +1,4 @@
-//! The calls of confrev, answered from the store: at once, but for faults and for what happens in between.
+//! confrev's calls, answered from the store without delay, except for faults and events in between.
 
 use std::sync::Arc;
 
@@ -21,26 +21,26 @@ use crate::{
     store::{Key, Kind, annotation, is_snapshot, label, set_meta},
 };
 
-/// Calls of one replica on the model's store.
+/// The calls of one replica on the model's store.
 #[derive(Clone)]
 pub(crate) struct Memory {
     pub model: Arc<Model>,
-    /// The replica that calls.
+    /// The index of the replica.
     pub replica: usize,
-    /// Which of its processes.
+    /// The number of its process.
     pub life: usize,
-    /// Whether a review waits for the answer.
+    /// Whether a review waits for the response.
     pub for_review: bool,
 }
 
-/// What goes wrong with one call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Conflict,
     Refused,
-    /// The call never arrived.
+    /// The call never arrives.
     Lost,
-    /// The call took effect, and its answer never arrived.
+    /// The call takes effect, and its response never arrives.
     Unanswered,
 }
 
@@ -67,7 +67,7 @@ impl Model {
         Observed::read_keyed(kind, serde_json::to_vec(object).unwrap(), keying).unwrap()
     }
 
-    /// The object, where it is still of that version.
+    /// The object, if it still has that version.
     fn of_version(&self, what: &str, key: &Key, version: &Version) -> Result<Arc<Value>, ApiError> {
         let live = self.get(key).ok_or_else(|| ApiError::NotFound { what: what.to_owned() })?;
         let metadata = &live["metadata"];
@@ -77,7 +77,7 @@ impl Model {
         Ok(live)
     }
 
-    /// What a namespace says for its workloads.
+    /// The facts of a namespace for its workloads.
     fn namespace_facts(&self, namespace: &str) -> NamespaceFacts {
         let namespace = self.get(&Key::new(Kind::Namespace, "", namespace));
         let Some(namespace) = namespace else {
@@ -98,7 +98,7 @@ impl Model {
 }
 
 impl Memory {
-    /// Does one call: whatever is to happen before it happens first, and it may go wrong.
+    /// Performs one call: the planned event happens before it, and it may fail.
     async fn call<T: Send + 'static>(
         &self,
         what: &str,
@@ -110,7 +110,7 @@ impl Memory {
         }
         let fault = self.model.before_call(what, writes);
         match fault {
-            // A read knows no conflicts.
+            // Reads have no conflicts.
             Some(Fault::Conflict) if writes => return Err(ApiError::Conflict { what: what.to_owned() }),
             Some(Fault::Conflict | Fault::Refused) => return Err(refused(what)),
             Some(Fault::Lost) => return Err(late(what)),
@@ -326,7 +326,7 @@ impl Api for Memory {
     async fn tell(&self, event: &Event) -> Result<(), ApiError> {
         self.model.ghost().told(event);
         let event = event.clone();
-        // An Event is a write, but none that anything here depends on.
+        // An Event is a write, but no check depends on it.
         self.call(&format!("tell {} of {}", event.reason.text(), event.regarding.name), true, move |model| {
             model.was_told(&event);
             Ok(())
@@ -368,7 +368,7 @@ impl Api for Memory {
     }
 }
 
-/// Notes in `managedFields` which owners confrev has entered on a user's object.
+/// Records in `managedFields` which owners confrev has added to a user's object.
 fn note_entered(object: &mut Value, known: &[String], owners: &[Owner]) {
     let mut fields = object["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:ownerReferences"]
         .as_object()

@@ -10,10 +10,10 @@ use crate::{
     store::{Key, Kind, annotation, set_meta},
 };
 
-/// ReplicaSets that are left beside the present one.
+/// The number of old ReplicaSets that are kept.
 const HISTORY: u64 = 2;
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
-/// What holds an object that is deleted in the foreground.
+/// The finalizer of an object that is deleted in the foreground.
 const FOREGROUND: &str = "foregroundDeletion";
 
 impl Model {
@@ -31,7 +31,7 @@ impl Model {
         own.map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
     }
 
-    /// The controllers of workloads: one revision for each template, a template that returns finds its own again.
+    /// The controllers of workloads: one revision for each template. A template that returns gets its earlier revision.
     pub(crate) fn controllers(&self) -> bool {
         self.unless_idle(0, || {
             let workloads: Vec<_> = {
@@ -75,7 +75,7 @@ impl Model {
                 if revision(object) == newest { newest } else { newest + 1 }
             },
         );
-        // A Rollout and a Deployment of one name may stand side by side.
+        // A Rollout and a Deployment may have the same name.
         let prefix = if key.kind == Kind::Rollout && of == Kind::ReplicaSet && self.is_enumerated() {
             format!("{}-rollout", key.name)
         } else {
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// A workload's status: a rollout takes no time, unless the run says so, and fails on content that is bad.
+    /// The status of a workload. A rollout takes no time, unless the run sets one, and fails with bad content.
     fn report(&self, key: &Key, template: &Value) {
         let Some(live) = self.get(key) else { return };
         let generation = live["metadata"]["generation"].clone();
@@ -155,7 +155,7 @@ impl Model {
         }
     }
 
-    /// Whether pods of this template do not start.
+    /// Whether pods of this template fail to start.
     fn is_bad(&self, namespace: &str, template: &Value) -> bool {
         crate::manifest::references(template).iter().any(|reference| {
             let live = self.get(&Key::new(reference.kind.into(), namespace, &reference.name));
@@ -163,7 +163,7 @@ impl Model {
         })
     }
 
-    /// The garbage collector: what has owners and all of them are gone goes; owners that are gone are struck.
+    /// The garbage collector: deletes objects whose owners are all missing, and removes missing owners from others.
     pub(crate) fn collect(&self) -> bool {
         self.unless_idle(1, || {
             let owned: Vec<_> = {
@@ -198,7 +198,7 @@ impl Model {
         }
     }
 
-    /// Whether an owner is deleted in the foreground.
+    /// Whether an owner is being deleted in the foreground.
     fn waits_for_dependents(&self, owner: &Value) -> bool {
         let store = self.store();
         store.iter().any(|(_, object)| {
@@ -206,7 +206,7 @@ impl Model {
         })
     }
 
-    /// A ReplicaSet waits for its pods; what nothing depends on goes at once.
+    /// A ReplicaSet waits for its pods; an object without dependents is deleted immediately.
     fn collect_with_its_owners(&self, key: &Key, object: &Value) {
         if !key.kind.is_revision() {
             return self.delete(key);
@@ -217,7 +217,7 @@ impl Model {
         }
     }
 
-    /// Marks an object as deleted, until all that it owns is gone.
+    /// Marks an object as deleted, until all its dependents are deleted.
     pub(crate) fn delete_in_foreground(&self, key: &Key) {
         let Some(live) = self.get(key) else { return };
         let mut object = (*live).clone();
@@ -247,7 +247,7 @@ impl Model {
     }
 }
 
-/// What `kubectl rollout undo` and the Deployment controller do not copy.
+/// Annotations that `kubectl rollout undo` and the Deployment controller do not copy.
 pub(crate) fn is_skipped(annotation: &str) -> bool {
     [LAST_APPLIED, REVISION].contains(&annotation)
 }

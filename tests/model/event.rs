@@ -1,4 +1,4 @@
-//! What happens in a sequence.
+//! The events of a sequence.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(crate) enum How {
     Replace,
 }
 
-/// What changed in a manifest before it is applied.
+/// The change of a manifest before it is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edit {
     Nothing,
@@ -40,10 +40,10 @@ impl Edit {
     }
 }
 
-/// One event. Indices are taken modulo what there is, so that every sequence makes sense.
+/// One event. Indexes are taken modulo the number of objects, so that every sequence is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A source is created, or its content changed.
+    /// Creates a source, or changes its content.
     Content {
         source: usize,
         content: u8,
@@ -64,7 +64,7 @@ pub(crate) enum Event {
         how: How,
         edit: Edit,
     },
-    /// Back to an older ReplicaSet's template.
+    /// Returns to an older ReplicaSet's template.
     Undo {
         workload: usize,
         nth: usize,
@@ -73,13 +73,13 @@ pub(crate) enum Event {
         workload: usize,
         image: u8,
     },
-    /// The references to a source are edited to name one of its snapshots.
+    /// Edits the references to a source to name one of its snapshots.
     Pin {
         workload: usize,
         source: usize,
         nth: usize,
     },
-    /// A person writes `roll`.
+    /// A user writes `roll`.
     Roll {
         workload: usize,
         value: u8,
@@ -105,22 +105,22 @@ pub(crate) enum Event {
         namespace: usize,
         enabled: bool,
     },
-    /// The namespace goes with all that is in it, and comes back empty.
+    /// Deletes the namespace with all its objects, and creates it again.
     RecreateNamespace {
         namespace: usize,
     },
-    /// Somebody else's object takes the name that a snapshot would get.
+    /// A foreign object takes the name that a snapshot would get.
     Squat {
         source: usize,
         content: u8,
     },
-    /// A snapshot without owners is deleted by hand.
+    /// A user deletes a snapshot without owners.
     DeleteSnapshot {
         nth: usize,
     },
-    /// The controllers of workloads make and prune ReplicaSets.
+    /// The controllers of workloads create and prune ReplicaSets.
     Controllers,
-    /// The garbage collector makes a round.
+    /// The garbage collector runs once.
     Collect,
     Deliver {
         replica: usize,
@@ -131,20 +131,21 @@ pub(crate) enum Event {
         replica: usize,
         watch: usize,
     },
-    /// The leader does what is due.
+    /// The leader performs the actions that are due.
     Work {
         most: usize,
     },
     Pass {
         millis: u32,
     },
-    /// Everything goes its way for a while.
+    /// All components run for a while.
     Settle,
-    /// From now on so many actions are begun, and told of by watches, before the answer to the first is taken in.
+    /// From now on, this number of actions begins, and their watch events arrive, before the first response is
+    /// processed.
     SideBySide {
         actions: usize,
     },
-    /// confrev's clocks are set.
+    /// Sets the clocks of confrev's replicas.
     Step {
         seconds: i32,
     },
@@ -157,12 +158,12 @@ pub(crate) enum Event {
     Webhook {
         works: bool,
     },
-    /// A call goes wrong, after so many.
+    /// A call fails after this number of calls.
     Fail {
         after: u8,
         fault: Fault,
     },
-    /// Something happens between two calls, after so many.
+    /// An event happens between two calls, after this number of calls.
     Meanwhile {
         after: u8,
         event: Box<Event>,
@@ -188,7 +189,7 @@ fn how() -> impl Strategy<Value = How> {
     prop_oneof![Just(How::ClientSide), Just(How::ServerSide), Just(How::Replace)]
 }
 
-/// What users and the cluster do.
+/// The events of users and the cluster.
 fn outside() -> impl Strategy<Value = Event> {
     let source = || prop_oneof![4 => Just(0), 2 => Just(1), 1 => 2..SOURCES.len()];
     let workload =

@@ -1,4 +1,4 @@
-//! What an observer who misses nothing remembers.
+//! The record of an observer who misses nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,59 +11,59 @@ use crate::{
     store::{Key, Kind, annotation, label},
 };
 
-/// A known limit: what a workload newly refers to is bound to it a moment later, and until then only the replica that
-/// admitted it remembers the content. Where that one ends before the last owner goes, the content may be lost.
+/// A known limit: a new reference is bound to its snapshot a moment after admission. Until then, only the replica that
+/// admitted it remembers the content. If that replica ends before the last owner is deleted, the content may be lost.
 const FORGETS_AT_A_RESTART: bool = true;
 
-/// A source at some time.
+/// The state of a source at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceState {
-    /// `None`: it does not exist.
+    /// The content; `None`: the source does not exist.
     pub content: Option<Value>,
-    /// It is labelled to be left alone.
+    /// The source has the label that exempts it.
     pub exempt: bool,
 }
 
-/// A reference that a person holds at a snapshot.
+/// A reference that a user has pinned to a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Pin {
-    /// Whether it is certain which content of the source the admission took into account.
+    /// Whether it is certain which content of the source the admission recorded as seen.
     pub sure: bool,
-    /// The source was gone then, and which of its contents was seen last is not known here.
+    /// The source was missing at that time, so it is unknown which of its contents was seen last.
     pub missing: bool,
-    /// How often the source had changed by then.
+    /// How often the source had changed by that time.
     changes: usize,
-    /// What it held then, or may have.
+    /// The possible contents of the source at that time.
     pub contents: Vec<Value>,
 }
 
 /// The pins of a workload, by workload and snapshot.
 pub(crate) type Pins = BTreeMap<(Key, String), Pin>;
-/// How far each source's history had come.
+/// The length of each source's history at one time.
 pub(crate) type Mark = BTreeMap<Key, usize>;
 
 pub(crate) struct Ghost {
-    /// The first promise that was broken.
+    /// The first broken promise.
     pub broken: Option<String>,
     pub manifests: Vec<Manifest>,
-    /// What was applied last server-side.
+    /// The manifest of the last server-side apply.
     pub server_side: Vec<Value>,
-    /// Snapshots that someone deleted by hand.
+    /// Snapshots that a user deleted.
     pub lost: BTreeSet<Key>,
-    /// By which replica the content of a snapshot was last taken up; `None`: that one has ended since.
+    /// The replica that last resolved to the content of a snapshot; `None`: that replica has ended since.
     remembered: BTreeMap<Key, Option<usize>>,
-    /// Workloads that took a template with snapshots where no webhook selected them.
+    /// Workloads that got a template with snapshots in a write that no webhook saw.
     pub unseen: BTreeSet<Key>,
     history: BTreeMap<Key, Vec<SourceState>>,
     pins: Pins,
-    /// What each snapshot of a template held when that was admitted.
+    /// The content of each snapshot of a template at its admission.
     frozen: BTreeMap<(String, String), BTreeMap<String, Value>>,
-    /// Changes since which a workload may be rolled once each.
+    /// Changes for each of which a workload may roll once.
     causes: BTreeMap<Key, usize>,
     rolled: BTreeMap<Key, SignedDuration>,
-    /// Pokes that took effect.
+    /// The number of confrev's rolls that took effect.
     pub pokes: usize,
-    /// What Events told of rolls of workloads.
+    /// The rolls of workloads that Events report.
     told_rolls: BTreeSet<String>,
 }
 
@@ -90,7 +90,7 @@ impl Default for Ghost {
 }
 
 impl Ghost {
-    /// An object was stored.
+    /// Records a stored object.
     pub(crate) fn stored(&mut self, key: &Key, object: &Value) {
         if key.kind == Kind::Namespace {
             return self.cause(&key.name);
@@ -108,31 +108,31 @@ impl Ghost {
         self.unseen.remove(key);
     }
 
-    /// An Event is written, or tried to be: there are never more of rolls than rolls.
+    /// Records an attempted write of an Event. There must never be more Events of rolls than rolls.
     pub(crate) fn told(&mut self, event: &Event) {
         if event.reason == Reason::Rolled && !["ConfigMap", "Secret"].contains(&event.regarding.kind.as_str())
         {
             self.told_rolls.insert(format!("{} {} {}", event.regarding.uid, event.at, event.note));
         }
         if self.told_rolls.len() > self.pokes {
-            let what = format!("{} Events tell of {} rolls", self.told_rolls.len(), self.pokes);
+            let what = format!("{} Events report {} rolls", self.told_rolls.len(), self.pokes);
             self.broken.get_or_insert_with(|| format!("quiet: {what}"));
         }
     }
 
-    /// A replica admitted a reference to a snapshot, where there was none.
+    /// Records that a replica admitted a new reference to a snapshot.
     pub(crate) fn taken_up(&mut self, snapshot: Key, replica: usize) {
         self.remembered.insert(snapshot, Some(replica));
     }
 
-    /// The collector took an object.
+    /// Records that the garbage collector deleted an object.
     pub(crate) fn collected(&mut self, key: &Key) {
         if FORGETS_AT_A_RESTART && self.remembered.get(key).is_some_and(Option::is_none) {
             self.lost.insert(key.clone());
         }
     }
 
-    /// A replica has ended: what is gone by now, and only it remembered, may not be made again.
+    /// Records the end of a replica: snapshots that are missing by now, and that only it remembered, may be lost.
     pub(crate) fn forgotten(&mut self, ended: usize, gone: impl Fn(&Key) -> bool) {
         for (key, by) in self.remembered.iter_mut().filter(|(_, by)| **by == Some(ended)) {
             *by = None;
@@ -151,7 +151,7 @@ impl Ghost {
         self.cause(&key.namespace.clone());
     }
 
-    /// Something happened for which the workloads of a namespace may roll.
+    /// Records a change after which the workloads of a namespace may roll.
     fn cause(&mut self, namespace: &str) {
         for (own, kind, name) in WORKLOADS {
             if own == namespace {
@@ -160,12 +160,12 @@ impl Ghost {
         }
     }
 
-    /// Another clock may now say when a workload rolled last.
+    /// Records that another clock may now determine when a workload rolled last.
     pub(crate) fn clock_was_set(&mut self) {
         self.rolled.clear();
     }
 
-    /// A source as it is now.
+    /// The present state of a source.
     pub(crate) fn state(&self, source: &Key) -> Option<SourceState> {
         self.history.get(source)?.last().cloned()
     }
@@ -174,35 +174,35 @@ impl Ghost {
         self.history.iter().map(|(key, states)| (key.clone(), states.len())).collect()
     }
 
-    /// What a source was since the mark, at its time included.
+    /// The states of a source since the mark, including its state at the mark.
     pub(crate) fn since(&self, mark: &Mark, source: &Key) -> Vec<SourceState> {
         let from = mark.get(source).map_or(0, |length| length - 1);
         self.history.get(source).map_or_else(Vec::new, |states| states[from..].to_vec())
     }
 
-    /// How often a source changed, its label included.
+    /// How often a source changed, including its label.
     fn changes(&self, source: &Key) -> usize {
         let states = self.history.get(source).map_or(&[][..], Vec::as_slice);
         states.windows(2).filter(|pair| pair[0] != pair[1]).count()
     }
 
-    /// A pin from now on.
+    /// A new pin.
     pub(crate) fn pin(&self, source: &Key) -> Pin {
-        // Of a source that is gone, what it held last stays accounted for.
+        // For a missing source, its last content stays recorded as seen.
         let states = self.history.get(source).map_or(&[][..], Vec::as_slice);
         let contents = states.iter().rev().find_map(|state| state.content.clone()).into_iter().collect();
         let sure = states.last().is_some_and(|state| state.content.is_some());
         Pin { sure, missing: !sure, changes: self.changes(source), contents }
     }
 
-    /// Whether the reference is held: `Some(true)` for certain, `Some(false)` where the source has been another
-    /// meanwhile and is again what it was.
+    /// Whether the reference is pinned: `Some(true)` for certain; `Some(false)` if the source changed and returned to
+    /// its content.
     pub(crate) fn held(&self, workload: &Key, snapshot: &str, source: &Key) -> Option<bool> {
         let pin = self.pins.get(&(workload.clone(), snapshot.to_owned()))?;
         if pin.changes == self.changes(source) {
             return Some(pin.sure);
         }
-        // What it is held against came back: whether as it was seen or not, is not known here.
+        // The source was missing and has returned. It is unknown whether its content is the one that was seen.
         if pin.missing && self.changes(source) == pin.changes + 1 {
             return Some(false);
         }
@@ -210,22 +210,22 @@ impl Ghost {
         present.is_none_or(|present| pin.contents.contains(&present)).then_some(false)
     }
 
-    /// What holds the reference.
+    /// The pin of the reference.
     pub(crate) fn pin_of(&self, workload: &Key, snapshot: &str) -> Option<Pin> {
         self.pins.get(&(workload.clone(), snapshot.to_owned())).cloned()
     }
 
-    /// Whether a person turned the workload to this snapshot.
+    /// Whether a user pinned the workload to this snapshot.
     pub(crate) fn is_pinned(&self, workload: &Key, snapshot: &str) -> bool {
         self.pins.contains_key(&(workload.clone(), snapshot.to_owned()))
     }
 
-    /// What a snapshot that a template names held when that was admitted.
+    /// The content of a template's snapshot at the admission of the template.
     pub(crate) fn frozen(&self, namespace: &str, template: &Value, snapshot: &str) -> Option<&Value> {
         self.frozen.get(&frozen_key(namespace, template))?.get(snapshot)
     }
 
-    /// A template was admitted, and its snapshots hold this.
+    /// Records the contents of the snapshots of an admitted template.
     pub(crate) fn freeze(&mut self, namespace: &str, template: &Value, contents: BTreeMap<String, Value>) {
         let entry = self.frozen.entry(frozen_key(namespace, template)).or_default();
         for (snapshot, content) in contents {
@@ -233,14 +233,14 @@ impl Ghost {
         }
     }
 
-    /// A workload was admitted, and is held by these pins from now on.
+    /// Records an admitted workload and its pins.
     pub(crate) fn admitted(&mut self, key: &Key, pins: Pins) {
         self.unseen.remove(key);
         self.pins.retain(|(workload, _), _| workload != key);
         self.pins.extend(pins);
     }
 
-    /// A workload was admitted, and it is not known what was asked for: whatever it names may be held.
+    /// Records an admitted workload whose request is unknown: any of its references may be pinned.
     pub(crate) fn admitted_in_doubt(&mut self, key: &Key, names: impl Iterator<Item = String>) {
         let mut pins = Pins::new();
         for name in names {
@@ -258,12 +258,12 @@ impl Ghost {
         self.admitted(key, pins);
     }
 
-    /// Someone else than confrev wrote the workload: confrev's next roll of it may follow at once.
+    /// Records a write of the workload by another writer: confrev's next roll may follow immediately.
     pub(crate) fn written(&mut self, key: &Key) {
         self.rolled.remove(key);
     }
 
-    /// A poke changed a template: there was a reason, and not twice for the same one.
+    /// Records a roll by confrev that changed a template. It must have a cause, and each cause allows one roll.
     pub(crate) fn rolled(&mut self, key: &Key, elapsed: SignedDuration) -> Result<(), String> {
         let causes = self.causes.entry(key.clone()).or_default();
         if *causes == 0 {

@@ -1,4 +1,4 @@
-//! One admission, held to `fresh`, `sticks` and `rolls`.
+//! Checks one admission against `fresh`, `sticks` and `rolls`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,17 +15,17 @@ use crate::{
     store::{Key, annotation, is_snapshot, label},
 };
 
-/// One admission, as it is judged.
-#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
+/// One admission to check.
+#[expect(clippy::struct_excessive_bools, reason = "each flag is independent")]
 struct Case<'c> {
     model: &'c Model,
     key: &'c Key,
     mark: &'c Mark,
     intent: Intent,
     track: bool,
-    /// The template of a live revision comes back.
+    /// The request returns to the template of a live revision.
     is_undo: bool,
-    /// Something came between: only what holds whatever the order is judged.
+    /// An event came in between: only checks that do not depend on the order apply.
     disturbed: bool,
     excluded: BTreeSet<String>,
     old: Vec<Reference>,
@@ -35,7 +35,7 @@ struct Case<'c> {
 }
 
 impl Model {
-    /// Holds an admission to `fresh`, `sticks` and `rolls`. `mark` was taken when it began.
+    /// Checks an admission against `fresh`, `sticks` and `rolls`. `mark` was taken when the admission began.
     pub(crate) fn check_admitted(
         self: &Arc<Self>,
         key: &Key,
@@ -48,9 +48,9 @@ impl Model {
             return Pins::new();
         }
         let template = |object: &Value| object["spec"]["template"].clone();
-        // An undo keeps the settings, whatever annotations it brings back.
+        // An undo keeps the settings, whatever annotations it restores.
         let exclude = annotation(admitted, names::EXCLUDE).unwrap_or_default();
-        // A revision of a time at which the workload was not opted in has no such label: its names are those of a person.
+        // A revision from before the opt-in has no such label: its names are the user's own.
         let labelled = !wanted["spec"]["template"]["metadata"]["labels"][names::REVISION].is_null();
         let is_undo = |old: &Value| {
             let mut revisions = self.replicasets(old).into_iter();
@@ -88,7 +88,7 @@ impl Model {
         pins
     }
 
-    /// What was admitted was also stored.
+    /// Records that the admitted object was stored.
     pub(crate) fn admission_was_stored(
         &self,
         key: &Key,
@@ -121,7 +121,7 @@ impl Model {
         }
     }
 
-    /// Remembers what the snapshots of a template hold.
+    /// Records the contents of the snapshots of a template.
     fn freeze(&self, key: &Key, template: &Value) {
         let mut contents = BTreeMap::new();
         for (_, snapshot) in stated(template) {
@@ -136,20 +136,20 @@ impl Model {
 type Judgement = Result<Option<Pin>, (&'static str, String)>;
 
 impl Case<'_> {
-    /// A pin from now on; an unsure one, where the source changed under the admission.
+    /// A new pin. It is uncertain if the source changed during the admission.
     fn pin(&self, source: &Key) -> Pin {
         let ghost = self.model.ghost();
         let states = ghost.since(self.mark, source);
         let sure = states.windows(2).all(|pair| pair[0].content == pair[1].content);
         let mut pin = ghost.pin(source);
         pin.sure &= sure;
-        // It may have been decided on while the source was gone, though it came back before that was done.
+        // The decision may be based on the missing source, even if the source returned during the admission.
         pin.missing |= states.iter().any(|state| state.content.is_none());
         pin.contents.extend(states.into_iter().filter_map(|state| state.content));
         pin
     }
 
-    /// Whether this request turns to what the reference names.
+    /// Whether this request introduces the name in the reference.
     fn is_turn(&self, reference: &Reference) -> bool {
         !self.old.iter().any(|old| old.name == reference.name)
     }
@@ -158,7 +158,7 @@ impl Case<'_> {
         SOURCES.contains(&(&self.key.namespace, name))
     }
 
-    /// The source of a snapshot's name.
+    /// The source of the snapshot with this name.
     fn source_of(&self, name: &str) -> Option<String> {
         let live = self.model.get(&Key::configmap(&self.key.namespace, name));
         let live = live.filter(|object| is_snapshot(object));
@@ -167,7 +167,7 @@ impl Case<'_> {
         told.or_else(|| entry().map(|(source, _)| source.clone()))
     }
 
-    /// Judges one reference, as it was asked for and as it was admitted. Answers with the pin that it is from now on.
+    /// Checks one reference, as requested and as admitted. Returns its pin, if it is pinned now.
     fn judge(&self, before: &Reference, after: &Reference) -> Judgement {
         let by_name = self.is_source(&before.name);
         let Some(source) = by_name.then(|| before.name.clone()).or_else(|| self.source_of(&before.name))
@@ -186,7 +186,7 @@ impl Case<'_> {
             );
         }
         if states.iter().any(|state| state.content.is_none()) {
-            // What is held stays held; what was not is at what the source held last.
+            // A pinned reference stays pinned; others are pinned to the last content of the source.
             if by_name || before.name != after.name {
                 return Ok(None);
             }
@@ -204,7 +204,7 @@ impl Case<'_> {
         self.judge_snapshot(before, after, &source_key, &states)
     }
 
-    /// A reference to a source that is to be left alone stays as it is asked for.
+    /// A reference to an exempt source stays as requested.
     fn judge_left_alone(
         &self,
         before: &Reference,
@@ -215,9 +215,9 @@ impl Case<'_> {
         let is_turn = self.is_turn(before);
         let by_name = self.is_source(&before.name);
         if certain && (by_name || is_turn) && after.name != before.name && !self.disturbed {
-            return Err(("contained", "it is to stay as written".to_owned()));
+            return Err(("contained", "the reference must stay as written".to_owned()));
         }
-        // What was named by hand before the workload opted in is a pin, too.
+        // A name that a user wrote before the workload opted in is a pin too.
         let is_own = !self.entered.iter().any(|(_, snapshot)| *snapshot == before.name);
         let held = !by_name && (is_turn || is_own || self.model.ghost().is_pinned(self.key, &before.name));
         Ok((held && after.name == before.name).then(|| self.pin(source)))
@@ -235,7 +235,7 @@ impl Case<'_> {
             if before.name == after.name || self.disturbed || !exists {
                 return Ok(Some(self.pin(source)));
             }
-            Err(("sticks", "an undo, a pin or an untracked reference is to stay".to_owned()))
+            Err(("sticks", "an undo, a pin or an untracked reference must stay".to_owned()))
         };
         if self.is_turn(before) {
             return if self.is_creation && !exists { Ok(None) } else { stays() };
@@ -247,18 +247,18 @@ impl Case<'_> {
             return stays();
         }
         if !self.track {
-            // What it misses is not taken into account: it is held as far as it was before.
+            // Missed changes do not count as seen: the previous pin stays.
             let pin = self.model.ghost().pin_of(self.key, &before.name);
             return stays().map(|_| pin);
         }
         let held = self.model.ghost().held(self.key, &before.name, source);
         match held {
             Some(true) => stays(),
-            // An undo may turn to a template that reads other keys of the same snapshot: that is a turn, too.
+            // An undo may return to a template that reads other keys of the same snapshot: that is a pin too.
             None if before.name == after.name && self.reads_other_keys(&before.name, &source.name) => {
                 Ok(Some(self.pin(source)))
             }
-            // It changed while this was decided on, and was before that what the pin is held against.
+            // The source changed during the decision, and had the pinned content before.
             None if before.name == after.name && self.was_as_pinned(&before.name, states) => {
                 Ok(Some(self.pin(source)))
             }
@@ -277,7 +277,7 @@ impl Case<'_> {
         keys_read(&self.old, &[snapshot, source]) != keys_read(&self.new, &[snapshot, source])
     }
 
-    /// The reference must read what the source held at some time since the admission began.
+    /// The reference must read a content that the source has had since the admission began.
     fn judge_fresh(
         &self,
         after: &Reference,
@@ -285,12 +285,12 @@ impl Case<'_> {
         states: &[SourceState],
     ) -> Result<(), (&'static str, String)> {
         if self.is_source(&after.name) {
-            return Err(("fresh", "it was not resolved".to_owned()));
+            return Err(("fresh", "the reference was not resolved".to_owned()));
         }
         let snapshot = Key::configmap(&self.key.namespace, &after.name);
         let Some(object) = self.model.get(&snapshot) else {
             let excused = self.disturbed || self.model.ghost().lost.contains(&snapshot);
-            return if excused { Ok(()) } else { Err(("kept", "there is no such snapshot".to_owned())) };
+            return if excused { Ok(()) } else { Err(("kept", "the snapshot does not exist".to_owned())) };
         };
         let keys = keys_read(&self.new, &[source, &after.name]);
         let fits = states
@@ -300,6 +300,6 @@ impl Case<'_> {
         if fits {
             return Ok(());
         }
-        Err(("fresh", format!("it holds {}, the source {states:?}", object["data"])))
+        Err(("fresh", format!("the snapshot holds {}, the source {states:?}", object["data"])))
     }
 }

@@ -6,7 +6,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::needless_pass_by_value,
-    reason = "a test ends where something is not as it must be"
+    reason = "a failed check ends the test"
 )]
 
 mod admission;

@@ -1,4 +1,4 @@
-//! What users keep in their repository: manifests of workloads and contents of sources, few enough that they recur.
+//! The user's repository: manifests of workloads and contents of sources. They are few, so that they recur.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::store::{Key, Kind, annotation, set_meta};
 
 /// A source of the model, by namespace and name.
 pub(crate) const SOURCES: [(&str, &str); 4] = [("a", "s"), ("a", "t"), ("b", "s"), ("b", "t")];
-/// How many of them there are at first; the others are missing until someone creates them.
+/// The number of sources that exist at first; the others are missing until a user creates them.
 pub(crate) const PRESENT: usize = 3;
 /// A workload of the model.
 pub(crate) const WORKLOADS: [(&str, Kind, &str); 4] = [
@@ -22,11 +22,11 @@ pub(crate) const WORKLOADS: [(&str, Kind, &str); 4] = [
     ("b", Kind::Deployment, "d"),
 ];
 pub(crate) const NAMESPACES: [&str; 2] = ["a", "b"];
-/// How many forms [`template`] knows.
+/// The number of forms of [`template`].
 pub(crate) const FORMS: u8 = 7;
-/// How many contents [`content`] knows.
+/// The number of contents of [`content`].
 pub(crate) const CONTENTS: u8 = 4;
-/// Where client-side apply notes the manifest that it applied.
+/// The annotation in which client-side apply records the applied manifest.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 pub(crate) fn source_key(index: usize) -> Key {
@@ -39,7 +39,7 @@ pub(crate) fn workload_key(index: usize) -> Key {
     Key::new(kind, namespace, name)
 }
 
-/// A source's content. Two keys, so that some contents differ only in what a workload does not read.
+/// A content of a source. It has two keys, so that some contents differ only in a key that a workload does not read.
 pub(crate) fn content(number: u8) -> Value {
     json!({"k1": format!("{}", number % 2), "k2": format!("{}", number / 2)})
 }
@@ -51,7 +51,7 @@ pub(crate) fn snapshot_of(source: usize, number: u8) -> String {
     snapshot_name(SOURCES[source].1, &digest, 10)
 }
 
-/// What a user's file says of a workload.
+/// The user's manifest of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub form: u8,
@@ -62,7 +62,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The first manifest of each workload: three are opted in by their own label.
+    /// The first manifest of each workload. Three workloads are opted in by their own label.
     pub(crate) fn first(index: usize) -> Self {
         let form = [0, 3, 0, 1][index];
         Self { form, enabled: (index != 2).then_some(true), ..Self::default() }
@@ -92,7 +92,7 @@ pub(crate) fn bool_text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// A pod template in one of a few forms, which between them have whole and partial uses and two sources.
+/// A pod template in one of a few forms. They include whole and partial uses, and two sources.
 fn template(form: u8, image: u8) -> Value {
     let volume = |name: &str| json!({"name": name, "configMap": {"name": name}});
     let items = |name: &str, key: &str| json!({"name": name, "configMap": {"name": name, "items": [{"key": key, "path": key}]}});
@@ -119,20 +119,20 @@ fn template(form: u8, image: u8) -> Value {
     })
 }
 
-/// A reference of a template, found by a walk of the model's own.
+/// A reference of a template, found by the model's own traversal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
-    /// JSON pointer of the name, from the template.
+    /// The JSON pointer of the name within the template.
     pub at: String,
-    /// The same by the names of volumes, containers and variables, which outlast their places.
+    /// The place by the names of volumes, containers and variables, which stay the same when indexes change.
     pub place: String,
     pub kind: SourceKind,
     pub name: String,
-    /// `None`: the whole.
+    /// The keys; `None`: all.
     pub keys: Option<BTreeSet<String>>,
 }
 
-/// Every reference to a ConfigMap or Secret: any object that is one by the field it stands in.
+/// All references to ConfigMaps and Secrets, recognized by the field that contains them.
 pub(crate) fn references(template: &Value) -> Vec<Reference> {
     let mut found = Vec::new();
     walk(template, String::new(), String::new(), &mut found);
@@ -178,7 +178,7 @@ fn keys(reference: &Value) -> Option<BTreeSet<String>> {
     Some(items.iter().map(|item| item["key"].as_str().unwrap().to_owned()).collect())
 }
 
-/// The keys that a template reads by any of these names; `None` where it takes the whole.
+/// The keys that a template reads by any of these names; `None` for all keys.
 pub(crate) fn keys_read(references: &[Reference], of: &[&str]) -> Option<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for reference in references.iter().filter(|reference| of.contains(&reference.name.as_str())) {
@@ -187,17 +187,17 @@ pub(crate) fn keys_read(references: &[Reference], of: &[&str]) -> Option<BTreeSe
     Some(all)
 }
 
-/// Whether two contents read the same, for these keys.
+/// Whether two contents are equal for these keys.
 pub(crate) fn same(left: &Value, right: &Value, keys: Option<&BTreeSet<String>>) -> bool {
     keys.map_or_else(|| left == right, |keys| keys.iter().all(|key| left[key] == right[key]))
 }
 
-/// The snapshots of ConfigMaps that a template says it uses, with their sources.
+/// The snapshots of ConfigMaps in a template's `sources`, with their sources.
 pub(crate) fn stated(template: &Value) -> Vec<(String, String)> {
     stated_of(SourceKind::ConfigMap, template)
 }
 
-/// The snapshots of that kind that a template says it uses, with their sources.
+/// The snapshots of one kind in a template's `sources`, with their sources.
 pub(crate) fn stated_of(kind: SourceKind, template: &Value) -> Vec<(String, String)> {
     let Some(text) = annotation(template, names::SOURCES) else { return Vec::new() };
     let stated: Value = serde_json::from_str(text).unwrap();
@@ -205,7 +205,7 @@ pub(crate) fn stated_of(kind: SourceKind, template: &Value) -> Vec<(String, Stri
     entries.map(|(source, snapshot)| (source.clone(), snapshot.as_str().unwrap().to_owned())).collect()
 }
 
-/// What `kubectl apply` makes of a live object: `base` is what was applied last, `wanted` what is applied now.
+/// The result of `kubectl apply` for a live object: `base` is the last applied manifest, `wanted` the new one.
 pub(crate) fn merge(base: &Value, wanted: &Value, live: &Value) -> Value {
     let (Some(wanted_map), Some(live_map)) = (wanted.as_object(), live.as_object()) else {
         return wanted.clone();

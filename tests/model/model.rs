@@ -1,4 +1,4 @@
-//! The world of one sequence: the store, two replicas of confrev, a clock, and what is to go wrong.
+//! The world of one sequence: the store, two replicas of confrev, a clock, and the planned faults.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -27,7 +27,7 @@ use crate::{
     trial::Trial,
 };
 
-/// Why the API server did not do what it was asked to.
+/// Why the API server refused a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotFound,
@@ -35,45 +35,45 @@ pub(crate) enum Refusal {
     Denied(u16, String),
 }
 
-/// What a request is for, beyond the object that it wants.
+/// The purpose of a request, in addition to its object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Intent {
-    /// A person asks for the newest content.
+    /// A user requests the newest content.
     pub roll: bool,
-    /// confrev's own controller asks.
+    /// confrev's own controller requests a roll.
     pub poke: bool,
     pub effect: Effect,
 }
 
-/// Whether a request is to take effect.
+/// Whether a request takes effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effect {
     #[default]
     Taken,
-    /// It is, and is tried as a dry-run first.
+    /// It takes effect, after a dry run.
     Rehearsed,
-    /// Nothing may be written.
+    /// A dry run: nothing may be written.
     Dry,
 }
 
-/// What is set from outside, and what time it is.
+/// The settings of the world, and its time.
 pub(crate) struct Settings {
-    /// Time as it passes.
+    /// The elapsed time.
     pub elapsed: SignedDuration,
-    /// How far the wall clock is from it, by which a replica starts.
+    /// The offset of the wall clock, which a replica reads when it starts.
     pub skew: SignedDuration,
-    /// Who leads; `None`: nobody, until the Lease has run out.
+    /// The leader; `None` until the Lease has expired.
     pub leader: Option<usize>,
     /// The replica that answered the last review.
     pub served_by: usize,
     pub webhook: bool,
-    /// Goes wrong after so many calls.
+    /// A fault after this number of calls.
     pub fault: Option<(u8, Fault)>,
-    /// Happens before a call, after so many.
+    /// An event before a call, after this number of calls.
     pub meanwhile: Option<(u8, Box<Event>)>,
-    /// Something went wrong or came between since this was last taken.
+    /// A fault or an event happened since this flag was last cleared.
     pub disturbed: bool,
-    /// So many actions are begun, and told by watches, before the first one's answer is taken in.
+    /// This number of actions begins, and their watch events arrive, before the first response is processed.
     pub side_by_side: usize,
 }
 
@@ -83,16 +83,16 @@ pub(crate) struct Model {
     ghost: Mutex<Ghost>,
     replicas: Mutex<Vec<Replica>>,
     settings: Mutex<Settings>,
-    /// The writes that confrev sent.
+    /// The number of confrev's writes.
     pub writes: AtomicUsize,
     served: AtomicUsize,
-    /// How far the log was when the cluster's own controllers last found nothing to do.
+    /// The length of the log when the cluster's own controllers last found nothing to do.
     pub idle_at: [AtomicUsize; 2],
     pub kinds: Arc<Kinds>,
     pub metrics: Metrics,
     /// The keys of the digests of Secrets.
     pub keys: DigestKeys,
-    /// What an enumerated run does to calls.
+    /// The faults of an enumerated run.
     pub trial: Option<Mutex<Trial>>,
 }
 
@@ -101,12 +101,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Model {
-    /// A world with nothing in it.
+    /// An empty world.
     pub(crate) fn empty() -> Arc<Self> {
         Arc::new(Self::of_kinds(Kinds::default(), None))
     }
 
-    /// A world for one enumerated run: nothing is in it but two replicas, and calls go as `trial` says.
+    /// A world for one enumerated run: it is empty except for two replicas, and `trial` has the faults of calls.
     pub(crate) fn enumerated(trial: Trial) -> Arc<Self> {
         let clone_set = "apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template".parse().unwrap();
         let model = Self::of_kinds(Kinds::with(&[clone_set]), Some(Mutex::new(trial)));
@@ -146,14 +146,14 @@ impl Model {
         }
     }
 
-    /// A replica that starts now.
+    /// A newly started replica.
     pub(crate) fn new_replica(&self) -> Replica {
         let skew = self.settings().skew;
         let keys = self.is_enumerated().then(|| self.keys.clone());
         Replica::start(&self.kinds, &self.store(), skew, keys)
     }
 
-    /// Two namespaces with sources, and the workloads as their first manifests say.
+    /// Two namespaces with sources, and the workloads of the first manifests.
     pub(crate) fn start() -> Arc<Self> {
         let model = Self::empty();
         for namespace in NAMESPACES {
@@ -192,17 +192,17 @@ impl Model {
         self.store().get(key)
     }
 
-    /// What time the cluster has.
+    /// The time of the cluster.
     pub(crate) fn cluster_time(&self) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1000) + self.settings().elapsed
     }
 
-    /// What time a replica has.
+    /// The time of a replica.
     pub(crate) fn now(&self, replica: usize) -> Timestamp {
         self.cluster_time() + self.replicas()[replica].skew
     }
 
-    /// Stores an object, whoever wrote it.
+    /// Stores an object of any writer.
     pub(crate) fn commit(&self, key: &Key, object: Value) -> Arc<Value> {
         let now = self.cluster_time();
         let stored = self.store().put(key, object, now);
@@ -215,21 +215,21 @@ impl Model {
         self.ghost().deleted(key);
     }
 
-    /// confrev deletes an object.
+    /// Deletes an object on behalf of confrev.
     pub(crate) fn confrev_deletes(&self, key: &Key, object: &Value) {
         let is_bound = label(object, names::ENABLED) == Some("bind");
         if !is_snapshot(object) && !is_bound {
-            self.broken("no-leak", format!("confrev deleted {key}, which is no snapshot"));
+            self.broken("no-leak", format!("confrev deleted {key}, which is not a snapshot"));
         }
         self.delete(key);
     }
 
-    /// Notes that a promise is broken; the first one counts.
+    /// Records a broken promise; only the first one counts.
     pub(crate) fn broken(&self, promise: &str, what: impl Into<String>) {
         self.ghost().broken.get_or_insert_with(|| format!("{promise}: {}", what.into()));
     }
 
-    /// Before a call of confrev: what comes between, and what goes wrong.
+    /// Runs before a call of confrev: performs the planned event, and returns the planned fault.
     pub(crate) fn before_call(self: &Arc<Self>, what: &str, writes: bool) -> Option<Fault> {
         if writes {
             self.writes.fetch_add(1, Ordering::Relaxed);
@@ -266,7 +266,7 @@ impl Model {
         fault
     }
 
-    /// Does `act` unless nothing has happened since it last had no effect. Answers whether it had one.
+    /// Runs `act`, unless nothing has changed since it last had no effect. Returns whether it had an effect.
     pub(crate) fn unless_idle(&self, of: usize, act: impl FnOnce()) -> bool {
         let before = self.store().log.len();
         if !self.has_timers() && self.idle_at[of].load(Ordering::Relaxed) == before {
@@ -280,7 +280,7 @@ impl Model {
         before != after
     }
 
-    /// Lets each replica do up to `most` actions that are due. Answers whether there was any.
+    /// Lets each replica perform up to `most` actions that are due. Returns whether there was any.
     pub(crate) fn work(self: &Arc<Self>, most: usize) -> bool {
         let mut any = false;
         let replicas = self.replicas().len();
@@ -291,7 +291,8 @@ impl Model {
         any
     }
 
-    /// Lets a replica do one action that is due; where it does not lead, only what any replica does.
+    /// Lets a replica perform one action that is due. If it does not lead, it performs only the actions of all
+    /// replicas.
     fn work_once(self: &Arc<Self>, replica: usize) -> bool {
         let now = self.now(replica);
         let leads = self.settings().leader == Some(replica);
@@ -310,11 +311,11 @@ impl Model {
             return true;
         }
         let outcome = execute(&api, action, now).now_or_never();
-        let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end at once"));
+        let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end without waiting"));
         if let (Task::Restore(name), Ok(Outcome::Lost)) = (&task, &outcome) {
             self.check_lost(&name.namespace, &name.object.name);
         }
-        // A watch may tell of what was done before the answer is taken in.
+        // A watch may report the action before its response is processed.
         let depth = self.settings().side_by_side;
         if depth > 0 {
             let now = self.now(replica);
@@ -336,26 +337,26 @@ impl Model {
         Memory { model: Arc::clone(self), replica, life: self.life(replica), for_review }
     }
 
-    /// What is told to be lost is so.
+    /// Checks that a snapshot that is reported as lost is lost.
     fn check_lost(&self, namespace: &str, snapshot: &str) {
         let live = self.get(&Key::configmap(namespace, snapshot));
         let wrong = if live.is_some_and(|object| is_snapshot(&object)) {
-            "it is there"
+            "it exists"
         } else if self.users_of(namespace, snapshot).is_empty() {
             "nothing refers to it"
         } else {
             return;
         };
-        let what = format!("kept: {namespace}/{snapshot} is told to be lost, and {wrong}");
+        let what = format!("kept: {namespace}/{snapshot} is reported as lost, but {wrong}");
         self.ghost().broken.get_or_insert(what);
     }
 
-    /// The opted-in workloads, and the revisions whatever their labels, whose templates refer to a ConfigMap.
+    /// The opted-in workloads, and all revisions with any labels, whose templates refer to a ConfigMap.
     pub(crate) fn users_of(&self, namespace: &str, name: &str) -> Vec<Owner> {
         self.users_of_kind(SourceKind::ConfigMap, namespace, name)
     }
 
-    /// The opted-in workloads, and the revisions whatever their labels, whose templates refer to that object.
+    /// The opted-in workloads, and all revisions with any labels, whose templates refer to that object.
     pub(crate) fn users_of_kind(&self, of: SourceKind, namespace: &str, name: &str) -> Vec<Owner> {
         let store = self.store();
         let refers = |key: &Key, object: &Value| {
@@ -375,7 +376,7 @@ impl Model {
             .collect()
     }
 
-    /// The replica that the next review goes to: they take turns.
+    /// The replica for the next review: the replicas alternate.
     pub(crate) fn serving(&self) -> (usize, confrev::controller::Shared) {
         let replicas = self.replicas();
         let mut turn = self.served.fetch_add(1, Ordering::Relaxed) % replicas.len();
@@ -391,7 +392,7 @@ impl Model {
     }
 }
 
-/// Tells what happens, where `CONFREV_MODEL_TRACE` is set.
+/// Prints the events if `CONFREV_MODEL_TRACE` is set.
 #[macro_export]
 macro_rules! trace {
     ($($text:tt)*) => {

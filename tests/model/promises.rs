@@ -1,4 +1,4 @@
-//! What holds once nothing is left to do.
+//! The promises that hold at rest.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ impl Model {
         self.check_owners();
     }
 
-    /// `frozen` and `kept`: what each revision refers to is there, and holds what it held.
+    /// `frozen` and `kept`: every snapshot that a workload or a revision refers to exists, and has its original content.
     pub(crate) fn check_always(&self) {
         let users: Vec<_> = self.users();
         for (user, template) in users {
@@ -39,7 +39,7 @@ impl Model {
                     continue;
                 }
                 let entered = named.iter().any(|(_, snapshot)| *snapshot == reference.name);
-                // What was not there at admission, or never admitted, is not confrev's word.
+                // Snapshots that were missing at admission, or that no admission saw, are not confrev's responsibility.
                 if !entered && !self.ghost().is_pinned(&user, &reference.name) {
                     continue;
                 }
@@ -47,7 +47,7 @@ impl Model {
                     None if self.ghost().lost.contains(&key) => {}
                     None => self.broken(
                         "kept",
-                        format!("{user} refers to {key}, which is gone (entered: {entered})"),
+                        format!("{user} refers to {key}, which is missing (in sources: {entered})"),
                     ),
                     Some(object) => {
                         let frozen =
@@ -55,7 +55,7 @@ impl Model {
                         if frozen.is_some_and(|frozen| frozen != object["data"]) {
                             self.broken(
                                 "frozen",
-                                format!("{user} reads another {key} than it was born with"),
+                                format!("{user} reads {key} with another content than at its admission"),
                             );
                         }
                     }
@@ -98,11 +98,11 @@ impl Model {
             || !stated(template).is_empty()
             || template["metadata"]["labels"].get(names::REVISION).is_some();
         if marked && !self.ghost().unseen.contains(key) {
-            self.broken("contained", format!("{key} is not opted in, and marks are left on it"));
+            self.broken("contained", format!("{key} is not opted in, but still has confrev's metadata"));
         }
     }
 
-    /// `rolls` and `sticks`: every reference reads its source's present content, or is held.
+    /// `rolls` and `sticks`: every reference reads its source's present content, or is pinned.
     fn check_rolled(&self, key: &Key, live: &Value, template: &Value) {
         let exclude = annotation(live, names::EXCLUDE).unwrap_or_default();
         let tracks = annotation(live, names::TRACK) != Some("false");
@@ -132,7 +132,7 @@ impl Model {
                 if own.is_some() && !self.ghost().is_pinned(key, &reference.name) {
                     self.broken(
                         "rolls",
-                        format!("{key} still uses {}, and {source} is to be left alone", reference.name),
+                        format!("{key} still uses {}, but {source} is exempt", reference.name),
                     );
                 }
                 continue;
@@ -143,15 +143,16 @@ impl Model {
                 !by_name && snapshot.is_some_and(|object| same(&object["data"], &content, keys.as_ref()));
             let lost = self.ghost().lost.contains(&Key::configmap(&key.namespace, &reference.name));
             if !held && !fresh && !lost {
-                let reason = format!("{key} is at {}, and {source} holds {content}", reference.name);
+                let reason = format!("{key} uses {}, but {source} holds {content}", reference.name);
                 self.broken("rolls", reason);
             }
         }
     }
 
-    /// `kept` and `no-leak`: every user of a snapshot owns it, and nothing else but its source does.
+    /// `kept` and `no-leak`: every user of a snapshot owns it, and no other object but its source does.
     fn check_owners(&self) {
-        // Who must own a snapshot, and who may: what names one that was missing at admission is not entered.
+        // The users that must own a snapshot, and those that may: a snapshot that was missing at admission is not in
+        // `sources`.
         let mut users: BTreeMap<Key, (BTreeSet<String>, BTreeSet<String>)> = BTreeMap::new();
         for (user, template) in self.users() {
             let uid = self.get(&user).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
@@ -165,7 +166,8 @@ impl Model {
                 }
             }
         }
-        // What is not opted in, or has lost its label, and refers to a snapshot all the same stays its owner.
+        // Workloads that are not opted in, and revisions without their label, stay owners while they refer to a
+        // snapshot.
         for (snapshot, (_, allowed)) in &mut users {
             allowed.extend(
                 self.users_of(&snapshot.namespace, &snapshot.name).iter().map(|user| user.uid.to_string()),
@@ -191,11 +193,11 @@ impl Model {
             {
                 *idle.entry(source.clone()).or_default() += 1;
             } else if allowed.is_empty() {
-                self.broken("no-leak", format!("nothing wants {key}, and it is still there"));
+                self.broken("no-leak", format!("nothing uses {key}, but it still exists"));
             }
             if !(wanted.is_subset(&present) && present.is_subset(&allowed)) {
                 let promise = if wanted.is_subset(&present) { "no-leak" } else { "kept" };
-                self.broken(promise, format!("{key} is owned by {present:?}, and used by {wanted:?}"));
+                self.broken(promise, format!("{key} is owned by {present:?}, but used by {wanted:?}"));
             }
         }
         for (source, count) in idle {
@@ -207,12 +209,12 @@ impl Model {
         }
     }
 
-    /// `quiet`: what is done again changes nothing, and confrev sends no write.
+    /// `quiet`: a repetition of all applies, lists and starts changes nothing, and confrev sends no write.
     pub(crate) fn check_quiet(self: &Arc<Self>) {
         self.apply_all();
         self.rest();
         self.check_at_rest();
-        // What someone deleted by hand is made again when it can be, if need be by the next start.
+        // A snapshot that a user deleted is restored when possible, at the latest after the next start.
         if !self.ghost().lost.is_empty() {
             return;
         }
@@ -237,7 +239,7 @@ impl Model {
         if self.store().log.len() != changes {
             let store = self.store();
             let change = &store.log[changes];
-            let what = format!("{} was changed by doing everything again", change.key);
+            let what = format!("{} was changed by a repetition", change.key);
             crate::trace!("from {:?}\nto {:?}", change.old, change.new);
             drop(store);
             self.broken("quiet", what);

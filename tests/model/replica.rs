@@ -1,4 +1,4 @@
-//! One replica of confrev: its state, and the watches that feed it late, one event at a time.
+//! One replica of confrev: its state, and the watches that deliver events late, one at a time.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -23,16 +23,16 @@ use serde_json::Value;
 
 use crate::store::{Key, Kind, REVISION_KINDS, Store, is_snapshot, label};
 
-/// The place of the watch of Rollouts among those of a namespace. The sources come before it.
+/// The index of the watch of Rollouts among those of a namespace. The watches of sources come before it.
 const ROLLOUTS: usize = usize::MAX;
 
-/// What sources are.
+/// The kinds of sources.
 const SOURCE_KINDS: [SourceKind; 2] = [SourceKind::ConfigMap, SourceKind::Secret];
 
-/// How long nothing wants a snapshot before it is swept.
+/// How long an unused snapshot is kept before the sweep.
 pub(crate) const GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// What a watch is about.
+/// The class of objects of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Workloads,
@@ -44,24 +44,24 @@ pub(crate) enum Class {
 
 type Selects = Box<dyn Fn(&Key, &Value) -> bool + Send>;
 
-/// A watch, whatever its subject.
+/// A watch of any subject.
 trait Follow: Send {
-    /// Delivers the next event, if there is one.
+    /// Delivers the next event, if any.
     fn step(&mut self, store: &Store, state: &mut State, now: Timestamp) -> bool;
-    /// Whether there is certainly nothing to deliver.
+    /// Whether there is certainly no event to deliver.
     fn is_idle(&self, store: &Store) -> bool;
-    /// Starts over with a list.
+    /// Starts again with a list.
     fn relist(&mut self, store: &Store);
-    /// Whether a list has arrived whole.
+    /// Whether a complete list has arrived.
     fn is_listed(&self) -> bool;
 }
 
 struct Feed<S: Subject> {
     subject: S,
     selects: Selects,
-    /// How much of the store's log has been looked at.
+    /// The position in the store's log.
     seen: usize,
-    /// What is on the way before that.
+    /// Pending events that precede that position.
     list: VecDeque<Event<S::Object>>,
     listing: Option<HashSet<S::Key>>,
     listed: bool,
@@ -106,7 +106,7 @@ where
             };
             match (selected(&change.old), selected(&change.new)) {
                 (_, Some(new)) => return Some(Event::Apply(parse(&new))),
-                // What no longer matches is told as deleted, in its last state.
+                // An object that no longer matches is reported as deleted, in its last state.
                 (Some(old), None) => return Some(Event::Delete(parse(change.new.as_ref().unwrap_or(&old)))),
                 (None, None) => {}
             }
@@ -119,25 +119,25 @@ fn parse<T: DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object.clone()).unwrap()
 }
 
-/// A watch, and what it is about.
+/// A watch and its class.
 type Watch = (Class, Box<dyn Follow>);
 
 /// One replica.
 pub(crate) struct Replica {
     pub shared: Shared,
     feeds: Vec<Watch>,
-    /// By kind, as its place in [`SOURCE_KINDS`], and namespace.
+    /// By index in [`SOURCE_KINDS`], and namespace.
     sources: BTreeMap<(usize, Arc<str>), Watch>,
     synced: bool,
-    /// Which watches bring nothing, all where none is named, and until when.
+    /// The silent watches (`None`: all) and the end of their silence.
     silent: Vec<(Option<Class>, Timestamp)>,
     source_kinds: &'static [SourceKind],
-    /// How far its clock is from the cluster's. It runs evenly from what the wall clock said at the start.
+    /// The offset of its clock from the cluster's. The clock runs evenly from the wall clock's time at the start.
     pub skew: SignedDuration,
 }
 
 impl Replica {
-    /// A replica that starts now. With keys, it looks at Secrets too.
+    /// A newly started replica. With keys, it handles Secrets too.
     pub(crate) fn start(
         kinds: &Arc<Kinds>,
         store: &Store,
@@ -155,7 +155,7 @@ impl Replica {
         let state = State::new(Arc::clone(kinds), config).keyed_by(keys.unwrap_or_default());
         let shared = Shared::new(state, Readiness::new().register("caches"));
         let mut feeds = Vec::new();
-        // The random sequences have two kinds of workloads, and number the watches.
+        // The random sequences have two kinds of workloads, and refer to watches by number.
         let all = source_kinds.len() > 1;
         for (index, kind) in kinds.iter().enumerate() {
             let kind = Kind::named(&kind.kind).unwrap();
@@ -186,12 +186,12 @@ impl Replica {
         Self { shared, feeds, sources, synced: false, silent: Vec::new(), source_kinds, skew }
     }
 
-    /// From now on watches bring nothing until that time.
+    /// Silences watches until that time.
     pub(crate) fn silence(&mut self, class: Option<Class>, until: Timestamp) {
         self.silent.push((class, until));
     }
 
-    /// Ends silences whose time has come: where all watches were silent, they list anew.
+    /// Ends silences that are over. If all watches were silent, they list again.
     fn hear(&mut self, store: &Store, now: Timestamp) {
         let ended = self.silent.iter().any(|(class, until)| class.is_none() && *until <= now);
         self.silent.retain(|(_, until)| *until > now);
@@ -202,7 +202,7 @@ impl Replica {
         }
     }
 
-    /// Delivers up to `most` events of one watch. Answers whether there was any.
+    /// Delivers up to `most` events of one watch. Returns whether there was any.
     pub(crate) fn deliver(&mut self, watch: usize, most: usize, store: &Store, now: Timestamp) -> bool {
         let count = self.feeds.len() + self.sources.len();
         if !self.silent.is_empty() {
@@ -229,7 +229,7 @@ impl Replica {
         any
     }
 
-    /// Delivers everything, watch by watch. Answers whether there was anything.
+    /// Delivers all events, watch by watch. Returns whether there was any.
     pub(crate) fn deliver_all(&mut self, store: &Store, now: Timestamp) -> bool {
         let mut any = false;
         let mut more = true;
@@ -243,7 +243,7 @@ impl Replica {
         any
     }
 
-    /// One watch starts over.
+    /// Starts one watch again.
     pub(crate) fn relist(&mut self, watch: usize, store: &Store) {
         let count = self.feeds.len() + self.sources.len();
         if let Some((_, feed)) = self.feeds.iter_mut().chain(self.sources.values_mut()).nth(watch % count) {
@@ -255,7 +255,7 @@ impl Replica {
         self.feeds.len() + self.sources.len()
     }
 
-    /// One watch of sources in each namespace that matters, and one of Rollouts where a source has a limit.
+    /// Keeps a watch of sources in each watched namespace, and a watch of Rollouts in namespaces with a limited source.
     fn follow_namespaces(&mut self, store: &Store) {
         let (wanted, limited) = {
             let state = self.shared.lock();

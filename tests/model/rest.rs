@@ -1,4 +1,4 @@
-//! Letting things go their way, until nothing is left to do.
+//! Runs all components until nothing is left to do.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use jiff::SignedDuration;
 
 use crate::model::Model;
 
-/// More rounds than this are a sign that it never comes to rest.
+/// A run with more rounds than this never comes to rest.
 const MOST_ROUNDS: usize = 3000;
-/// Longer than this nothing takes: the grace, and some intervals and pauses.
+/// The longest time to rest: the grace period, plus some intervals and pauses.
 const LONGEST: SignedDuration = SignedDuration::from_mins(30);
 
 impl Model {
-    /// Everything goes its way for so long.
+    /// Runs all components for this time.
     pub(crate) fn settle(self: &Arc<Self>, time: SignedDuration) {
         let until = self.settings().elapsed + time;
         while let Some(pause) = self.round(until) {
@@ -20,7 +20,7 @@ impl Model {
         }
     }
 
-    /// Everything goes its way until nothing is left to do; with nothing in the way any more.
+    /// Runs all components until nothing is left to do, without further faults.
     pub(crate) fn rest(self: &Arc<Self>) {
         let patience = {
             let mut settings = self.settings();
@@ -40,10 +40,13 @@ impl Model {
         }
         let leader = self.settings().leader.unwrap_or_default();
         let next = format!("{:?}", self.replicas()[leader].shared.lock().next_due());
-        self.broken("quiet", format!("it does not come to rest: now {}, next {next}", self.cluster_time()));
+        self.broken(
+            "quiet",
+            format!("the world does not come to rest: now {}, next {next}", self.cluster_time()),
+        );
     }
 
-    /// Does all that can be done now. Answers how long it is until the next thing is due, if that is by `until`.
+    /// Does everything that is possible now. Returns the time until the next step, if that is before `until`.
     pub(crate) fn round(self: &Arc<Self>, until: SignedDuration) -> Option<SignedDuration> {
         loop {
             let mut any = self.take_turns();

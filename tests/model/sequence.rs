@@ -1,4 +1,4 @@
-//! Random sequences, each brought to rest, each held to every promise.
+//! Random sequences, each followed by a rest and a check of every promise.
 
 use std::{fmt::Write as _, panic::AssertUnwindSafe, time::Instant};
 
@@ -13,19 +13,19 @@ use crate::{
     model::Model,
 };
 
-/// Sequences in one run of the test.
+/// The number of sequences in one run of the test.
 const SEQUENCES: u32 = 2000;
-/// Each runs its share, from a seed of its own.
+/// The number of threads. Each runs its share from a seed of its own.
 const THREADS: u8 = 2;
 
-/// The most events of a sequence.
+/// The maximal number of events of a sequence.
 pub(crate) const MOST_EVENTS: usize = 40;
 
 pub(crate) fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
 }
 
-/// The seed that is asked for, or else another one each time.
+/// The configured seed, or a new one each time.
 pub(crate) fn seed() -> u64 {
     setting("CONFREV_MODEL_SEED").unwrap_or_else(|| {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -33,7 +33,7 @@ pub(crate) fn seed() -> u64 {
     })
 }
 
-/// Runs one sequence. Answers with the promise that it breaks.
+/// Runs one sequence. Returns the promise that it breaks.
 pub(crate) fn run(events: &[Event]) -> Result<(), String> {
     let model = Model::start();
     let broken = |model: &Model| model.ghost().broken.take().map_or(Ok(()), Err);
@@ -49,7 +49,7 @@ pub(crate) fn run(events: &[Event]) -> Result<(), String> {
     broken(&model).map_err(|reason| format!("{reason} (at rest)"))?;
     crate::trace!("quiet");
     model.check_quiet();
-    broken(&model).map_err(|reason| format!("{reason} (after everything was done again)"))
+    broken(&model).map_err(|reason| format!("{reason} (after a repetition)"))
 }
 
 pub(crate) fn seed_bytes(seed: u64, thread: u8) -> [u8; 32] {
@@ -58,7 +58,7 @@ pub(crate) fn seed_bytes(seed: u64, thread: u8) -> [u8; 32] {
     bytes
 }
 
-/// Where the time needs a runtime, though nothing here waits.
+/// A runtime for tokio's timers, although nothing here waits.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
@@ -77,7 +77,7 @@ fn every_promise_holds_in_any_order_of_events() {
     for outcome in outcomes {
         count += outcome.unwrap_or_else(|reason| {
             panic!(
-                "{reason}To see it again: CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases} cargo test --test model; \
+                "{reason}To reproduce: CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases} cargo test --test model; \
                  or put these events into `one_sequence`, and run that with CONFREV_MODEL_TRACE=1."
             )
         });
@@ -85,7 +85,7 @@ fn every_promise_holds_in_any_order_of_events() {
     println!("{cases} sequences, {count} events, {:.1} s", start.elapsed().as_secs_f64());
 }
 
-/// Runs one thread's share. Answers with the number of events, or with the shortest sequence found that breaks a promise.
+/// Runs the share of one thread. Returns the number of events, or the shortest sequence found that breaks a promise.
 fn run_many(seed: u64, thread: u8, cases: u32) -> Result<usize, String> {
     let runtime = runtime();
     let _guard = runtime.enter();
@@ -115,11 +115,11 @@ pub(crate) fn tell(reason: &str, events: &[Event]) -> String {
     text
 }
 
-/// Sequences in which a source goes, each of which once broke a promise: too rare to be left to chance.
+/// Sequences with deleted sources. Each once broke a promise, and is too rare for random search.
 fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
     vec![
         (
-            "a source that comes back as it was when it went, after an undo in between",
+            "a source that returns with its last content, after an undo in between",
             vec![
                 Event::Settle,
                 Event::Content { source: 0, content: 3 },
@@ -132,7 +132,7 @@ fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "a source that goes, and the collector with it, before its snapshot is bound to who was created on it",
+            "a source that is deleted and collected before its snapshot is bound to a new workload",
             vec![
                 Event::Settle,
                 Event::DeleteWorkload { workload: 3 },
@@ -143,7 +143,7 @@ fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "the same where the replica that admitted it does not lead",
+            "the same, admitted by a replica that does not lead",
             vec![
                 Event::Settle,
                 Event::DeleteWorkload { workload: 3 },
@@ -155,7 +155,7 @@ fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "a source whose deletion is told of before the answer of a read that found it",
+            "a source whose deletion is reported before the response of a read that found it",
             vec![
                 Event::SideBySide { actions: 2 },
                 Event::Meanwhile { after: 2, event: Box::new(Event::DeleteSource { source: 0 }) },
@@ -165,7 +165,7 @@ fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "an undo while its source is gone, which comes back in the midst of that, and then as it was",
+            "an undo while its source is missing, which returns during the undo, and then with its earlier content",
             vec![
                 Event::Namespace { namespace: 0, enabled: false },
                 Event::Content { source: 0, content: 2 },
@@ -179,11 +179,11 @@ fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
     ]
 }
 
-/// Further ones.
+/// Other sequences that once broke a promise.
 fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
     vec![
         (
-            "a pin that is asked about while its source changes",
+            "a pin whose admission coincides with a change of its source",
             vec![
                 Event::Apply { workload: 0, how: How::ClientSide, edit: Edit::Form(2) },
                 Event::Content { source: 0, content: 3 },
@@ -197,7 +197,7 @@ fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "a snapshot that is deleted by hand and made again while the one before is looked at",
+            "a snapshot that a user deletes and that is created again while its predecessor is reconciled",
             vec![
                 Event::SideBySide { actions: 3 },
                 Event::Meanwhile { after: 3, event: Box::new(Event::DeleteSnapshot { nth: 0 }) },
@@ -205,7 +205,7 @@ fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "a template that was opted out, undone and written anew, whose annotation still names a snapshot",
+            "a template that was opted out, undone and written again, whose annotation still names a snapshot",
             vec![
                 Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Form(0) },
                 Event::Content { source: 0, content: 1 },
@@ -220,7 +220,7 @@ fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "an undo to a revision of a time at which the workload was not opted in",
+            "an undo to a revision from before the opt-in",
             vec![
                 Event::Enable { workload: 0, enabled: Some(false) },
                 Event::Pin { workload: 0, source: 0, nth: 0 },
@@ -231,7 +231,7 @@ fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
             ],
         ),
         (
-            "a snapshot whose source is gone, and which goes with the only other one of its content",
+            "a snapshot without its source, deleted together with the only other snapshot of its content",
             vec![
                 Event::Content { source: 0, content: 0 },
                 Event::Fail { after: 0, fault: Fault::Conflict },
@@ -246,7 +246,7 @@ fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
 }
 
 #[test]
-fn every_promise_holds_in_sequences_that_once_broke_one() {
+fn promises_hold_in_sequences_that_once_broke_one() {
     let runtime = runtime();
     let _guard = runtime.enter();
     for (what, events) in of_sources_that_go().into_iter().chain(of_what_stays()) {
@@ -256,7 +256,7 @@ fn every_promise_holds_in_sequences_that_once_broke_one() {
     }
 }
 
-/// One sequence, to be looked at with `CONFREV_MODEL_TRACE=1`.
+/// One sequence, to debug with `CONFREV_MODEL_TRACE=1`.
 #[test]
 #[ignore = "a place to put the sequence that a failure printed"]
 fn one_sequence() {

@@ -1,4 +1,4 @@
-//! The objects of a small cluster, as its API server stores them, and the log from which watches are fed.
+//! The objects of a small cluster, as its API server stores them, and the log that feeds the watches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use confrev::{names, snapshot::SourceKind};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What tells objects apart.
+/// The kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Namespace,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     ControllerRevision,
 }
 
-/// Every kind of workload. A Job is a revision, too.
+/// Every kind of workload. A Job is also a revision.
 pub(crate) const WORKLOAD_KINDS: [Kind; 7] = [
     Kind::Rollout,
     Kind::Deployment,
@@ -84,7 +84,7 @@ impl Kind {
         REVISION_KINDS.contains(&self)
     }
 
-    /// The pod template of an object of this kind; null where it has none.
+    /// The pod template of an object of this kind; null if it has none.
     pub(crate) fn template(self, object: &Value) -> &Value {
         match self {
             Self::CronJob => &object["spec"]["jobTemplate"]["spec"]["template"],
@@ -93,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// The same, to be written.
+    /// The pod template, mutable.
     pub(crate) fn template_mut(self, object: &mut Value) -> &mut Value {
         match self {
             Self::CronJob => &mut object["spec"]["jobTemplate"]["spec"]["template"],
@@ -170,12 +170,13 @@ impl Store {
         self.objects.iter()
     }
 
-    /// Whether an object of that uid is there.
+    /// Whether an object with that uid exists.
     pub(crate) fn has_uid(&self, uid: &str) -> bool {
         self.uids.contains(uid)
     }
 
-    /// Stores an object; what changes nothing leaves no trace. The object keeps its uid, and gets a new one where it is new.
+    /// Stores an object; a write without a change leaves no trace. An existing object keeps its uid, a new one gets a
+    /// new uid.
     pub(crate) fn put(&mut self, key: &Key, mut object: Value, now: Timestamp) -> Arc<Value> {
         let old = self.get(key);
         let fallback =
@@ -213,7 +214,7 @@ impl Store {
         new
     }
 
-    /// Stores an object as a real API server holds it.
+    /// Stores an object as observed on a real API server.
     pub(crate) fn put_as_is(&mut self, key: &Key, object: Value) -> Arc<Value> {
         if let Some(old) = self.get(key) {
             self.uids.remove(old["metadata"]["uid"].as_str().unwrap());
@@ -239,7 +240,7 @@ impl Store {
     }
 }
 
-/// The API server keeps no empty maps.
+/// Removes empty maps, as the API server does.
 pub(crate) fn drop_empty_maps(object: &mut Value) {
     for pointer in ["/metadata", "/spec/template/metadata", "/spec/jobTemplate/spec/template/metadata"] {
         let metadata = object.pointer_mut(pointer).and_then(Value::as_object_mut);
@@ -266,7 +267,7 @@ pub(crate) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object["metadata"]["annotations"][key].as_str()
 }
 
-/// Whether it bears the labels of a snapshot.
+/// Whether the object has the labels of a snapshot.
 pub(crate) fn is_snapshot(object: &Value) -> bool {
     label(object, names::MANAGED_BY) == Some(names::MANAGER) && label(object, names::SOURCE).is_some()
 }
@@ -277,14 +278,14 @@ pub(crate) fn owners(object: &Value) -> Vec<String> {
     owners.map(|owner| owner["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Whether some field manager owns the `enabled` label: it was not confrev that gave it.
+/// Whether a field manager owns the `enabled` label: then confrev did not set it.
 pub(crate) fn owns_enabled(object: &Value) -> bool {
     let managers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     let path = ["fieldsV1", "f:metadata", "f:labels", "f:confrev.dev/enabled"];
     managers.into_iter().any(|manager| path.iter().try_fold(manager, |at, field| at.get(field)).is_some())
 }
 
-/// Sets a label or annotation (`field`), or takes it away.
+/// Sets a label or annotation (`field`), or removes it.
 pub(crate) fn set_meta(object: &mut Value, field: &str, key: &str, value: Option<&str>) {
     let map = &mut object["metadata"][field];
     if map.is_null() {

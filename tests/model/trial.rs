@@ -1,4 +1,4 @@
-//! What an enumerated run does to the calls of confrev: each call has a number, and some numbers have a fault.
+//! The faults of an enumerated run: each call of confrev has a number, and some numbers have a fault.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,49 +23,49 @@ use crate::{
     store::Key,
 };
 
-/// How long a process takes to start again.
+/// How long a process takes to restart.
 const START: SignedDuration = SignedDuration::from_secs(3);
-/// How long a Lease outlives its holder.
+/// How long a Lease remains after its holder has ended.
 const LEASE: SignedDuration = SignedDuration::from_secs(15);
-/// How long a delayed answer to the controller takes.
+/// The delay of a delayed response to the controller.
 const DELAY: SignedDuration = SignedDuration::from_secs(8);
-/// How long one takes on the way of a review. The API server waits for 5 s.
+/// The delay of a delayed response during a review. The API server waits for 5 s.
 const REVIEW_DELAY: SignedDuration = SignedDuration::from_secs(3);
-/// When a caller gives up.
+/// The time limit of a call.
 const LIMIT: SignedDuration = SignedDuration::from_secs(10);
-/// The same on the way of a review.
+/// The time limit of a call during a review.
 const REVIEW_LIMIT: SignedDuration = SignedDuration::from_secs(4);
-/// When a request that was given up takes effect.
+/// When an abandoned request takes effect.
 const LATE: SignedDuration = SignedDuration::from_secs(14);
-/// How long a rollout takes, where it takes any time.
+/// How long a rollout takes, if it takes time.
 const ROLLOUT: SignedDuration = SignedDuration::from_secs(5);
-/// How long a late collector takes from its judgement to the deletion.
+/// The time of a late garbage collector from its decision to the deletion.
 const COLLECTED: SignedDuration = SignedDuration::from_secs(2);
-/// How long pods take to end.
+/// How long pods take to terminate.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
-/// How long a watch is silent before it is begun again.
+/// How long a watch is silent before it is restarted.
 pub(crate) const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// What goes wrong with one call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallFault {
-    /// The process ends before the call; another replica leads once the Lease has run out.
+    /// The process ends before the call; another replica leads after the Lease has expired.
     Crash,
-    /// The process ends after the call was done; it starts again, knows nothing, and leads.
+    /// The process ends after the call; it restarts without any memory, and leads.
     CrashDone,
-    /// The call is done, and its answer never comes.
+    /// The call takes effect, and its response never arrives.
     Lost,
-    /// The call is done, and its answer comes seconds later.
+    /// The call takes effect, and its response arrives seconds later.
     Delayed,
-    /// The caller gives the call up, and seconds later it is done.
+    /// The caller abandons the call, which takes effect seconds later.
     Late,
     /// The object has changed: 409.
     Conflict,
     /// The API server fails: 500.
     Refused,
-    /// From this call on the replica's watches bring nothing for a minute; then they list anew.
+    /// From this call on, all watches of the replica are silent for a minute. Then they list again.
     Stale,
-    /// The same of the watches of one kind, which then bring what they held back.
+    /// The watches of one class are silent for a minute. Then they deliver the withheld events.
     StaleOf(Class),
 }
 
@@ -87,17 +87,17 @@ impl CallFault {
         Self::StaleOf(Class::Namespaces),
     ];
 
-    /// Whether the fault means something for this call: nothing is half done by a read.
+    /// Whether the fault applies to this call: a read has no effect that could be partial.
     pub(crate) fn concerns(self, writes: bool) -> bool {
         writes || !matches!(self, Self::CrashDone | Self::Late | Self::Conflict)
     }
 
-    /// Whether watches are silent for a while.
+    /// Whether the fault silences watches.
     pub(crate) fn is_stale(self) -> bool {
         matches!(self, Self::Stale | Self::StaleOf(_))
     }
 
-    /// The name by which a run is asked for.
+    /// The name that selects the fault.
     pub(crate) fn name(self) -> String {
         match self {
             Self::CrashDone => "crash-done".to_owned(),
@@ -111,7 +111,7 @@ impl CallFault {
     }
 }
 
-/// A call that was made: what for, and whether it writes.
+/// A call: its description, and whether it writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub what: String,
@@ -123,51 +123,51 @@ type Effect = Box<dyn FnOnce(&Arc<Model>) + Send>;
 
 struct Running {
     replica: usize,
-    /// Of which process.
+    /// The number of the process.
     life: usize,
     task: Task,
     doing: Doing,
 }
 
-/// What is planned for one run, and what is under way.
+/// The plan of one run, and the operations in progress.
 #[derive(Default)]
 pub(crate) struct Trial {
     plan: Vec<(usize, CallFault)>,
-    /// Every call so far.
+    /// All calls so far.
     pub made: Vec<Made>,
-    /// How many of the plan have happened.
+    /// The number of planned faults that have happened.
     pub happened: usize,
     running: Vec<Running>,
-    /// Requests that are on their way still.
+    /// Requests in transit.
     late: Vec<(SignedDuration, Effect)>,
-    /// When something is to be looked at again.
+    /// The times at which something must be checked again.
     wakes: BTreeSet<SignedDuration>,
-    /// How many processes each replica has had before.
+    /// The number of earlier processes of each replica.
     lives: [usize; 2],
-    /// Until when a process is down.
+    /// The end of the downtime of each process.
     down: [Option<SignedDuration>; 2],
-    /// When who leads.
+    /// The time of the next election, and the new leader.
     election: Option<(SignedDuration, usize)>,
     /// Whether rollouts take time.
     slow: bool,
-    /// Whether the collector deletes what it judged seconds before.
+    /// Whether the garbage collector deletes seconds after its decision.
     late_collector: bool,
-    /// Since when which template of a workload is rolled out.
+    /// The template of each workload's rollout, and the start of that rollout.
     rollouts: BTreeMap<Key, (Value, SignedDuration)>,
-    /// When the pods of revisions under deletion end.
+    /// When the pods of deleted revisions have terminated.
     ending: BTreeMap<Key, SignedDuration>,
-    /// Warnings that Events told.
+    /// Warnings in Events.
     pub warnings: BTreeSet<String>,
 }
 
 impl Trial {
-    /// A run with these faults, each at the call of that number.
+    /// A run with these faults, each at the call with that number.
     pub(crate) fn new(plan: &[(usize, CallFault)]) -> Self {
         Self { plan: plan.to_vec(), ..Self::default() }
     }
 }
 
-/// Ready at that time, or when its process has ended.
+/// A future that is ready at that time, or when the calling process has ended.
 struct Until {
     api: Memory,
     at: SignedDuration,
@@ -181,14 +181,14 @@ impl Future for Until {
         if elapsed >= self.at || self.api.has_ended() {
             return Poll::Ready(());
         }
-        // Time passes only between two polls, and each must come by here.
+        // Time advances only between two polls, and each poll must reach this point.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
 impl Memory {
-    /// Does one call of an enumerated run.
+    /// Performs one call of an enumerated run.
     pub(crate) async fn enumerated_call<T: Send + 'static>(
         &self,
         what: &str,
@@ -246,7 +246,7 @@ impl Memory {
         Until { api: self.clone(), at }.await;
     }
 
-    /// Whether the process that calls has ended.
+    /// Whether the calling process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.model.is_enumerated() && self.model.life(self.replica) != self.life
     }
@@ -267,7 +267,7 @@ impl Model {
         self.is_enumerated() && self.trial().down[replica].is_some()
     }
 
-    /// How many processes a replica has had before.
+    /// The number of earlier processes of a replica.
     pub(crate) fn life(&self, replica: usize) -> usize {
         if self.is_enumerated() { self.trial().lives[replica] } else { 0 }
     }
@@ -292,11 +292,11 @@ impl Model {
         self.go_on(Running { replica, life: self.life(replica), task, doing });
     }
 
-    /// Lets a task go on as far as it can.
+    /// Continues a task as far as possible.
     fn go_on(self: &Arc<Self>, mut running: Running) -> bool {
         let shared = self.replicas()[running.replica].shared.clone();
         let answer = running.doing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        // Its process has ended meanwhile.
+        // The task's process has ended meanwhile.
         if self.life(running.replica) != running.life {
             return true;
         }
@@ -309,7 +309,7 @@ impl Model {
         true
     }
 
-    /// Waits with a review for what it waits for, while everything else goes its way.
+    /// Lets time pass while a review waits for a call; all other components run.
     pub(crate) fn pass(self: &Arc<Self>) {
         let pause = self.round(SignedDuration::MAX).unwrap_or(SignedDuration::from_millis(1));
         self.settings().elapsed += pause;
@@ -345,7 +345,8 @@ impl Model {
         self.replicas()[replica].silence(class, until);
     }
 
-    /// Does what time has brought: processes start, someone leads, requests and answers arrive. Answers whether anything did.
+    /// Performs the steps that are due: processes start, a replica leads, requests and responses arrive. Returns
+    /// whether there was any.
     pub(crate) fn take_turns(self: &Arc<Self>) -> bool {
         if !self.is_enumerated() {
             return false;
@@ -382,7 +383,7 @@ impl Model {
         any
     }
 
-    /// How long it is until something is to be looked at again.
+    /// The time until something must be checked again.
     pub(crate) fn next_turn(&self) -> Option<SignedDuration> {
         if !self.is_enumerated() {
             return None;
@@ -392,7 +393,7 @@ impl Model {
         self.trial().wakes.first().map(|at| *at - elapsed)
     }
 
-    /// An Event was written.
+    /// Records a written Event.
     pub(crate) fn was_told(&self, event: &Event) {
         if self.is_enumerated() && event.reason == Reason::SnapshotLost {
             self.trial().warnings.insert(format!("{} of {}", event.reason.text(), event.regarding.name));
@@ -401,7 +402,7 @@ impl Model {
 }
 
 impl Model {
-    /// Whether the rollout of a template has ended, be it well or not.
+    /// Whether the rollout of a template has ended, with or without success.
     pub(crate) fn is_rolled_out(&self, key: &Key, template: &Value) -> bool {
         let elapsed = self.settings().elapsed;
         let mut trial = self.trial();
@@ -419,7 +420,7 @@ impl Model {
         ends <= elapsed
     }
 
-    /// The pods of a revision begin to end.
+    /// The pods of a revision begin to terminate.
     pub(crate) fn pods_end_later(&self, key: &Key) {
         let ends = self.settings().elapsed + GRACE;
         let mut trial = self.trial();
@@ -427,13 +428,13 @@ impl Model {
         trial.ending.insert(key.clone(), ends);
     }
 
-    /// Whether a revision that is being deleted has pods.
+    /// Whether a deleted revision still has pods.
     pub(crate) fn has_pods_still(&self, key: &Key) -> bool {
         let elapsed = self.settings().elapsed;
         self.trial().ending.get(key).is_some_and(|ends| *ends > elapsed)
     }
 
-    /// Whether time alone may give the cluster's controllers something to do.
+    /// Whether the passing of time alone may give the cluster's controllers something to do.
     pub(crate) fn has_timers(&self) -> bool {
         self.is_enumerated() && {
             let trial = self.trial();
@@ -441,12 +442,12 @@ impl Model {
         }
     }
 
-    /// From now on the collector is late.
+    /// From now on, the garbage collector is late.
     pub(crate) fn collect_late(&self) {
         self.trial().late_collector = true;
     }
 
-    /// The collector deletes an object, if need be some time after it judged that.
+    /// The garbage collector deletes an object, possibly some time after its decision.
     pub(crate) fn collect_object(&self, key: &Key, object: &Value) {
         if !self.is_enumerated() || !self.trial().late_collector {
             self.delete(key);
@@ -468,7 +469,7 @@ impl Model {
         trial.late.push((at, Box::new(effect)));
     }
 
-    /// Rollouts take some seconds from now on.
+    /// From now on, rollouts take some seconds.
     pub(crate) fn take_time(&self) {
         self.trial().slow = true;
     }

@@ -1,4 +1,4 @@
-//! Users and their tools, and what is done to confrev itself.
+//! The events of users and their tools, and those of confrev's processes.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::{
     store::{Key, Kind, annotation, is_snapshot, label, owners, set_meta},
 };
 
-/// What people do.
+/// The intent of a user's write.
 const REHEARSED: Intent = Intent { roll: false, poke: false, effect: Effect::Rehearsed };
 
 impl Model {
-    /// Lets one event happen.
+    /// Performs one event.
     pub(crate) fn perform(self: &Arc<Self>, event: &Event) {
         match *event {
             Event::Content { source, content } => self.set_content(source, content),
@@ -85,7 +85,7 @@ impl Model {
             Event::Webhook { works } => self.settings().webhook = works,
             Event::Fail { after, fault } => self.settings().fault = Some((after, fault)),
             Event::Meanwhile { after, ref event } => self.settings().meanwhile = Some((after, event.clone())),
-            _ => panic!("{event:?} is none of confrev's own"),
+            _ => panic!("{event:?} is not an event of confrev"),
         }
     }
 
@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// A write of a workload by a person or a tool; rehearsed as a dry-run where nothing is about to come between.
+    /// A write of a workload by a user or a tool. It is preceded by a dry run, unless an event is planned in between.
     fn submit(self: &Arc<Self>, key: &Key, intent: Intent, edit: crate::admission::Edit<'_>) {
         let edit = &|live: Option<&Value>| Ok(own_label(edit(live)?, live));
         let calm = {
@@ -143,7 +143,7 @@ impl Model {
         let (writes, changes) = (self.writes(), self.store().log.len());
         let dry = calm.then(|| self.write(key, Intent { effect: Effect::Dry, ..intent }, edit));
         if self.writes() != writes || self.store().log.len() != changes {
-            self.broken("dry", format!("a dry-run on {key} wrote something"));
+            self.broken("dry", format!("a dry run on {key} wrote an object"));
         }
         let done = self.write(key, intent, edit);
         let Some(dry) = dry else { return };
@@ -161,7 +161,7 @@ impl Model {
             _ => dry == done,
         };
         if !same {
-            self.broken("dry", format!("on {key} a dry-run answered {dry:?}, and then {done:?} was stored"));
+            self.broken("dry", format!("a dry run on {key} returned {dry:?}, but {done:?} was stored"));
         }
     }
 
@@ -179,7 +179,7 @@ impl Model {
         self.apply_manifest(workload, how, manifest, REHEARSED);
     }
 
-    /// Applies a manifest, which from then on is what the user's repository holds.
+    /// Applies a manifest, and stores it in the user's repository.
     pub(crate) fn apply_manifest(
         self: &Arc<Self>,
         workload: usize,
@@ -198,7 +198,7 @@ impl Model {
         }
     }
 
-    /// `kubectl rollout undo`: of a Deployment, annotations come back with the template.
+    /// `kubectl rollout undo`: for a Deployment, it restores annotations with the template.
     fn undo(self: &Arc<Self>, workload: usize, nth: usize) {
         let key = workload_key(workload);
         let Some(live) = self.get(&key) else { return };
@@ -231,8 +231,8 @@ impl Model {
         if key.namespace != namespace || snapshots.is_empty() {
             return;
         }
-        // Left out: a template that came back to a workload that is not opted in, and is then edited to name a snapshot
-        // that its `sources` do not. Whose word that is, nobody can tell.
+        // Excluded: a restored template of a workload that is not opted in, then edited to name a snapshot that is not
+        // in its `sources`. Nothing shows whether the user wanted that name.
         if self.ghost().unseen.contains(&key) {
             return;
         }
@@ -285,14 +285,14 @@ impl Model {
         let key = Key::configmap(SOURCES[source].0, &snapshot_of(source, number));
         let done = self.write(&key, Intent::default(), &|live| match live {
             Some(_) => Err(Refusal::Conflict),
-            // Who deletes a snapshot that is in use and takes its name breaks what nobody could keep.
+            // No promise covers a user who deletes a snapshot in use and takes its name.
             None if self.ghost().lost.contains(&key) => Err(Refusal::Conflict),
             None => Ok(json!({"metadata": {"name": key.name}, "data": {"k1": "squatter"}})),
         });
         self.expect_let_through(&key, done);
     }
 
-    /// The guard lets go what has no owners.
+    /// The guard allows the deletion of snapshots without owners.
     fn delete_snapshot_by_hand(&self, nth: usize) {
         let snapshots: Vec<_> = {
             let store = self.store();
@@ -309,7 +309,7 @@ impl Model {
     }
 }
 
-/// The object that an applier wants. `base` is what it applied last, by server-side apply.
+/// The object that a tool applies. `base` is the manifest of its last server-side apply.
 pub(crate) fn applied(how: How, base: &Value, wanted: &Value, live: Option<&Value>) -> Value {
     let noted = |mut object: Value| {
         set_meta(&mut object, "annotations", LAST_APPLIED, Some(&wanted.to_string()));
@@ -344,7 +344,7 @@ fn owns_label() -> Value {
     json!([{"manager": "user", "fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}}])
 }
 
-/// The API server's own record of who set the `enabled` label: whoever changed its value.
+/// The API server's record of the field manager of the `enabled` label: the writer who changed its value.
 pub(crate) fn own_label(mut object: Value, live: Option<&Value>) -> Value {
     let (new, old) = (label(&object, names::ENABLED), live.and_then(|live| label(live, names::ENABLED)));
     if new.is_none() {

@@ -1,4 +1,4 @@
-//! A ConfigMap that never rests.
+//! A ConfigMap that changes all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,14 +13,14 @@ use crate::load::Load;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
 
-/// How long it changes.
+/// How long the ConfigMap changes.
 const STORM: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A workload of each kind of revision, and what it allows: the least seconds between two rolls.
+/// A workload of each kind of revision, and its minimum number of seconds between two rolls.
 fn loads() -> Vec<(Load, i64)> {
     let load = |kind, name: &str, seconds: i64| {
-        // Every revision stays, so that rolls can be counted.
+        // Every revision is kept, so that the test can count rolls.
         let spec = json!({"revisionHistoryLimit": 100});
         let mut load =
             Load::new(kind, name, &["demo"]).spec(spec).annotation("min-interval", &format!("{seconds}s"));
@@ -38,7 +38,7 @@ fn loads() -> Vec<(Load, i64)> {
     ]
 }
 
-/// When confrev rolled a workload, as far as was seen.
+/// The observed times of confrev's rolls, by workload.
 #[derive(Default)]
 struct Rolls(BTreeMap<String, BTreeSet<Timestamp>>);
 
@@ -52,17 +52,17 @@ impl Rolls {
     }
 }
 
-/// What this returns, and the rolls all through it. The looks never pause for long: of two rolls between two of them only
-/// the second would be seen.
+/// Runs `all` and records the rolls meanwhile. The checks are frequent: of two rolls between two checks, only the
+/// second would be recorded.
 fn watched<T>(world: &World, loads: &[(Load, i64)], all: impl FnOnce() -> T) -> (Rolls, T) {
     thread::scope(|scope| {
-        // Dropped at the end, also where that is a panic.
+        // The sender is dropped at the end, also by a panic.
         let (going_on, end) = mpsc::channel::<()>();
         let looker = scope.spawn(move || {
             let mut rolls = Rolls::default();
             loop {
                 let goes_on = end.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout);
-                // Once more after the end, so that the last roll is among them.
+                // One more check after the end includes the last roll.
                 rolls.look(world, loads);
                 if !goes_on {
                     return rolls;
@@ -71,11 +71,11 @@ fn watched<T>(world: &World, loads: &[(Load, i64)], all: impl FnOnce() -> T) -> 
         });
         let value = all();
         drop(going_on);
-        (looker.join().expect("it has not panicked"), value)
+        (looker.join().expect("no panic"), value)
     })
 }
 
-/// Writes the ConfigMap for as long as the storm is; how often.
+/// Writes the ConfigMap during the storm; returns the number of writes.
 fn changed_all_the_time(world: &World, start: Instant) -> u32 {
     let path = format!("/api/v1/namespaces/{}/configmaps/demo", world.name());
     let mut changes = 0_u32;
@@ -84,13 +84,13 @@ fn changed_all_the_time(world: &World, start: Instant) -> u32 {
         let change = json!({"data": {"text": changes.to_string()}});
         let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
         assert_eq!(code, 200, "{answer}");
-        // What is left of the pause: that changes are apart is the input, nothing is waited for.
+        // The rest of the pause. The distance of the writes is part of the scenario; the test waits for nothing here.
         thread::sleep((PAUSE * changes).saturating_sub(start.elapsed()));
     }
     changes
 }
 
-/// The snapshots that templates name: of workloads, and of their revisions.
+/// The snapshots that the templates of workloads and revisions name.
 fn in_use(world: &World, loads: &[(Load, i64)]) -> BTreeSet<String> {
     let mut templates: Vec<_> = loads.iter().map(|(load, _)| load.stored(world)).collect();
     for kind in ["replicasets", "controllerrevisions"] {
@@ -102,9 +102,9 @@ fn in_use(world: &World, loads: &[(Load, i64)]) -> BTreeSet<String> {
     templates.iter().filter_map(|template| snapshot_of(template, "demo")).collect()
 }
 
+/// The ConfigMap changes ten times a second. At the end, only the snapshots in use are left.
 #[test]
-fn a_config_map_that_changes_ten_times_a_second_rolls_each_workload_once_per_interval_and_leaves_no_more_than_is_in_use()
- {
+fn changing_configmap_rolls_once_per_min_interval() {
     let confrev = running();
     let world = World::new("storm");
     let loads = loads();
@@ -114,7 +114,7 @@ fn a_config_map_that_changes_ten_times_a_second_rolls_each_workload_once_per_int
         load.wait_reads(&world, "demo", &["0"]);
     }
     let before: Vec<_> = loads.iter().map(|(load, _)| load.changes(&world)).collect();
-    // From here on, others may kill it: the storm goes on all the same.
+    // From here on, other tests may kill confrev during the storm.
     drop(confrev);
 
     let (rolls, (changes, _confrev)) = watched(&world, &loads, || {
@@ -134,7 +134,7 @@ fn a_config_map_that_changes_ten_times_a_second_rolls_each_workload_once_per_int
             assert!(apart >= SignedDuration::from_secs(*seconds), "{} rolled at {rolls:?}", load.name);
         }
         assert!(rolls.len() >= 2, "{} rolled at {rolls:?} of {changes} changes", load.name);
-        // None in between was missed: each makes one revision, or none where the workload's own controller is late.
+        // The test has seen every roll: each makes one revision, or none if the workload's own controller is late.
         let changes = load.changes(&world);
         assert!(
             changes <= before + rolls.len(),
@@ -145,9 +145,11 @@ fn a_config_map_that_changes_ten_times_a_second_rolls_each_workload_once_per_int
     only_what_is_used_is_left(&world, &loads);
 }
 
-/// The newest one, which the source keeps, is in use as well.
+/// The newest snapshot, which the source keeps, is in use as well.
 fn only_what_is_used_is_left(world: &World, loads: &[(Load, i64)]) {
     let present = || world.snapshots().iter().map(name_of).collect::<BTreeSet<_>>();
-    wait_for("what is not in use to go", LIMIT, || expect(&present(), &in_use(world, loads)));
-    holds_for("what is in use", Duration::from_secs(3), || expect(&present(), &in_use(world, loads)));
+    wait_for("unused snapshots to be deleted", LIMIT, || expect(&present(), &in_use(world, loads)));
+    holds_for("the set of used snapshots", Duration::from_secs(3), || {
+        expect(&present(), &in_use(world, loads))
+    });
 }

@@ -1,7 +1,7 @@
-//! Storms of changes, many workloads at once, and restarts in the middle of it, for every kind.
+//! Storms of changes, many workloads at once, and restarts meanwhile, for every kind.
 //!
-//! The confrev of these tests is that of `tests/kinds`, but for a low rate of rolls, so that it can be seen. Nothing here
-//! relies on a confrev that runs all the time: each of these tests but one lets the others kill it.
+//! The confrev of these tests is that of `tests/kinds` with a lower rate of rolls, so that the tests can observe the
+//! limit. No test here relies on an uninterrupted confrev: each test but one lets the others kill it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

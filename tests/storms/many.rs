@@ -1,4 +1,4 @@
-//! One ConfigMap, very many workloads.
+//! One ConfigMap with 500 workloads.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -15,10 +15,10 @@ use crate::world::{World, expect, snapshot_of, text};
 
 const WORKLOADS: usize = 500;
 const THREADS: usize = 8;
-/// What the control plane's own controllers need for so many, on a busy machine.
+/// The time that the control plane's own controllers need for all workloads on a busy machine.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Creates them side by side.
+/// Creates the workloads in parallel.
 fn create(world: &World) {
     thread::scope(|scope| {
         for first in 0..THREADS {
@@ -37,7 +37,7 @@ fn workloads(world: &World) -> Vec<Value> {
     Kind::ALL.iter().flat_map(|kind| world.cluster.list(kind.name(), world.name(), "")).collect()
 }
 
-/// How many ReplicaSets of each snapshot there are.
+/// The number of ReplicaSets of each snapshot.
 fn replica_sets(world: &World) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for set in world.cluster.list("replicasets", world.name(), "") {
@@ -46,8 +46,9 @@ fn replica_sets(world: &World) -> BTreeMap<String, usize> {
     counts
 }
 
+/// In any period, the number of rolls is limited by the rate and its burst.
 #[test]
-fn a_config_map_of_500_workloads_rolls_each_once_and_no_more_in_a_second_than_the_rate_and_its_burst() {
+fn rolls_500_workloads_once_within_the_rate() {
     let confrev = running();
     let world = World::new("many");
     world.set_config("demo", "A");
@@ -59,8 +60,10 @@ fn a_config_map_of_500_workloads_rolls_each_once_and_no_more_in_a_second_than_th
     world.set_config("demo", "B");
     let new = world.snapshot_name("demo", "B");
     let both = BTreeMap::from([(old, WORKLOADS), (new.clone(), WORKLOADS)]);
-    wait_for("a new ReplicaSet of each", LIMIT, || expect(&replica_sets(&world), &both));
-    holds_for("two ReplicaSets of each", Duration::from_secs(3), || expect(&replica_sets(&world), &both));
+    wait_for("a new ReplicaSet of each workload", LIMIT, || expect(&replica_sets(&world), &both));
+    holds_for("two ReplicaSets of each workload", Duration::from_secs(3), || {
+        expect(&replica_sets(&world), &both)
+    });
 
     let all = workloads(&world);
     let mut rolls: Vec<Timestamp> = Vec::new();
@@ -71,11 +74,11 @@ fn a_config_map_of_500_workloads_rolls_each_once_and_no_more_in_a_second_than_th
     }
     rolls.sort();
     assert_eq!(rolls.len(), WORKLOADS);
-    // Over any time there are no more than the rate gives, and the second's worth that may go at once.
+    // In any period, the number of rolls is at most the rate's, plus a burst of one second.
     for (first, from) in rolls.iter().enumerate() {
         for (last, to) in rolls.iter().enumerate().skip(first) {
             let seconds = to.duration_since(*from).as_secs_f64();
-            // Times are written in thousandths.
+            // Times are written in milliseconds.
             let most = f64::from(ROLL_RATE) * (seconds + 1.002) + 1.0;
             let count = u32::try_from(last - first + 1).expect("it is small");
             assert!(f64::from(count) <= most, "{count} rolls from {from} to {to}, at most {most}");
@@ -83,6 +86,6 @@ fn a_config_map_of_500_workloads_rolls_each_once_and_no_more_in_a_second_than_th
     }
     let rolled = confrev.metric("confrev_rolls_total{outcome=\"rolled\"}");
     assert!(rolled >= 500.0, "{rolled} rolls are counted");
-    // The old one is kept by its ReplicaSets, the new one by those and its source.
+    // The old snapshot is kept by its ReplicaSets, the new one by its ReplicaSets and its source.
     assert_eq!(world.snapshot_texts("demo"), ["A", "B"]);
 }

@@ -1,4 +1,4 @@
-//! confrev is killed and comes back, for every kind.
+//! confrev is killed and started again, for every kind.
 
 use std::thread;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::load::{KINDS, Load};
 use crate::shared::{Running, exclusive, running};
 use crate::world::{LIMIT, World, expect};
 
-/// Ends confrev in this way, does something, and starts it; waits until it leads. After a kill that is when the Lease of
-/// the one before has ended.
+/// Ends confrev with `end`, runs `meanwhile`, starts confrev and waits until it leads. After a kill, it leads when the
+/// previous Lease has expired.
 pub(crate) fn restarted(before: Running, end: fn(&mut Program), meanwhile: impl FnOnce()) -> Running {
     drop(before);
     let mut confrev = exclusive();
@@ -23,7 +23,7 @@ pub(crate) fn restarted(before: Running, end: fn(&mut Program), meanwhile: impl 
     confrev
 }
 
-/// A workload in a namespace of its own, and what was stored of it before.
+/// A workload in a namespace of its own, and its stored template before the change.
 struct Scene {
     world: World,
     web: Load,
@@ -31,12 +31,12 @@ struct Scene {
 }
 
 impl Scene {
-    /// At rest with `A`.
+    /// A workload at rest with `A`.
     fn set(resource: &'static str) -> Self {
         let world = World::new("killed");
         let web = Load::new(resource, "web", &["demo"]);
         world.set_config("demo", "A");
-        // What a kind without revisions may be put back to is nobody's meanwhile.
+        // The source keeps snapshots: a kind without revisions may be undone to a snapshot that nothing uses meanwhile.
         world.kubectl(&["annotate", "configmap/demo", "confrev.dev/keep=2"]).ok();
         web.apply(&world).ok();
         web.resolves_to(&world, "demo", "A").unwrap();
@@ -49,7 +49,7 @@ impl Scene {
     }
 }
 
-/// One of each kind, or of each that rolls, side by side.
+/// One scene of each kind, or of each kind that rolls, in parallel.
 fn scenes(rolls: bool, then: impl Fn(&Scene) + Sync) -> Vec<Scene> {
     let kinds = KINDS.iter().filter(|kind| kind.rolls || !rolls);
     thread::scope(|scope| {
@@ -66,11 +66,11 @@ fn scenes(rolls: bool, then: impl Fn(&Scene) + Sync) -> Vec<Scene> {
                 named.spawn_scoped(scope, set).expect("a thread")
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("it is set")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("the scene is set")).collect()
     })
 }
 
-/// Takes a change up, and is put back.
+/// Rolls the workload to `B` and undoes the roll.
 fn undo(Scene { world, web, before }: &Scene) {
     world.set_config("demo", "B");
     web.wait_resolved(world, "demo", "B");
@@ -79,8 +79,9 @@ fn undo(Scene { world, web, before }: &Scene) {
     web.wait_resolved(world, "demo", "A");
 }
 
+/// After a kill, workloads at rest do not change, undone workloads keep their content, and a missed change rolls once.
 #[test]
-fn after_a_kill_no_kind_changes_at_rest_an_undo_holds_and_a_change_that_was_missed_rolls_once() {
+fn killed_confrev_rolls_only_missed_changes() {
     let confrev = running();
     let at_rest = scenes(false, |_| {});
     let undone = scenes(true, undo);
@@ -109,7 +110,7 @@ fn after_a_kill_no_kind_changes_at_rest_an_undo_holds_and_a_change_that_was_miss
         let changes = || scene.web.changes(&scene.world);
         wait_for("the change", LIMIT, || expect(&changes(), &(before + 1)));
     }
-    holds_for("what was at rest", Duration::from_secs(5), || {
+    holds_for("the state of the workloads at rest", Duration::from_secs(5), || {
         expect(&(versions(&at_rest), versions(&undone), snapshots(&at_rest)), &settled)?;
         undone.iter().try_for_each(|scene| scene.holds("A"))
     });

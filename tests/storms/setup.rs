@@ -1,8 +1,8 @@
-//! The confrev of `tests/kinds`, with a rate of rolls that shows.
+//! The confrev of `tests/kinds`, with a rate of rolls low enough to observe.
 
 use confrev_controlplane::Program;
 
-/// Automatic rolls in a second.
+/// Automatic rolls per second.
 pub(crate) const ROLL_RATE: u32 = 25;
 
 pub(crate) fn program() -> Program {

@@ -1,4 +1,4 @@
-//! Churn for as long as is asked for: nothing may grow but what is in use. `make soak`.
+//! Continuous changes for a configurable time: only the resources in use may grow. `make soak`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,21 +12,21 @@ use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::{Running, running};
 use crate::world::{World, name_of, text};
 
-/// How many, unless `CONFREV_SOAK_WORKLOADS` says so.
+/// The number of workloads, unless `CONFREV_SOAK_WORKLOADS` is set.
 const WORKLOADS: usize = 1000;
 const THREADS: usize = 4;
-/// Changes in a second, over all ConfigMaps.
+/// Changes per second, of all ConfigMaps together.
 const CHANGES: u64 = 5;
-/// Between two looks.
+/// The pause between two samples.
 const LOOK: Duration = Duration::from_secs(5);
-/// What a thousand workloads need to be made, and to come to rest.
+/// Time limit for a thousand workloads to be created and to come to rest.
 const LIMIT: Duration = Duration::from_mins(10);
-/// Three changes of each, on a machine that is busy.
+/// Time limit for three changes of each workload on a busy machine.
 const WARM_UP: Duration = Duration::from_mins(30);
-/// MiB by which memory may be higher in the last third than in the second one: what allocators keep, and no more.
+/// By how many MiB memory may be higher in the last third than in the second: what allocators keep, and no more.
 const MOST: f64 = 8.0;
 
-/// What one look saw.
+/// One sample.
 struct Look {
     at: Duration,
     memory: f64,
@@ -51,22 +51,22 @@ impl Look {
     }
 }
 
-/// A column of the table: its words, its values, and by how much it may grow.
+/// A column of the table: its title, its values, and by how much it may grow.
 type Column = (&'static str, fn(&Look) -> f64, f64);
 
-/// A connection or two come and go; a leak is one for each of thousands of changes.
+/// A few connections open and close; a leak would add one for each of thousands of changes.
 const COLUMNS: [Column; 5] = [
     ("memory, MiB", |look| look.memory, MOST),
     ("descriptors", |look| look.descriptors, 10.0),
     ("threads", |look| look.threads, 4.0),
     ("tasks", |look| look.tasks, 20.0),
-    // What changes is rolled later, and swept later still.
+    // A workload rolls some time after the change, and the sweep follows later still.
     ("snapshots", |look| look.snapshots, 200.0),
 ];
 
 #[test]
 #[ignore = "takes an hour: make soak"]
-fn soak_nothing_grows_but_what_is_in_use() {
+fn soak_grows_no_unused_resources() {
     let setting = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u32>().expect("a number"));
     let minutes = setting("CONFREV_SOAK_MINUTES").unwrap_or(1);
     let workloads =
@@ -77,8 +77,8 @@ fn soak_nothing_grows_but_what_is_in_use() {
     let (over, changes) = (AtomicBool::new(false), AtomicUsize::new(0));
     let looks = thread::scope(|scope| {
         scope.spawn(|| change(&world, workloads, &over, &changes));
-        // From then on each has as many revisions as it will have, and nothing more to be known of it.
-        wait_for("each to be changed three times", WARM_UP, || {
+        // From then on, each workload has its final number of revisions, and confrev learns nothing more about it.
+        wait_for("each ConfigMap to change three times", WARM_UP, || {
             let changed = changes.load(Ordering::Relaxed);
             if changed >= 3 * workloads { Ok(()) } else { Err(format!("{changed} changes")) }
         });
@@ -91,9 +91,7 @@ fn soak_nothing_grows_but_what_is_in_use() {
         looks
     });
     let rest = Instant::now();
-    wait_for("exactly what is in use to be left, and what its source keeps", LIMIT, || {
-        left(&world, workloads)
-    });
+    wait_for("exactly the used snapshots, and those that sources keep", LIMIT, || left(&world, workloads));
     println!("at rest after {:.0} s", rest.elapsed().as_secs_f64());
     let grown = report(&looks, changes.load(Ordering::Relaxed));
 
@@ -125,14 +123,14 @@ fn change(world: &World, workloads: usize, over: &AtomicBool, changes: &AtomicUs
     let mut next = Instant::now();
     while !over.load(Ordering::Relaxed) {
         let number = changes.fetch_add(1, Ordering::Relaxed);
-        // In an order in which neighbours are far from each other.
+        // In an order in which neighbours are far apart.
         world.set_config(&format!("demo-{}", number * 7 % workloads), &format!("{}", number + 1));
         next += pause;
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Every snapshot is named by a template, or is its source's present content; and each of those is there.
+/// Each snapshot is named by a template or has the present content of its source, and none of these is missing.
 fn left(world: &World, workloads: usize) -> Result<(), String> {
     let list = |kind: &str| world.cluster.list(kind, world.name(), "");
     let mut wanted: BTreeSet<String> = BTreeSet::new();
@@ -165,9 +163,9 @@ fn left(world: &World, workloads: usize) -> Result<(), String> {
     Err(format!("{behind} workloads are behind, {missing} snapshots are missing, {more} are left over"))
 }
 
-/// Prints the table; what grows.
+/// Prints the table; returns the columns that grow.
 fn report(looks: &[Look], changes: usize) -> Vec<&'static str> {
-    println!("\n{changes} changes, the first of them before the first look\n");
+    println!("\n{changes} changes, the first of them before the first sample\n");
     println!(
         "| what | first | second third | last third | most | slope per hour |\n|---|---|---|---|---|---|"
     );
@@ -188,7 +186,7 @@ fn report(looks: &[Look], changes: usize) -> Vec<&'static str> {
     grown
 }
 
-/// By least squares, per second.
+/// The slope per second, by least squares.
 fn slope(looks: &[Look], of: fn(&Look) -> f64) -> f64 {
     let count = f64::from(u32::try_from(looks.len()).unwrap());
     let (mut x, mut y, mut xx, mut xy) = (0.0, 0.0, 0.0, 0.0);

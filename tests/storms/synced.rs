@@ -1,4 +1,4 @@
-//! A sync of a ConfigMap with `max-in-flight` and of everything that uses it, as GitOps tools do it again and again.
+//! Repeated syncs of a ConfigMap with `max-in-flight` and of all its workloads, as GitOps tools do them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use crate::world::{LIMIT, World, expect};
 
 const WORKLOADS: usize = 10;
 
-/// How a tool writes manifests.
+/// The commands that tools use to write manifests.
 const APPLIERS: [&[&str]; 3] =
     [&["apply"], &["apply", "--server-side", "--force-conflicts", "--field-manager=git"], &["replace"]];
 
-/// The ConfigMap and all workloads, in the order in which a tool applies them.
+/// The ConfigMap and all workloads, in the order of an apply by a tool.
 fn manifests(loads: &[Load], content: &str) -> Value {
     let mut source = config_map("demo", content);
     source["metadata"]["annotations"] = json!({"confrev.dev/max-in-flight": "1"});
@@ -28,14 +28,14 @@ fn manifests(loads: &[Load], content: &str) -> Value {
     list(&[source].into_iter().chain(workloads).collect::<Vec<_>>())
 }
 
-/// The templates, and how many revisions there are.
+/// The templates, and the number of revisions.
 fn templates(world: &World, loads: &[Load]) -> (Vec<Value>, usize) {
     let templates = loads.iter().map(|load| load.live(world)["spec"]["template"].clone());
     (templates.collect(), world.cluster.list("replicasets", world.name(), "").len())
 }
 
-/// Writes manifests as `how` says. `kubectl replace` reads an object before it writes it, and meanwhile a controller may
-/// have written it: like a tool, it then tries again.
+/// Writes manifests with the command `how`. `kubectl replace` reads an object before it writes it, and a controller may
+/// write it in between. Then this tries again, as a tool does.
 fn deploy(world: &World, how: &[&str], manifests: &Value) {
     wait_for("the manifests to be written without a conflict", LIMIT, || {
         let output = world.with_file(how, manifests);
@@ -45,10 +45,10 @@ fn deploy(world: &World, how: &[&str], manifests: &Value) {
     });
 }
 
-/// Pods that read `bad` never start, so one workload has the content and the others keep theirs, however often the same is
-/// applied, and by whatever means.
+/// Pods that read `bad` never start. So one workload has the content and the others keep theirs, however often and by
+/// whichever command the same manifests are applied.
 #[test]
-fn sync_moves_one_of_ten_workloads() {
+fn sync_rolls_one_of_ten_workloads() {
     let (stopped, sound) = (AtomicBool::new(false), Sound::default());
     let _confrev = running();
     let worlds: Vec<_> = APPLIERS.iter().map(|_| World::new("synced")).collect();
@@ -70,7 +70,7 @@ fn sync_moves_one_of_ten_workloads() {
         });
         let tests: Vec<_> = tests.collect();
         for test in tests {
-            test.join().expect("the test of one applier");
+            test.join().expect("the test of one command");
         }
     });
 }
@@ -83,37 +83,38 @@ fn synced(world: &World, how: &[&str]) {
     }
     let bad = manifests(&loads, "bad");
     deploy(world, how, &bad);
-    let first =
-        wait_for("the first one to roll", LIMIT, || on(world, &loads, "bad").pop_first().ok_or("none did"));
+    let first = wait_for("the first workload to roll", LIMIT, || {
+        on(world, &loads, "bad").pop_first().ok_or("no workload has rolled")
+    });
     let alone = |others: &[&str]| {
         let all = [first.as_str()].iter().chain(others).map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
         expect(&on(world, &loads, "bad"), &all)
     };
-    holds_for("the others' turn", Duration::from_secs(2), || alone(&[]));
+    holds_for("the wait of the other workloads", Duration::from_secs(2), || alone(&[]));
     let others: Vec<_> = loads.iter().filter(|load| load.name != first).collect();
-    // `kubectl replace` drops annotations of controllers, and an apply of a custom resource replaces whole lists: controllers
-    // write their part again.
+    // `kubectl replace` drops the annotations of controllers, and an apply of a custom resource replaces whole lists.
+    // Then the controllers write their part again.
     let versions = || -> Vec<_> {
         let asked = others.iter().filter(|load| how[0] == "apply" && load.kind().name == "Deployment");
         asked.map(|load| load.live(world)["metadata"]["resourceVersion"].clone()).collect()
     };
     let before = (templates(world, &loads), versions());
-    holds_for("the others' turn while all is applied again", Duration::from_secs(6), || {
+    holds_for("the wait of the other workloads during repeated applies", Duration::from_secs(6), || {
         deploy(world, how, &bad);
         expect(&templates(world, &loads), &before.0)?;
         expect(&versions(), &before.1)?;
         alone(&[])
     });
 
-    // An image that is set on one that waits takes nothing along; the deployment of a manifest does.
+    // Setting the image of a waiting workload does not roll it to the new content; deploying its manifest does.
     let image =
         json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "app:2"}]);
     let patch =
         ["patch", &others[0].reference(), "--type=json", "--patch", &image.to_string()].map(str::to_owned);
     world.kubectl(&patch.each_ref().map(String::as_str)).ok();
-    holds_for("its turn after another image", Duration::from_secs(2), || alone(&[]));
+    holds_for("the wait of the workload with a new image", Duration::from_secs(2), || alone(&[]));
     let mut deployed = others[1].manifest.clone();
     deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
     deploy(world, how, &deployed);
-    alone(&[&others[1].name]).expect("a deployment takes the newest content");
+    alone(&[&others[1].name]).expect("a deployment resolves to the newest content");
 }

@@ -1,11 +1,11 @@
-//! Authorities of others, and what they sign.
+//! CAs of the tests, and the certificates that they sign.
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// An authority.
+/// A CA.
 pub(crate) struct Authority {
     /// Its certificate.
     pub(crate) pem: String,
@@ -23,7 +23,7 @@ impl Authority {
         Self::valid(2020, 2120).0
     }
 
-    /// In the last fifth of its life; and its key.
+    /// A CA in the last fifth of its lifetime, and its key.
     pub(crate) fn old() -> (Self, String) {
         let year = i32::from(jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).year());
         Self::valid(year - 20, year + 2)
@@ -42,12 +42,12 @@ impl Authority {
         (Self { pem, issuer: Issuer::new(params, key) }, text)
     }
 
-    /// A client's certificate with a common name and DNS names.
+    /// A client certificate with a common name and DNS names.
     pub(crate) fn client(&self, common: &str, dns: &[&str]) -> Identity {
         self.sign(common, dns, ExtendedKeyUsagePurpose::ClientAuth, 2120)
     }
 
-    /// A certificate for a server on loopback, with which nobody can be a client.
+    /// A certificate for a server on loopback, which is not valid for clients.
     pub(crate) fn server(&self, common: &str) -> Identity {
         self.sign(common, &["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth, 2120)
     }
@@ -68,7 +68,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// Signed by itself.
+    /// A self-signed certificate.
     pub(crate) fn alone(common: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = params(common, &[]).self_signed(&key).unwrap();

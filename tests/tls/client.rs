@@ -1,4 +1,4 @@
-//! A server as the program runs it, and clients that look at what it presents.
+//! A server like the program's, and clients that check its certificate.
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::LIMIT;
 
-/// A pair in PEM, self-signed for `localhost`.
+/// A certificate and its key in PEM, self-signed for `localhost`.
 pub(crate) struct Made {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -36,7 +36,7 @@ impl Made {
         Self::valid(2020, 2120)
     }
 
-    /// Valid from one year to another.
+    /// A certificate that is valid from one year to another.
     pub(crate) fn valid(from: i32, to: i32) -> Self {
         Self::with(|params| {
             params.not_before = rcgen::date_time_ymd(from, 1, 1);
@@ -44,7 +44,7 @@ impl Made {
         })
     }
 
-    /// Valid for years, and for so long from now.
+    /// A certificate that has been valid for years, and expires after this duration.
     pub(crate) fn ending(in_: Duration) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         Self::with(|params| {
@@ -66,7 +66,7 @@ impl Made {
     }
 }
 
-/// A running server. `/` answers "ok", `/held` after `release`, `/mutate/configmaps` lets through.
+/// A running server. `/` answers "ok", `/held` answers after `release`, and `/mutate/configmaps` allows every request.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// Fires when a request on `/held` has begun.
@@ -115,7 +115,7 @@ impl Server {
     }
 }
 
-/// Lets an AdmissionReview through.
+/// Allows an AdmissionReview.
 async fn allow(body: String) -> impl axum::response::IntoResponse {
     let review: Value = serde_json::from_str(&body).unwrap();
     let response = json!({ "uid": review["request"]["uid"], "allowed": true });
@@ -124,7 +124,7 @@ async fn allow(body: String) -> impl axum::response::IntoResponse {
     ([(http::header::CONTENT_TYPE, "application/json")], answer.to_string())
 }
 
-/// Roots that hold the certificates of a PEM text.
+/// A store of the certificates in a PEM text.
 pub(crate) fn roots(pem: &[u8]) -> RootCertStore {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -133,7 +133,7 @@ pub(crate) fn roots(pem: &[u8]) -> RootCertStore {
     store
 }
 
-/// A connection that trusts `pem` and asks for `name`; the error is the handshake's.
+/// A connection that trusts `pem` and requests `name`; the error is the handshake's.
 pub(crate) async fn connect(
     address: SocketAddr,
     pem: &[u8],
@@ -145,10 +145,10 @@ pub(crate) async fn connect(
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let shake = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    tokio::time::timeout(LIMIT, shake).await.expect("a handshake ends")
+    tokio::time::timeout(LIMIT, shake).await.expect("the handshake ends")
 }
 
-/// True when a new connection is served with the certificate `pem`, which the client trusts alone.
+/// Whether the server presents the certificate `pem` on a new connection, by a client that trusts only `pem`.
 pub(crate) async fn presents(address: SocketAddr, pem: &str) -> bool {
     match connect(address, pem.as_bytes(), "localhost", b"h2").await {
         Ok(stream) => {
@@ -178,7 +178,7 @@ impl Held {
         read(self.sender.clone().send_request(request)).await
     }
 
-    /// Done when the server has closed the connection.
+    /// Returns when the server has closed the connection.
     pub(crate) async fn closed(self) {
         let Self { sender, task } = self;
         let _ = tokio::time::timeout(LIMIT, task).await.expect("the server closes the connection");
@@ -207,10 +207,10 @@ async fn read(
         let body = body.collect().await?.to_bytes();
         Ok((head.status, String::from_utf8(body.to_vec()).unwrap()))
     };
-    tokio::time::timeout(LIMIT, read).await.expect("an answer comes")
+    tokio::time::timeout(LIMIT, read).await.expect("an answer arrives")
 }
 
-/// Limits that no test meets by chance.
+/// Limits that no test reaches by accident.
 pub(crate) fn wide() -> Limits {
     Limits { handshake: LIMIT, header: LIMIT, drain: Duration::from_secs(30), ..Limits::default() }
 }

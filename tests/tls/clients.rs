@@ -1,4 +1,4 @@
-//! `--client-ca` and `--client-name`: who may speak to the webhook.
+//! `--client-ca` and `--client-name`: the clients that may use the webhook.
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::client::{Made, Server, roots, wide};
 use crate::mount::Mount;
 use crate::{LIMIT, until};
 
-/// A server that asks for certificates of the authorities in a mount, which is followed.
+/// A server that requires client certificates of the CAs in a mount, and follows changes of the mount.
 struct Running {
     server: Server,
     pair: Made,
@@ -79,8 +79,8 @@ pub(crate) fn client(
     })
 }
 
-/// The first bytes of an answer. With TLS 1.3 the client's handshake ends before the server has seen its certificate,
-/// so only an answer tells.
+/// The first bytes of the answer. With TLS 1.3, the client's handshake ends before the server has verified the client's
+/// certificate. So only an answer shows that the certificate was accepted.
 pub(crate) async fn ask(address: SocketAddr, client: &Arc<ClientConfig>) -> io::Result<[u8; 12]> {
     let ask = async {
         let stream = TcpStream::connect(address).await?;
@@ -93,8 +93,9 @@ pub(crate) async fn ask(address: SocketAddr, client: &Arc<ClientConfig>) -> io::
     tokio::time::timeout(LIMIT, ask).await.expect("an answer or the end of the connection")
 }
 
+/// With `--client-name`, the certificate must also have one of the names.
 #[tokio::test]
-async fn only_who_has_a_good_certificate_with_one_of_the_names_is_answered() {
+async fn only_valid_client_certificates_are_accepted() {
     let (own, other) = (Authority::new(), Authority::new());
     let strict = Running::start(&own, &["kube-apiserver", "api.example"]).await;
     let open = Running::start(&own, &[]).await;
@@ -103,9 +104,9 @@ async fn only_who_has_a_good_certificate_with_one_of_the_names_is_answered() {
         ("common name", Some(own.client("kube-apiserver", &[])), true, true),
         ("DNS name", Some(own.client("x", &["y.example", "API.example"])), true, true),
         ("other name", Some(own.client("somebody", &["else.example"])), false, true),
-        ("other authority", Some(other.client("kube-apiserver", &[])), false, false),
-        ("signed by itself", Some(Identity::alone("kube-apiserver")), false, false),
-        ("a server's", Some(own.server("kube-apiserver")), false, false),
+        ("other CA", Some(other.client("kube-apiserver", &[])), false, false),
+        ("self-signed", Some(Identity::alone("kube-apiserver")), false, false),
+        ("server certificate", Some(own.server("kube-apiserver")), false, false),
         ("expired", Some(own.expired("kube-apiserver")), false, false),
     ];
     for (what, identity, by_name, by_authority) in &cases {
@@ -121,8 +122,9 @@ async fn only_who_has_a_good_certificate_with_one_of_the_names_is_answered() {
     }
 }
 
+/// A broken file leaves the previous CA in use.
 #[tokio::test]
-async fn a_new_authority_of_clients_counts_from_the_next_handshake_and_a_broken_one_never() {
+async fn new_client_ca_counts_from_the_next_handshake() {
     let (old, new) = (Authority::new(), Authority::new());
     let (before, after) = (old.client("a", &[]), new.client("a", &[]));
     let mut running = Running::start(&old, &["a"]).await;
@@ -135,28 +137,28 @@ async fn a_new_authority_of_clients_counts_from_the_next_handshake_and_a_broken_
 
     let both = old.pem.clone() + &new.pem;
     running.mount.swap(&[("ca.crt", both.as_bytes())]);
-    until("both authorities are taken", async || running.answers(&after).await.then_some(())).await;
+    until("both CAs are accepted", async || running.answers(&after).await.then_some(())).await;
     assert!(running.answers(&before).await);
 
     running.mount.swap(&[("ca.crt", new.pem.as_bytes())]);
-    until("the old authority is refused", async || (!running.answers(&before).await).then_some(())).await;
+    until("the old CA is refused", async || (!running.answers(&before).await).then_some(())).await;
     assert!(running.answers(&after).await);
     for client in &known {
-        running.ask(client).await.expect_err("a session is not taken up again without its certificate");
+        running.ask(client).await.expect_err("a session is not resumed without a valid certificate");
     }
 
     for broken in ["garbage", ""] {
         running.mount.swap(&[("ca.crt", broken.as_bytes())]);
-        // Three looks at it.
+        // The time of three checks of the file.
         tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
         assert!(running.answers(&after).await && !running.answers(&before).await, "{broken:?}");
     }
     running.mount.swap(&[("ca.crt", old.pem.as_bytes())]);
-    until("a good one is taken again", async || running.answers(&before).await.then_some(())).await;
+    until("a valid CA is accepted again", async || running.answers(&before).await.then_some(())).await;
 }
 
 #[test]
-fn a_start_without_an_authority_of_clients_names_the_file() {
+fn start_without_client_ca_names_the_file() {
     let mount = Mount::new(&[("ca.crt", b"garbage")]);
     let refusal = |name: &str| causes(&Clients::open(mount.dir().join(name), Vec::new()).unwrap_err());
     let garbage = refusal("ca.crt");

@@ -1,4 +1,4 @@
-//! `--self-signed` and the webhook configurations, on the real control plane.
+//! `--self-signed` and the webhook configurations, on a real control plane.
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn bundle(secrets: &Api<Secret>) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_start_at_once_share_one_authority() {
+async fn replicas_that_start_together_share_one_ca() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("tls");
     let client = client(plane).await;
@@ -68,7 +68,7 @@ async fn replicas_that_start_at_once_share_one_authority() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_without_an_authority_in_it_is_an_error_that_says_what_to_do() {
+async fn invalid_ca_secret_is_an_error_with_remedy() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("tls");
     let client = client(plane).await;
@@ -92,7 +92,7 @@ async fn a_secret_without_an_authority_in_it_is_an_error_that_says_what_to_do() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_serving_certificate_is_renewed_before_its_end() {
+async fn serving_certificate_is_renewed_before_its_expiry() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("tls");
     let client = client(plane).await;
@@ -103,11 +103,11 @@ async fn a_serving_certificate_is_renewed_before_its_end() {
     let renewing = source.clone();
     let task = tokio::spawn(async move { renewing.run().await });
     let renewed = async || (source.serving().expires() > first).then_some(());
-    until("another certificate", renewed).await;
+    until("a new certificate", renewed).await;
     task.abort();
 }
 
-/// The webhook configurations have one name in a cluster, so what needs them has a cluster of its own.
+/// The webhook configurations have one name in a cluster. So the tests that use them have a cluster of their own.
 struct Story {
     client: Client,
     url: WebhookUrl,
@@ -120,7 +120,7 @@ struct Story {
 const NAMESPACE: &str = "confrev";
 
 impl Story {
-    /// Two replicas behind one URL, of which the first has the server.
+    /// Two replicas behind one URL. The server uses the certificate of the first.
     async fn start() -> (Self, Server) {
         static PLANE: OnceLock<ControlPlane> = OnceLock::new();
         let client = client(PLANE.get_or_init(|| ControlPlane::start().unwrap())).await;
@@ -157,7 +157,7 @@ impl Story {
         source
     }
 
-    /// As a manifest has it: by the Service, without a bundle.
+    /// Installs a webhook configuration as in the manifest: with the Service, and without a bundle.
     async fn install(&self) {
         let configuration = json!({
             "metadata": { "name": CONFIGURATION },
@@ -178,7 +178,7 @@ impl Story {
         self.webhooks.create(&PostParams::default(), &configuration).await.unwrap();
     }
 
-    /// Asks the API server for something that it asks the webhook about.
+    /// Sends a request to the API server for which it calls the webhook.
     async fn asked(&self) -> Result<(), kube::Error> {
         let config_map = json!({ "metadata": { "generateName": "asked-", "labels": { "asked": "yes" } } });
         let config_map: ConfigMap = serde_json::from_value(config_map).unwrap();
@@ -199,7 +199,7 @@ impl Story {
             let ready = self.readiness.ready();
             (ready && self.carried().await == (wanted.clone(), bundle(&self.secrets).await)).then_some(())
         };
-        until("the webhook configuration is right", look).await;
+        until("the webhook configuration is correct", look).await;
     }
 }
 
@@ -209,8 +209,9 @@ impl Drop for Story {
     }
 }
 
+/// No request fails when the CA changes.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_webhook_configurations_are_kept_right_and_no_request_fails_when_the_authority_changes() {
+async fn webhook_configurations_are_repaired_without_failed_requests() {
     let (story, server) = Story::start().await;
     let story = Arc::new(story);
 
@@ -218,20 +219,20 @@ async fn the_webhook_configurations_are_kept_right_and_no_request_fails_when_the
         let line = story.readiness.report().lines.join("\n");
         line.contains("kubectl apply -f manifests/self-signed.yaml").then_some(())
     };
-    until("the missing configuration is told of", missing).await;
+    until("the missing configuration is reported", missing).await;
 
     story.install().await;
     story.right().await;
-    until("the API server asks the webhook", async || story.asked().await.ok()).await;
+    until("the API server calls the webhook", async || story.asked().await.ok()).await;
 
-    // An older manifest, applied again.
+    // An older manifest is applied again.
     let older = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "" }]);
     let older = Patch::Json::<()>(serde_json::from_value(older).unwrap());
     story.webhooks.patch(CONFIGURATION, &PatchParams::default(), &older).await.unwrap();
     story.right().await;
-    until("the API server asks the webhook", async || story.asked().await.ok()).await;
+    until("the API server calls the webhook", async || story.asked().await.ok()).await;
 
-    // At rest nothing is written.
+    // At rest, nothing is written.
     let at_rest = story.webhooks.get(CONFIGURATION).await.unwrap().metadata.resource_version;
     let secret_at_rest = story.secrets.get(SECRET).await.unwrap().metadata.resource_version;
     let handle = tokio::runtime::Handle::current();
@@ -245,7 +246,7 @@ async fn the_webhook_configurations_are_kept_right_and_no_request_fails_when_the
     };
     tokio::task::spawn_blocking(still).await.unwrap();
 
-    // Another authority takes over while requests come one after the other, four at a time.
+    // Another CA takes over under load: four requests at a time.
     let old = bundle(&story.secrets).await;
     let (over, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load: Vec<_> = (0..4)
@@ -265,11 +266,11 @@ async fn the_webhook_configurations_are_kept_right_and_no_request_fails_when_the
         let new = secret.data?["tls.crt"].0.clone();
         (new != old && connect(server.address, &new, "localhost", b"h2").await.is_ok()).then_some(())
     };
-    until("the new authority is served", served_by_new).await;
+    until("the new CA's certificate is served", served_by_new).await;
     assert!(connect(server.address, &old, "localhost", b"h2").await.is_err());
     let before = asked.load(Ordering::Relaxed);
     let more = async || (asked.load(Ordering::Relaxed) > before + 100).then_some(());
-    until("requests with the new authority", more).await;
+    until("requests with the new CA", more).await;
     over.store(true, Ordering::Relaxed);
     for load in load {
         load.await.unwrap();

@@ -1,4 +1,4 @@
-//! `--tls-dir`.
+//! `--tls-dir`: certificates from mounted files.
 use std::time::Duration;
 
 use confrev::telemetry::log::causes;
@@ -9,7 +9,7 @@ use crate::client::{Held, Made, Server, connect, get_http1, presents, wide};
 use crate::mount::Mount;
 use crate::{metric, until};
 
-/// A source on a mount, kept fresh, and a server before it.
+/// A certificate source that follows a mount, and a server that uses it.
 struct Running {
     server: Server,
     metrics: Metrics,
@@ -50,8 +50,9 @@ fn refusal(mount: &Mount) -> String {
     causes(&Source::files(mount.dir(), Metrics::new(), condition).unwrap_err())
 }
 
+/// The Secret is swapped twice.
 #[tokio::test]
-async fn a_swapped_secret_is_served_twice_over_and_open_connections_go_on() {
+async fn swapped_secret_is_served_and_open_connections_continue() {
     let pairs = [Made::new(), Made::new(), Made::new()];
     let mut mount = Mount::new(&pairs[0].files());
     let running = Running::start(&mount).await;
@@ -74,7 +75,7 @@ async fn a_swapped_secret_is_served_twice_over_and_open_connections_go_on() {
 }
 
 #[tokio::test]
-async fn a_broken_pair_leaves_the_old_one_in_use_until_a_good_one_comes() {
+async fn broken_pair_leaves_the_old_one_in_use() {
     let (first, last, other, old) = (Made::new(), Made::new(), Made::new(), Made::valid(2001, 2002));
     let mut mount = Mount::new(&first.files());
     let running = Running::start(&mount).await;
@@ -90,37 +91,41 @@ async fn a_broken_pair_leaves_the_old_one_in_use_until_a_good_one_comes() {
     ];
     for (done, files) in (1..).zip(broken) {
         mount.swap(files);
-        until("the broken pair is noticed", async || (running.reloads("refused") == done).then_some(()))
+        until("the broken pair is detected", async || (running.reloads("refused") == done).then_some(()))
             .await;
         assert!(presents(running.server.address, &first.certificate).await, "after broken pair {done}");
     }
-    assert!(running.readiness.ready(), "the certificate in use is good");
+    assert!(running.readiness.ready(), "the certificate in use is valid");
     mount.swap(&last.files());
     running.comes_to_present(&last).await;
     assert_eq!(running.reloads("refused"), 7, "each content is reported once");
 }
 
+/// It returns with the next certificate.
 #[tokio::test]
-async fn readiness_falls_while_the_certificate_still_holds_and_comes_back_with_the_next() {
+async fn readiness_ends_before_the_certificate_expires() {
     let (good, late, next) = (Made::new(), Made::ending(Duration::from_secs(55)), Made::new());
     let mut mount = Mount::new(&good.files());
     let running = Running::start(&mount).await;
     assert!(running.readiness.ready());
     mount.swap(&late.files());
     running.comes_to_present(&late).await;
-    let unready = until("it is not ready", async || (!running.readiness.ready()).then_some(()));
-    // The limit is well before the certificate's end, where readiness would fall without a margin.
-    tokio::time::timeout(Duration::from_secs(30), unready).await.expect("it is not ready before the end");
+    let unready = until("the replica is not ready", async || (!running.readiness.ready()).then_some(()));
+    // The limit is well before the expiry, where readiness would end without the margin.
+    tokio::time::timeout(Duration::from_secs(30), unready)
+        .await
+        .expect("the replica is not ready before the expiry");
     let report = running.readiness.report().lines.join("\n");
     assert!(report.contains("serving certificate: valid from 2020-01-01T00:00:00Z to "), "{report}");
-    assert!(presents(running.server.address, &late.certificate).await, "it is good for what is on its way");
+    assert!(presents(running.server.address, &late.certificate).await, "requests in flight can still use it");
     mount.swap(&next.files());
-    until("it is ready again", async || running.readiness.ready().then_some(())).await;
+    until("the replica is ready again", async || running.readiness.ready().then_some(())).await;
     assert!(presents(running.server.address, &next.certificate).await);
 }
 
+/// So does a chain.
 #[tokio::test]
-async fn every_kind_of_key_and_a_chain_are_served_over_both_protocols() {
+async fn all_key_types_work_over_both_protocols() {
     macro_rules! kept {
         ($name:literal) => {
             include_str!(concat!("keys/", $name)).to_owned()
@@ -157,7 +162,7 @@ async fn the_whole_chain_is_presented() {
 }
 
 #[tokio::test]
-async fn a_start_with_a_broken_pair_names_the_file_and_the_remedy() {
+async fn start_with_broken_pair_names_file_and_remedy() {
     let (one, two) = (Made::new(), Made::new());
     let mount = Mount::new(&[("tls.crt", one.certificate.as_bytes()), ("tls.key", two.key.as_bytes())]);
     let error = refusal(&mount);
@@ -172,7 +177,7 @@ async fn a_start_with_a_broken_pair_names_the_file_and_the_remedy() {
 }
 
 #[tokio::test]
-async fn the_expiry_metric_is_of_the_certificate_in_use() {
+async fn expiry_metric_is_of_the_certificate_in_use() {
     let (first, second) = (Made::valid(2020, 2100), Made::valid(2020, 2101));
     let mut mount = Mount::new(&first.files());
     let running = Running::start(&mount).await;

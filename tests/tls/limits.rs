@@ -1,4 +1,4 @@
-//! What a client may hold on to, and how the server stops.
+//! The resources that a client may use, and how the server stops.
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,21 +25,23 @@ async fn start(limits: Limits) -> (Made, Server) {
     (pair, server)
 }
 
-/// Waits until the server has counted that it reached a limit.
+/// Waits until the metric shows that this limit was reached.
 async fn counted(server: &Server, limit: &str) {
     let name = format!("confrev_limits_reached_total{{limit=\"{limit}\"}}");
     until(&name, async || (metric(&server.metrics.encode(), &name) > 0).then_some(())).await;
 }
 
-/// Done when the server has closed the connection, whatever it said before. The limit is less than hyper's own of 30 s.
+/// Returns when the server has closed the connection, whatever it sent before. The limit is below hyper's own limit of
+/// 30 s.
 async fn closed(stream: &mut (impl AsyncReadExt + Unpin)) {
     let mut rest = Vec::new();
     let limit = Duration::from_secs(20);
     let _ = tokio::time::timeout(limit, stream.read_to_end(&mut rest)).await.expect("the server closes");
 }
 
+/// So does plain HTTP.
 #[tokio::test]
-async fn garbage_and_plain_http_end_their_own_connection_only() {
+async fn garbage_ends_only_its_own_connection() {
     let (pair, server) = start(wide()).await;
     let held = Held::new(server.address, &pair.certificate).await;
     for bytes in
@@ -54,7 +56,7 @@ async fn garbage_and_plain_http_end_their_own_connection_only() {
 }
 
 #[tokio::test]
-async fn a_handshake_or_a_head_that_does_not_come_is_not_waited_for() {
+async fn missing_handshake_or_head_ends_the_connection() {
     let limits = Limits {
         handshake: Duration::from_millis(100),
         header: Duration::from_millis(100),
@@ -74,7 +76,7 @@ async fn a_handshake_or_a_head_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed_and_busy_ones_are_not() {
+async fn idle_connections_are_closed_but_not_busy_ones() {
     let limits = Limits { idle: Duration::from_millis(200), ..wide() };
     let (pair, server) = start(limits).await;
     let (busy, idle) = (
@@ -89,9 +91,9 @@ async fn idle_connections_are_closed_and_busy_ones_are_not() {
     busy.closed().await;
 }
 
-/// The API server keeps idle connections, which have no head that could be slow.
+/// The API server keeps idle connections. The limit for slow heads must not close them.
 #[tokio::test]
-async fn idle_connections_outlive_the_time_for_a_head() {
+async fn idle_connections_outlive_the_header_timeout() {
     let header = Duration::from_millis(100);
     let (pair, server) = start(Limits { header, ..wide() }).await;
     let certificate = pair.certificate.as_bytes();
@@ -101,7 +103,7 @@ async fn idle_connections_outlive_the_time_for_a_head() {
         tokio::time::sleep(header * 3).await;
         http1.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
-        // To its end, or the next answer would begin with the rest.
+        // Reads the whole answer, so that the next answer begins at its start.
         while !answer.ends_with(b"ok") {
             let length = http1.read_buf(&mut answer).await.unwrap();
             assert!(length > 0, "closed after {:?}", String::from_utf8_lossy(&answer));
@@ -115,7 +117,7 @@ async fn idle_connections_outlive_the_time_for_a_head() {
 async fn slow_head_over_http2_ends_its_connection() {
     let (pair, server) = start(Limits { header: Duration::from_millis(100), ..wide() }).await;
     let mut stream = connect(server.address, pair.certificate.as_bytes(), "localhost", b"h2").await.unwrap();
-    // The preface, settings, and a header block whose end does not come.
+    // The preface, the settings, and a header block without its end.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
     stream.write_all(&[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x82]).await.unwrap();
@@ -132,7 +134,7 @@ async fn requests_beyond_the_share_are_refused() {
         server.release.notify_one();
         answer.0.as_u16()
     };
-    // Three of four are one address's share.
+    // The share of one address is three of four.
     let all = futures::future::join_all((0..4).map(|_| each()));
     let (mut answers, ()) = tokio::join!(all, async {
         counted(&server, "max-requests").await;
@@ -144,14 +146,14 @@ async fn requests_beyond_the_share_are_refused() {
 }
 
 #[tokio::test]
-async fn an_address_holds_so_many_connections_and_no_more() {
+async fn connections_per_address_are_limited() {
     let (pair, server) = start(Limits { connections_per_address: 2, ..wide() }).await;
     let (one, two) = (
         Held::new(server.address, &pair.certificate).await,
         Held::new(server.address, &pair.certificate).await,
     );
     assert_eq!(one.get("/").await.unwrap().1, "ok");
-    // A new connection takes the place of an idle one, the one that never asked first.
+    // A new connection replaces an idle one; a connection without requests is first.
     assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
     two.closed().await;
     counted(&server, "max-connections-per-address").await;
@@ -159,7 +161,7 @@ async fn an_address_holds_so_many_connections_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_answered_so() {
+async fn slow_request_is_answered_with_503() {
     let (pair, server) = start(Limits { request: Duration::from_millis(50), ..wide() }).await;
     let held = Held::new(server.address, &pair.certificate).await;
     assert_eq!(held.get("/held").await.unwrap().0.as_u16(), 503);
@@ -168,7 +170,7 @@ async fn a_request_that_takes_too_long_is_answered_so() {
 }
 
 #[tokio::test]
-async fn a_head_beyond_the_limit_is_refused() {
+async fn rejects_oversized_head() {
     let (pair, server) = start(wide()).await;
     let path = format!("/{}", "x".repeat(40 * 1024));
     let held = Held::new(server.address, &pair.certificate).await;
@@ -178,7 +180,7 @@ async fn a_head_beyond_the_limit_is_refused() {
     assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
 }
 
-/// As `Result::is_err`, or a value that says as much.
+/// Like `Result::is_err`, or true for a value that also means an error.
 trait ErrOr<T> {
     fn err_or(self, also: impl FnOnce(T) -> bool) -> bool;
 }
@@ -190,7 +192,7 @@ impl<T, E> ErrOr<T> for Result<T, E> {
 }
 
 #[tokio::test]
-async fn idle_connections_make_room_and_busy_ones_do_not() {
+async fn idle_connections_make_room_but_not_busy_ones() {
     let (pair, server) = start(Limits { connections: 3, ..wide() }).await;
     let (useful, busy) = (
         Held::new(server.address, &pair.certificate).await,
@@ -201,11 +203,11 @@ async fn idle_connections_make_room_and_busy_ones_do_not() {
     let (answer, ()) = tokio::join!(busy.get("/held"), async {
         begun.notified().await;
         for _ in 0..20 {
-            // None of these says a word; each takes the place of the one before.
+            // None of these sends a byte; each replaces the previous one.
             TcpStream::connect(server.address).await.unwrap();
         }
         let mut silent = TcpStream::connect(server.address).await.unwrap();
-        // The server may still hold some that are closed already: these go first.
+        // The server may still count connections that are already closed: it evicts these first.
         let gone = closed(&mut silent);
         let mut gone = std::pin::pin!(gone);
         loop {
@@ -216,19 +218,19 @@ async fn idle_connections_make_room_and_busy_ones_do_not() {
             }
         }
         counted(&server, "max-connections").await;
-        assert_eq!(useful.get("/").await.unwrap().1, "ok", "the one that was of use before is still there");
+        assert_eq!(useful.get("/").await.unwrap().1, "ok", "the connection that had requests is still open");
         server.release.notify_one();
     });
     assert_eq!(answer.unwrap().1, "held");
 }
 
 #[tokio::test]
-async fn when_all_are_busy_a_new_connection_waits_for_its_turn() {
+async fn new_connection_waits_while_all_are_busy() {
     let (pair, server) = start(Limits { connections: 1, ..wide() }).await;
     let busy = Held::new(server.address, &pair.certificate).await;
     let answered = async {
         let answer = busy.get("/held").await.unwrap();
-        // Idle now, it has to make room.
+        // The connection is idle now, and has to make room.
         busy.closed().await;
         answer
     };
@@ -236,7 +238,7 @@ async fn when_all_are_busy_a_new_connection_waits_for_its_turn() {
         server.begun.notified().await;
         let next = get_http1(server.address, &pair.certificate, "/");
         let release = async {
-            // Right in any order; these turns make it likely that the new connection is waiting by then.
+            // Any order is correct; yielding makes it likely that the new connection is waiting by then.
             for _ in 0..1000 {
                 tokio::task::yield_now().await;
             }
@@ -248,8 +250,9 @@ async fn when_all_are_busy_a_new_connection_waits_for_its_turn() {
     assert_eq!((held.1.as_str(), next.1.as_str()), ("held", "ok"));
 }
 
+/// The server accepts no new connections meanwhile.
 #[tokio::test]
-async fn a_stop_answers_what_is_in_flight_and_takes_nothing_new() {
+async fn stop_answers_requests_in_flight() {
     let (pair, mut server) = start(wide()).await;
     let (busy, idle) = (
         Held::new(server.address, &pair.certificate).await,
@@ -272,7 +275,7 @@ async fn a_stop_answers_what_is_in_flight_and_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn a_stop_cuts_what_does_not_end() {
+async fn stop_cuts_requests_that_do_not_end() {
     let (pair, mut server) = start(Limits { drain: Duration::from_millis(200), ..wide() }).await;
     let busy = Held::new(server.address, &pair.certificate).await;
     let begun = server.begun.clone();

@@ -1,4 +1,4 @@
-//! Writes of opted-in workloads, one after the other without a pause.
+//! A load of writes of opted-in workloads, without a pause.
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +12,8 @@ use crate::until;
 
 const WRITERS: usize = 4;
 
-/// Writers in a namespace, each with a request in flight all the time. The first changes a stored workload, the others
-/// try to make one. All name the ConfigMap `demo`, and confrev must have put a snapshot in its place.
+/// The writers of a namespace. Each always has a request in flight. The first one changes a stored workload, the others
+/// try to create one. All workloads refer to the ConfigMap `demo`, and admission must resolve the reference.
 pub(crate) struct Load {
     over: Arc<AtomicBool>,
     written: Arc<AtomicUsize>,
@@ -47,7 +47,7 @@ impl Load {
         load
     }
 
-    /// Waits for so many writes more. Panics when one has failed.
+    /// Waits for this number of further writes. Panics if one has failed.
     pub(crate) async fn more(&self, count: usize) {
         let before = self.written.load(Ordering::Relaxed);
         until("more writes", async || {
@@ -57,14 +57,14 @@ impl Load {
         .await;
     }
 
-    /// Panics when a write has failed, or was admitted without confrev.
+    /// Panics if a write has failed, or was stored unresolved.
     pub(crate) fn check(&self) {
         let failure = self.failure.lock().unwrap().clone();
         let written = self.written.load(Ordering::Relaxed);
         assert!(failure.is_none(), "after {written} writes: {}", failure.unwrap_or_default());
     }
 
-    /// Ends it.
+    /// Stops the load.
     pub(crate) async fn end(mut self) {
         self.more(WRITERS * 10).await;
         self.over.store(true, Ordering::Relaxed);
@@ -93,15 +93,15 @@ async fn write(workloads: &Api<Deployment>, number: usize) -> Result<(), String>
     taken(&answer.map_err(|error| error.to_string())?)
 }
 
-/// Whether it names a snapshot.
+/// Whether the workload refers to a snapshot.
 fn taken(workload: &Deployment) -> Result<(), String> {
     let workload = serde_json::to_value(workload).unwrap();
     let name = &workload["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
     let resolved = name.as_str().is_some_and(|name| name.starts_with("demo-"));
-    resolved.then_some(()).ok_or_else(|| format!("admitted without confrev: {workload}"))
+    resolved.then_some(()).ok_or_else(|| format!("not resolved: {workload}"))
 }
 
-/// Paused: no ReplicaSets are made of it.
+/// Paused: its controller creates no ReplicaSets.
 fn workload(name: &str) -> Deployment {
     let workload = json!({
         "metadata": { "name": name, "labels": { "confrev.dev/enabled": "true" } },
@@ -112,7 +112,7 @@ fn workload(name: &str) -> Deployment {
 
 fn template() -> Value {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    // Another one each time: an equal template would not be sent.
+    // A new value each time: kubectl would not send an equal template.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed).to_string();
     json!({
         "metadata": { "labels": { "app": "load" }, "annotations": { "number": number } },

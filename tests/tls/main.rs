@@ -1,5 +1,5 @@
-//! TLS over real sockets: rotation, kinds of keys, limits of the server, certificates of clients; and, on the real control
-//! plane, the authority that replicas share, rotation under load, and the trace of a request.
+//! TLS over real sockets: rotation, kinds of keys, limits of the server, client certificates. On a real control plane:
+//! the CA that replicas share, rotation under load, and the trace of a request.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
 mod authorities;
@@ -20,10 +20,10 @@ mod traces;
 
 use std::time::Duration;
 
-/// Longer than anything here should take, on a machine that is busy.
+/// A time limit that no step should reach, even on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Waits until `look` finds what is meant by `what`.
+/// Waits until `look` returns a value; `what` describes it.
 async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let found = async {
         loop {
@@ -36,7 +36,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     tokio::time::timeout(LIMIT, found).await.unwrap_or_else(|_| panic!("waited {LIMIT:?} for: {what}"))
 }
 
-/// The value of a metric, by its name with labels, in OpenMetrics text.
+/// The value of a metric in OpenMetrics text, by its name with labels.
 fn metric(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.map_or(0, |value| value.parse().unwrap())

@@ -1,5 +1,5 @@
-//! A Secret mounted as a volume, swapped as the kubelet does it: files are symlinks into `..data`, itself a symlink,
-//! which is replaced by renaming another one over it.
+//! A Secret mounted as a volume, and swapped as the kubelet does it. The files are symlinks into `..data`, which is
+//! itself a symlink and is replaced by a rename.
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The directory; removed when dropped.
+/// The directory, which is removed on drop.
 pub(crate) struct Mount {
     dir: PathBuf,
     generation: u32,
 }
 
 impl Mount {
-    /// With these files: names and contents.
+    /// A mount with these names and contents of files.
     pub(crate) fn new(files: &[(&str, &[u8])]) -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("confrev-tls-{}-{number}", std::process::id()));
@@ -28,7 +28,7 @@ impl Mount {
         &self.dir
     }
 
-    /// Puts other files in the place of all that are there, at once.
+    /// Replaces all files atomically.
     pub(crate) fn swap(&mut self, files: &[(&str, &[u8])]) {
         self.generation += 1;
         let name = format!("..{}", self.generation);

@@ -1,4 +1,4 @@
-//! The program itself: several at once behind one address, and clients that need a certificate.
+//! The program itself: several instances behind one address, and client certificates.
 use std::path::Path;
 use std::process::Command;
 
@@ -13,13 +13,13 @@ use crate::load::Load;
 use crate::mount::Mount;
 use crate::stage::{API_SERVER, NAMESPACE, SECRET, Stage};
 
-/// What clients trust.
+/// The bundle that clients trust.
 async fn bundle(stage: &Stage) -> Vec<u8> {
     let secrets: Api<Secret> = Api::namespaced(stage.client().await, NAMESPACE);
     secrets.get(SECRET).await.unwrap().data.unwrap().remove("ca.crt").unwrap().0
 }
 
-/// Some that are started at once, and are behind the Service beside `others`.
+/// Starts `count` instances at the same time, and puts them behind the Service together with `others`.
 pub(crate) async fn start(stage: &Stage, count: usize, others: &[Program], options: &[&str]) -> Vec<Program> {
     let (plane, service) = (stage.plane, stage.service);
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
@@ -30,7 +30,7 @@ pub(crate) async fn start(stage: &Stage, count: usize, others: &[Program], optio
         (0..count).map(|_| program()).collect::<Vec<_>>()
     };
     let programs = tokio::task::spawn_blocking(make).await.unwrap();
-    // As long as none is ready, nobody else can answer either.
+    // Without others, no request can succeed before these are ready. So they may be behind the Service already.
     if others.is_empty() {
         service.behind(&addresses(&programs));
     }
@@ -49,8 +49,9 @@ fn addresses(programs: &[Program]) -> Vec<std::net::SocketAddr> {
     programs.iter().map(Program::address).collect()
 }
 
+/// Two instances start together, and two others replace them. No write fails.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_start_at_once_share_an_authority_and_no_write_fails_while_two_others_take_their_place() {
+async fn replaced_instances_share_one_ca() {
     let stage = Stage::take().await;
     let (api, namespace) = (stage.client().await, stage.namespace().await);
     let first = start(&stage, 2, &[], &[]).await;
@@ -67,11 +68,12 @@ async fn two_that_start_at_once_share_an_authority_and_no_write_fails_while_two_
     }
     load.more(40).await;
     load.end().await;
-    assert!(bundle(&stage).await == shared, "nobody made another authority");
+    assert!(bundle(&stage).await == shared, "no instance created another CA");
 }
 
+/// It is identified by its client certificate.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_is_answered_by_its_certificate_and_nobody_else_is() {
+async fn only_the_api_server_is_answered() {
     let stage = Stage::take().await;
     let (api, namespace) = (stage.client().await, stage.namespace().await);
     let mount = Mount::new(&[("ca.crt", stage.clients.pem.as_bytes())]);
@@ -99,16 +101,16 @@ async fn the_api_server_is_answered_by_its_certificate_and_nobody_else_is() {
             answer(stranger.as_ref(), version).await.expect_err("refused in the handshake");
         }
     }
-    // The other port asks for nothing.
+    // The admin port requires no certificate.
     let metrics =
         tokio::task::block_in_place(|| program.metric("confrev_certificate_expiry_timestamp_seconds"));
     assert!(metrics > 0.0);
 }
 
-/// Whoever asks for certificates of clients never gets a server that answers everybody.
+/// A server that is configured to require client certificates never starts without that check.
 #[test]
-fn names_without_an_authority_and_empty_values_are_refused_at_the_start() {
-    // An option begins with dashes, anything else is a variable.
+fn rejects_client_names_without_ca_and_empty_values() {
+    // An item that begins with dashes is an option, any other is a variable.
     let cases: [(&[&str], &str); 5] = [
         (&["--client-name=a"], "--client-ca"),
         (&["--client-ca=/x", "--client-name="], "--client-name"),

@@ -1,4 +1,4 @@
-//! A replica of confrev in this process: its certificates, the webhook configurations kept by it, and its admission.
+//! A replica of confrev in this process: its certificates, its webhook configurations and its admission.
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ impl Replica {
         let router = admission::router(context).layer(map_response(closing));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // HTTP/1.1 alone, and each connection closed after its first answer: every request has a handshake of its own.
+        // Only HTTP/1.1, and each connection is closed after its first answer: every request has a handshake of its
+        // own.
         let mut tls = (*source.server_config()).clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let serving = serve(listener, router, Arc::new(tls), wide(), Metrics::new(), std::future::pending());
@@ -91,12 +92,13 @@ impl Replica {
         until("a ready replica", async || self.readiness.ready().then_some(())).await;
     }
 
-    /// From now on it hears of nothing, neither files nor Secret, and keeps nothing; it serves on.
+    /// Stops all updates: the replica sees no change of the files or the Secret, and writes nothing. It continues to
+    /// serve.
     pub(crate) fn deaf(&mut self) {
         self.keepers.drain(..).for_each(|keeper| keeper.abort());
     }
 
-    /// Whether who trusts `pem` alone accepts its certificate.
+    /// Whether a client that trusts only `pem` accepts its certificate.
     pub(crate) async fn serves(&self, pem: &[u8]) -> bool {
         connect(self.address, pem, "localhost", b"http/1.1").await.is_ok()
     }

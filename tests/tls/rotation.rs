@@ -1,5 +1,5 @@
-//! Certificates and authorities are renewed, replaced and lost while opted-in workloads are written without a pause: no
-//! write fails, and none is admitted without confrev.
+//! Certificates and CAs are renewed, replaced and lost while opted-in workloads are written without a pause. No write
+//! fails, and none is stored unresolved.
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -21,16 +21,16 @@ use crate::replica::Replica;
 use crate::stage::{NAMESPACE, SECRET, Stage};
 use crate::until;
 
-/// For API servers to hear of a new bundle, and for replicas of each other. As short as a busy machine allows.
+/// The time for API servers, and for other replicas, to learn of a new bundle. As short as a busy machine allows.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// One authority's certificate in the Secret.
+/// The certificate of the current CA in the Secret.
 async fn current(client: &Client) -> Option<Vec<u8>> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     Some(secrets.get_opt(SECRET).await.unwrap()?.data?.remove("tls.crt")?.0)
 }
 
-/// What the API server is told to trust.
+/// The bundle that the API server trusts.
 async fn published(client: &Client) -> String {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let configuration = webhooks.get("confrev").await.unwrap();
@@ -44,16 +44,16 @@ fn holds(bundle: &str, pem: &[u8]) -> bool {
     plain(bundle).contains(&plain(&String::from_utf8_lossy(pem)))
 }
 
-/// Waits until all replicas serve what the authority `new` has signed. Until then `old` has to be trusted.
+/// Waits until all replicas serve a certificate of the CA `new`. Until then, `old` must be trusted.
 async fn followed(client: &Client, replicas: &[Replica], load: &Load, old: &[u8], new: &[u8]) {
-    until("every replica serves a certificate of the new authority", async || {
+    until("every replica serves a certificate of the new CA", async || {
         load.check();
         let mut all = true;
         let trusted = published(client).await;
         for replica in replicas {
             let moved = replica.serves(new).await;
-            // What a replica serves now was trusted before.
-            assert!(moved || holds(&trusted, old), "the authority of what is served has left the bundle");
+            // The certificate that a replica serves now was trusted before.
+            assert!(moved || holds(&trusted, old), "the bundle lacks the CA of a served certificate");
             all &= moved;
         }
         all.then_some(())
@@ -61,11 +61,12 @@ async fn followed(client: &Client, replicas: &[Replica], load: &Load, old: &[u8]
     .await;
 }
 
+/// Serving certificates and the CA are renewed, and the Secret is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_write_fails_while_self_signed_certificates_and_their_authority_are_renewed_and_lost() {
+async fn no_write_fails_while_own_ca_changes() {
     let stage = Stage::take().await;
     let (client, namespace) = (stage.client().await, stage.namespace().await);
-    // The next one is made at once.
+    // The CA is old: the replicas create the next one immediately.
     let (old, old_key) = Authority::old();
     let secret = json!({
         "metadata": { "name": SECRET },
@@ -84,7 +85,7 @@ async fn no_write_fails_while_self_signed_certificates_and_their_authority_are_r
     stage.service.behind(&[replicas[0].address, replicas[1].address]);
     let load = Load::start(&client, namespace.name()).await;
 
-    let next = until("the next authority signs", async || {
+    let next = until("the next CA signs", async || {
         current(&client).await.filter(|current| current != old.pem.as_bytes())
     })
     .await;
@@ -98,7 +99,7 @@ async fn no_write_fails_while_self_signed_certificates_and_their_authority_are_r
         replicas.iter().zip(&ends).all(renewed).then_some(())
     })
     .await;
-    until("the old authority leaves the bundle", async || {
+    until("the old CA leaves the bundle", async || {
         load.check();
         (!holds(&published(&client).await, old.pem.as_bytes())).then_some(())
     })
@@ -107,17 +108,17 @@ async fn no_write_fails_while_self_signed_certificates_and_their_authority_are_r
 
     secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
     let other =
-        until("another authority signs", async || current(&client).await.filter(|current| *current != next))
-            .await;
+        until("another CA signs", async || current(&client).await.filter(|current| *current != next)).await;
     followed(&client, &replicas, &load, &next, &other).await;
     load.end().await;
 }
 
+/// New replicas start before the running one learns of the loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_write_fails_when_the_secret_is_lost_and_a_replica_starts_before_the_others_have_heard_of_it() {
+async fn no_write_fails_when_ca_secret_is_lost() {
     let stage = Stage::take().await;
     let (client, namespace) = (stage.client().await, stage.namespace().await);
-    // The authority before stays in the bundle for as long.
+    // The previous CA stays in the bundle for this time.
     let lifetimes = Lifetimes { settle: Duration::from_mins(10), ..Lifetimes::default() };
     let mut replicas = vec![Replica::self_signed(&stage, lifetimes).await];
     replicas[0].ready().await;
@@ -127,7 +128,7 @@ async fn no_write_fails_when_the_secret_is_lost_and_a_replica_starts_before_the_
     replicas[0].deaf();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
-    // Several at once.
+    // Several replicas start at the same time.
     let started = futures::future::join_all((0..3).map(|_| Replica::self_signed(&stage, lifetimes))).await;
     replicas.extend(started);
     for replica in &replicas[1..] {
@@ -139,13 +140,14 @@ async fn no_write_fails_when_the_secret_is_lost_and_a_replica_starts_before_the_
     let new = current(&client).await.unwrap();
     assert!(new != old && replicas[0].serves(&old).await);
     for replica in &replicas[1..] {
-        assert!(replica.serves(&new).await, "all that start share one authority");
+        assert!(replica.serves(&new).await, "all started replicas share one CA");
     }
     load.end().await;
 }
 
+/// The files of one replica change after those of the other.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_write_fails_while_the_files_of_one_replica_after_the_other_come_to_have_another_authority() {
+async fn no_write_fails_while_mounted_ca_changes() {
     let stage = Stage::take().await;
     let (client, namespace) = (stage.client().await, stage.namespace().await);
     let authorities = [Authority::new(), Authority::new(), Authority::new()];
@@ -173,18 +175,18 @@ async fn no_write_fails_while_the_files_of_one_replica_after_the_other_come_to_h
         let (old, new) = (authorities[number - 1].pem.as_bytes(), authorities[number].pem.as_bytes());
         mounts[0].swap(&content(number));
         followed(&client, &replicas[..1], &load, old, new).await;
-        // The other node's kubelet is late.
+        // The kubelet of the second replica's node is late.
         load.more(8).await;
         assert!(replicas[1].serves(old).await);
         mounts[1].swap(&content(number));
         followed(&client, &replicas, &load, old, new).await;
     }
-    // It lingers.
+    // The previous CA stays in the bundle for a while.
     assert!(holds(&published(&client).await, authorities[1].pem.as_bytes()));
     load.end().await;
 }
 
-/// As cert-manager's injector: the whole bundle, at once.
+/// Replaces the whole bundle, like cert-manager's injector.
 async fn inject(client: &Client, pem: &str) {
     let kinds = [
         ApiResource::erase::<MutatingWebhookConfiguration>(&()),
@@ -199,15 +201,16 @@ async fn inject(client: &Client, pem: &str) {
             for webhook in configuration.data["webhooks"].as_array_mut().unwrap() {
                 webhook["clientConfig"]["caBundle"] = STANDARD.encode(pem).into();
             }
-            // Refused where the replica has written its URL meanwhile.
+            // The write is refused if the replica has written its URL in between.
             configurations.replace("confrev", &PostParams::default(), &configuration).await.ok()
         })
         .await;
     }
 }
 
+/// Another injector writes the bundle. New files are served once the bundle contains their CA.
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_another_injector_new_files_are_served_as_soon_as_that_has_put_their_authority_there() {
+async fn new_files_wait_for_their_injected_ca() {
     let stage = Stage::take().await;
     let client = stage.client().await;
     let [old, new] = [Authority::new(), Authority::new()];
@@ -227,13 +230,13 @@ async fn behind_another_injector_new_files_are_served_as_soon_as_that_has_put_th
     mount.swap(&after);
     let stays = async {
         loop {
-            assert!(replica.serves(old.pem.as_bytes()).await, "the API server does not trust the other yet");
+            assert!(replica.serves(old.pem.as_bytes()).await, "the API server does not trust the new CA yet");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    // Some looks at the files, and more than the time to settle.
-    tokio::time::timeout(Duration::from_secs(4), stays).await.expect_err("it stays so");
-    assert_eq!(published(&client).await, old.pem, "the injector alone writes the bundle");
+    // Several checks of the files, and more than the time to settle.
+    tokio::time::timeout(Duration::from_secs(4), stays).await.expect_err("the certificate stays in use");
+    assert_eq!(published(&client).await, old.pem, "only the injector writes the bundle");
     inject(&client, &new.pem).await;
     until("the new files are served", async || replica.serves(new.pem.as_bytes()).await.then_some(())).await;
     assert_eq!(published(&client).await, new.pem);

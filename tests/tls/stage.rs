@@ -1,4 +1,5 @@
-//! A control plane whose API server has a certificate for webhooks and traces every request, and one address for all replicas of confrev.
+//! A control plane whose API server has a client certificate for webhooks and traces every request, and one address for
+//! all replicas.
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,20 +20,20 @@ use crate::authorities::Authority;
 /// The namespace of the manifests.
 pub(crate) const NAMESPACE: &str = "confrev";
 pub(crate) const SECRET: &str = "confrev-ca";
-/// The name in the API server's certificate for webhooks.
+/// The name in the API server's client certificate.
 pub(crate) const API_SERVER: &str = "kube-apiserver";
 
-/// For one test at a time, since the webhook configurations have one name in a cluster.
+/// The control plane for one test at a time, since the webhook configurations have one name in a cluster.
 pub(crate) struct Stage {
     pub(crate) plane: &'static ControlPlane,
     pub(crate) service: &'static Service,
-    /// Of the API server's certificate.
+    /// The CA of the API server's client certificate.
     pub(crate) clients: &'static Authority,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Stage {
-    /// With the manifests applied, no authority yet, and no replica.
+    /// Applies the manifests. There is no CA yet, and no replica.
     pub(crate) async fn take() -> Self {
         static TURN: Turn<()> = Turn::const_new(());
         static STAGE: OnceLock<(ControlPlane, Service, Authority)> = OnceLock::new();
@@ -51,12 +52,12 @@ impl Stage {
         stage
     }
 
-    /// As the administrator.
+    /// A client with the administrator's identity.
     pub(crate) async fn client(&self) -> Client {
         client(self.plane.kubeconfig()).await
     }
 
-    /// As confrev's ServiceAccount.
+    /// A client with the identity of confrev's ServiceAccount.
     pub(crate) async fn own_client(&self) -> Client {
         let plane = self.plane;
         let account = move || plane.kubeconfig_for_service_account(NAMESPACE, "confrev");
@@ -82,7 +83,7 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// The API server is configured with the files that docs/security.md shows.
+/// Starts the control plane. The API server's configuration files are those in docs/security.md.
 fn start() -> (ControlPlane, Service, Authority) {
     let (service, clients) = (Service::start(), Authority::new());
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("webhooks");
@@ -90,7 +91,7 @@ fn start() -> (ControlPlane, Service, Authority) {
     let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
     for file in ["kubeconfig.yaml", "admission.yaml"] {
         let start = format!("```yaml\n# /etc/kubernetes/webhooks/{file}\n");
-        let (_, text) = docs.split_once(&start).expect("the docs have the file");
+        let (_, text) = docs.split_once(&start).expect("docs/security.md contains the file");
         let (text, _) = text.split_once("```").unwrap();
         let text = text.replace("/etc/kubernetes/webhooks", dir.to_str().unwrap());
         let text = text.replace("confrev.confrev.svc", &service.address.to_string());
@@ -99,7 +100,7 @@ fn start() -> (ControlPlane, Service, Authority) {
     let identity = clients.client(API_SERVER, &[]);
     fs::write(dir.join("webhooks.crt"), identity.pem).unwrap();
     fs::write(dir.join("webhooks.key"), identity.key_pem).unwrap();
-    // Nobody takes its own spans: what it sends to webhooks is looked at.
+    // No collector receives the API server's own spans: the tests check the headers that it sends to webhooks.
     let tracing = json!({
         "apiVersion": "apiserver.config.k8s.io/v1", "kind": "TracingConfiguration",
         "endpoint": "127.0.0.1:1", "samplingRatePerMillion": 1_000_000,
@@ -110,7 +111,8 @@ fn start() -> (ControlPlane, Service, Authority) {
     (ControlPlane::start_with(&flags.each_ref().map(String::as_str)).unwrap(), service, clients)
 }
 
-/// As a Service: connections to one address go to the ready replicas in turn. It lives as long as the test program.
+/// Acts as a Service: it forwards connections to one address to the ready replicas in turn. It lives as long as the
+/// test program.
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
     replicas: Arc<Mutex<Vec<SocketAddr>>>,
@@ -138,13 +140,13 @@ impl Service {
         format!("https://{}", self.address).parse().unwrap()
     }
 
-    /// New connections go to these from now on.
+    /// Sends new connections to these replicas.
     pub(crate) fn behind(&self, replicas: &[SocketAddr]) {
         *self.replicas.lock().unwrap() = replicas.to_vec();
     }
 }
 
-/// Passes bytes both ways until both are done.
+/// Forwards bytes in both directions until both are done.
 fn pass(client: &TcpStream, replica: SocketAddr) -> io::Result<()> {
     let replica = TcpStream::connect(replica)?;
     for stream in [client, &replica] {

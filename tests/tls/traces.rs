@@ -1,4 +1,4 @@
-//! Where the API server traces, it sends the header `traceparent` to webhooks, and confrev takes it up.
+//! If the API server traces, it sends the header `traceparent` to webhooks, and confrev continues the trace.
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
 
@@ -7,13 +7,13 @@ use crate::processes::start;
 use crate::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_admission_is_part_of_the_trace_of_its_request_where_the_api_server_traces() {
+async fn admission_joins_the_trace_of_its_request() {
     let stage = Stage::take().await;
     let namespace = stage.namespace().await;
     let collector = Collector::start();
     let programs = start(&stage, 1, &[], &["--otlp-endpoint", &collector.url]).await;
     let labels = json!({"app": "web"});
-    // A setting of its own has the validating webhook asked, too.
+    // With a setting of its own, the validating webhook is called too.
     let web = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {
@@ -30,7 +30,7 @@ async fn an_admission_is_part_of_the_trace_of_its_request_where_the_api_server_t
     let plane = stage.plane;
     tokio::task::spawn_blocking(move || {
         plane.kubectl(&["create", "--filename", "-"]).stdin(web).run().ok();
-        // What is left is sent when it ends.
+        // The program sends the remaining spans when it ends.
         for mut program in programs {
             program.stop();
         }
@@ -43,13 +43,16 @@ async fn an_admission_is_part_of_the_trace_of_its_request_where_the_api_server_t
         let found = spans.iter().find(|span| {
             span.name == format!("POST {path}") && attribute(span, "k8s.namespace.name") == namespace.name()
         });
-        found.unwrap_or_else(|| panic!("{path} was not asked"))
+        found.unwrap_or_else(|| panic!("{path} was not called"))
     };
     let (mutated, validated) = (admission("/mutate/workloads"), admission("/validate/workloads"));
-    assert!(!mutated.parent_span_id.is_empty() && !validated.parent_span_id.is_empty(), "both have a parent");
-    assert_eq!(mutated.trace_id, validated.trace_id, "of one request");
+    assert!(
+        !mutated.parent_span_id.is_empty() && !validated.parent_span_id.is_empty(),
+        "both spans have a parent"
+    );
+    assert_eq!(mutated.trace_id, validated.trace_id, "both spans belong to one request");
     let calls: Vec<_> = spans.iter().filter(|span| span.parent_span_id == mutated.span_id).collect();
     assert!(!calls.is_empty() && calls.iter().all(|call| call.trace_id == mutated.trace_id), "{calls:?}");
     let other = spans.iter().find(|span| span.trace_id != mutated.trace_id);
-    assert!(other.is_some(), "not all is one trace");
+    assert!(other.is_some(), "other requests have other traces");
 }

@@ -1,8 +1,8 @@
-//! From an older confrev to this one, as `kubectl apply -f` with the newer manifest does it: nothing is renamed, nothing
-//! is written, nothing rolls; and what the older one left is gone on with.
+//! The upgrade from an older confrev to this one by `kubectl apply -f` of the newer manifest. Nothing is renamed,
+//! written or rolled, and the newer confrev continues with the state that the older one left.
 //!
-//! The older program is named by `CONFREV_OLD_BIN`, its manifest by `CONFREV_OLD_MANIFEST`; `make test-upgrade` builds
-//! them from a revision.
+//! `CONFREV_OLD_BIN` is the path of the older program, and `CONFREV_OLD_MANIFEST` that of its manifest. `make
+//! test-upgrade` builds both from a revision.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,15 +29,17 @@ use crate::manifests::Kind;
 use crate::scenes::{Others, Scene};
 use crate::world::{LIMIT, text};
 
-/// Short, so that what the sweep would take wrongly is taken while the test looks on.
+/// Short, so that a wrong deletion by the sweep happens during the test.
 const ORPHAN_GRACE: &str = "--orphan-grace=5s";
 
+/// Every snapshot name and every `seen` stays, and nothing rolls.
 #[test]
 #[ignore = "needs an older confrev: make test-upgrade OLD=<revision>"]
-fn an_upgrade_keeps_every_snapshot_name_and_seen_writes_nothing_and_rolls_nothing() {
+fn upgrade_keeps_state_and_writes_nothing() {
     let path = |variable: &str| env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let old = path("CONFREV_OLD_BIN").expect("CONFREV_OLD_BIN names the older program");
-    let manifest = path("CONFREV_OLD_MANIFEST").expect("CONFREV_OLD_MANIFEST names the older manifest");
+    let old = path("CONFREV_OLD_BIN").expect("CONFREV_OLD_BIN is the path of the older program");
+    let manifest =
+        path("CONFREV_OLD_MANIFEST").expect("CONFREV_OLD_MANIFEST is the path of the older manifest");
 
     let cluster = ControlPlane::shared();
     Program::install_from(cluster, &manifest);
@@ -52,18 +54,18 @@ fn an_upgrade_keeps_every_snapshot_name_and_seen_writes_nothing_and_rolls_nothin
     let (kept, versions) = look(&scenes, &others);
     let taken_up =
         kept.iter().filter(|line| line.contains(" seen=\"{") && line.contains(" revision=\"")).count();
-    assert_eq!(taken_up, 5 * Kind::ALL.len() + scenes::OTHERS.len(), "each workload is confrev's: {kept:#?}");
+    assert_eq!(taken_up, 5 * Kind::ALL.len() + scenes::OTHERS.len(), "each workload is resolved: {kept:#?}");
     let leader = holder(cluster);
     older.stop();
 
     Program::install(cluster);
     let mut newer = Program::new(cluster, Path::new(env!("CARGO_BIN_EXE_confrev"))).options(&[ORPHAN_GRACE]);
     newer.start();
-    wait_for("the newer one to lead", LIMIT, || {
+    wait_for("the newer confrev to lead", LIMIT, || {
         let now = holder(cluster);
         if now.is_empty() || now == leader { Err(now) } else { Ok(()) }
     });
-    holds_for("that nothing is renamed and nothing is written", Duration::from_secs(15), || {
+    holds_for("the state without any write", Duration::from_secs(15), || {
         let (kept_now, versions_now) = look(&scenes, &others);
         same(&kept_now, &kept).and_then(|()| same(&versions_now, &versions))
     });
@@ -77,25 +79,28 @@ fn an_upgrade_keeps_every_snapshot_name_and_seen_writes_nothing_and_rolls_nothin
     newer.stop();
 }
 
-/// The same for each kind, at the same time.
+/// Runs `body` for each kind in parallel.
 fn in_threads<T: Send>(body: impl Fn(Kind) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let threads = Kind::ALL.map(|kind| {
             let body = &body;
             scope.spawn(move || body(kind))
         });
-        threads.into_iter().map(|thread| thread.join().expect("it has said why")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("the thread's panic gives the reason"))
+            .collect()
     })
 }
 
-/// What the promise is about, and the version of every object.
+/// The state that the upgrade must keep, and the version of every object.
 fn look(scenes: &[Scene], others: &Others) -> (Vec<String>, Vec<String>) {
     let worlds: Vec<_> = scenes.iter().map(|scene| &scene.world).chain([&others.world]).collect();
     let kept = worlds.iter().flat_map(|world| scenes::kept(world)).collect();
     (kept, worlds.iter().flat_map(|world| scenes::versions(world)).collect())
 }
 
-/// Nothing, or the lines that differ.
+/// Returns `Ok`, or the lines that differ.
 fn same(now: &[String], before: &[String]) -> Result<(), String> {
     let only_in = |these: &[String], those: &[String]| -> Vec<String> {
         these.iter().filter(|line| !those.contains(line)).cloned().collect()
@@ -105,6 +110,6 @@ fn same(now: &[String], before: &[String]) -> Result<(), String> {
 }
 
 fn holder(cluster: &ControlPlane) -> String {
-    let lease = cluster.get("lease", "confrev", "confrev").expect("there is a Lease");
+    let lease = cluster.get("lease", "confrev", "confrev").expect("the Lease exists");
     text(&lease["spec"]["holderIdentity"])
 }

@@ -1,4 +1,4 @@
-//! What the older confrev leaves, and how it goes on under the newer one.
+//! The state that the older confrev leaves, and how it continues under the newer one.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::manifests::{Kind, Workload, config_map};
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
 
-/// The kinds that are there once each.
+/// The kinds of which one workload exists.
 pub(crate) const OTHERS: [(&str, &str); 4] =
     [("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job"), ("batch/v1", "CronJob")];
 
 const WORKLOADS: [&str; 6] = ["rollout", "deployment", "statefulset", "daemonset", "cronjob", "job"];
 
-/// Every snapshot with its digest and its owners, and what stands on each workload of confrev's: a line for each.
+/// A line for each snapshot, with its digest and owners, and for each workload, with confrev's annotations.
 pub(crate) fn kept(world: &World) -> Vec<String> {
     let snapshots = world.snapshots().into_iter().map(|snapshot| {
         let digest = text(&snapshot["metadata"]["annotations"]["confrev.dev/digest"]);
@@ -38,7 +38,7 @@ pub(crate) fn kept(world: &World) -> Vec<String> {
     snapshots.chain(workloads).collect()
 }
 
-/// What every object is at that confrev, or a roll of its making, could write.
+/// The versions of all objects that confrev or a roll could write.
 pub(crate) fn versions(world: &World) -> Vec<String> {
     let mut lines = world.versions();
     for kind in ["statefulset", "daemonset", "controllerrevision", "cronjob", "job"] {
@@ -50,16 +50,16 @@ pub(crate) fn versions(world: &World) -> Vec<String> {
     lines
 }
 
-/// A Rollout and a Deployment in every standing that there is.
+/// Workloads of one kind in each state.
 pub(crate) struct Scene {
     pub(crate) world: World,
-    /// Was rolled from A to B.
+    /// Rolled from A to B.
     rolled: Workload,
-    /// Was rolled from A to B, and undone.
+    /// Rolled from A to B, and undone.
     undone: Workload,
-    /// Takes content up when it is applied only, and its source has changed since.
+    /// Resolves only when it is applied; its source has changed since.
     untracked: Workload,
-    /// Stands still in the middle of its roll from A to B.
+    /// Paused in the middle of its roll from A to B.
     halfway: Workload,
     /// Opted in by its namespace, with `missing`, `mount` and an exclusion.
     settings: Workload,
@@ -109,14 +109,14 @@ impl Scene {
             world.wait_reads(workload, &format!("{}-config", workload.name), &["B"]);
         }
         world.wait_reads(&self.halfway, "halfway-config", &["A", "A", "A", "B"]);
-        // It mounts what `rolled` reads, so it is rolled too.
+        // `settings` mounts the source of `rolled`, so it rolls too.
         world.wait_replica_sets(&self.settings, 2);
         world.undo(&self.undone);
         world.wait_reads(&self.undone, "undone-config", &["A"]);
         assert_eq!(world.replica_sets(&self.untracked).len(), 1);
     }
 
-    /// Everything that the older confrev wrote means to the newer one what it meant.
+    /// The newer confrev treats the state of the older one as the older one did.
     pub(crate) fn goes_on(&self) {
         let world = &self.world;
         world.reads_for(0, &self.halfway, "halfway-config", &["A", "A", "A", "B"]);
@@ -131,13 +131,13 @@ impl Scene {
             world.wait_replica_sets(workload, sets + 1);
             assert_eq!(sources(workload), before, "{}", workload.reference());
         }
-        // The content that the older one knew has the name that it gave, and the ReplicaSet that it rolled.
+        // When an earlier content returns, the earlier snapshot and the earlier ReplicaSet are used again.
         let (snapshots, first) = (world.snapshots().len(), world.snapshot_name("rolled-config", "A"));
         world.set_config("rolled-config", "A");
         world.wait_reads(&self.rolled, "rolled-config", &["A"]);
         assert_eq!(world.resolved(&self.rolled, "rolled-config"), Some(first));
         assert_eq!((world.replica_sets(&self.rolled).len(), world.snapshots().len()), (2, snapshots));
-        // A change rolls what was undone, once; a person's `roll`, what is not tracked.
+        // A change of its source rolls the undone workload once. A user's `roll` rolls the untracked workload.
         let sets = world.replica_sets(&self.undone).len();
         world.set_config("undone-config", "C");
         world.wait_reads(&self.undone, "undone-config", &["C"]);
@@ -146,14 +146,14 @@ impl Scene {
         world.wait_reads(&self.untracked, "untracked-config", &["B"]);
         world.promote(&self.halfway);
         world.wait_reads(&self.halfway, "halfway-config", &["B"; 4]);
-        holds_for("that each was rolled once", Duration::from_secs(3), || {
+        holds_for("one roll of each workload", Duration::from_secs(3), || {
             let found = [&self.undone, &self.halfway].map(|workload| world.replica_sets(workload).len());
             expect(&found, &[sets + 1, 2])
         });
     }
 }
 
-/// The other kinds, a ConfigMap whose older snapshots are kept, and one that is bound itself.
+/// The other kinds, a ConfigMap that keeps older snapshots, and a ConfigMap that is bound itself.
 pub(crate) struct Others {
     pub(crate) world: World,
 }
@@ -178,23 +178,24 @@ impl Others {
         others.world.wait_snapshot_texts("demo", &["A", "B"]);
         wait_for("the bound object to have owners", LIMIT, || {
             let owners = others.owners_of_bound();
-            // The two revisions of each set, at least.
+            // At least the two revisions of each set.
             if owners >= 4 { Ok(()) } else { Err(format!("{owners}")) }
         });
         others
     }
 
-    /// Waits until all that can be rolled have been so often.
+    /// Waits until all workloads that can roll have rolled `rolls` times.
     fn read_by_all(&self, rolls: usize) {
         let wanted = ["A", "B", "C"][rolls];
         for kind in ["statefulset", "daemonset", "cronjob"] {
-            wait_for(&format!("the {kind} to take up {wanted}"), LIMIT, || {
-                let object = self.world.cluster.get(kind, self.world.name(), kind).ok_or("it is gone")?;
+            wait_for(&format!("the {kind} to roll to {wanted}"), LIMIT, || {
+                let object =
+                    self.world.cluster.get(kind, self.world.name(), kind).ok_or("the workload is missing")?;
                 let template = object.pointer("/spec/jobTemplate/spec/template");
                 let template = template.or_else(|| object.pointer("/spec/template")).unwrap_or(&Value::Null);
-                let snapshot = snapshot_of(template, "demo").ok_or("it is not resolved")?;
+                let snapshot = snapshot_of(template, "demo").ok_or("the template is not resolved")?;
                 let live = self.world.cluster.get("configmap", self.world.name(), &snapshot);
-                let found = text(&live.ok_or("its snapshot is gone")?["data"]["text"]);
+                let found = text(&live.ok_or("the snapshot is missing")?["data"]["text"]);
                 if found == wanted { Ok(()) } else { Err(found) }
             });
         }
@@ -217,16 +218,16 @@ impl Others {
         let before = self.owners_of_bound();
         self.world.set_config("demo", "C");
         self.read_by_all(2);
-        wait_for("the new revisions to own the bound object, too", LIMIT, || {
+        wait_for("the new revisions to own the bound object too", LIMIT, || {
             let owners = self.owners_of_bound();
             if owners >= before + 2 { Ok(()) } else { Err(format!("{owners}, {before} before")) }
         });
         self.world.wait_snapshot_texts("demo", &["A", "B", "C"]);
-        holds_for("that each set was rolled once", Duration::from_secs(3), || expect(&self.revisions(), &6));
+        holds_for("one roll of each set", Duration::from_secs(3), || expect(&self.revisions(), &6));
     }
 }
 
-/// One of each kind, named after it.
+/// A workload of each kind, named after the kind.
 fn others() -> Vec<Value> {
     let one = |(version, kind): (&str, &str)| {
         let name = kind.to_lowercase();
@@ -244,7 +245,7 @@ fn others() -> Vec<Value> {
         }
         let spec = match kind {
             "Job" => json!({"template": template}),
-            // It makes no Job while the test looks on.
+            // The CronJob creates no Job during the test.
             "CronJob" => json!({
                 "schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": template}},
             }),

@@ -1,4 +1,4 @@
-//! What is counted: whole decisions by number of references and by size, and the parts of one.
+//! The cases to count: whole decisions by number of references and by size, and the parts of a decision.
 
 use confrev_instructions::{
     kinds::Kinds,
@@ -15,9 +15,9 @@ use crate::{
 };
 
 const KIB: usize = 1000;
-/// The size of everything whose size a case does not vary.
+/// The size of all objects in a case that does not vary the size.
 const SMALL: usize = KIB;
-/// The references of everything whose references a case does not vary.
+/// The number of references in a case that does not vary it.
 const FEW: usize = 3;
 
 /// Whole decisions, from body to answer.
@@ -35,14 +35,14 @@ pub(crate) fn decisions() {
 
 const SIZES: [(&str, usize); 3] = [("10kB", 10 * KIB), ("100kB", 100 * KIB), ("1MB", 1000 * KIB)];
 
-/// A creation, whose snapshots are still to be made; then an update of what came of it, which changes nothing of that.
+/// A creation that creates all snapshots, then an update that changes nothing about them.
 fn decision(name: &str, size: usize, references: usize, bytes: usize, source_bytes: usize) {
     let kinds = Kinds::default();
     let mut stored = sources(references, source_bytes);
     let new = deployment(references, bytes);
     let create = review(&new, None);
     let Answered { patch, made, .. } = answered(&format!("create/{name}"), size, &kinds, &create, &stored);
-    assert_eq!(made.len(), references, "a snapshot of each");
+    assert_eq!(made.len(), references, "one snapshot per source");
     stored.extend(made);
     let mut old = new;
     json_patch::patch(&mut old, &patch).expect("the patch applies");
@@ -53,10 +53,10 @@ fn decision(name: &str, size: usize, references: usize, bytes: usize, source_byt
     assert_eq!(again.patch.0.len(), 0, "nothing changes");
 }
 
-/// The baseline is a parse of all that the decision reads: the body, and the ConfigMaps.
+/// The baseline parses everything that the decision reads: the body and the ConfigMaps.
 fn answered(name: &str, size: usize, kinds: &Kinds, body: &[u8], stored: &Stored) -> Answered {
     let mut texts = vec![body];
-    // An update reads the sources alone.
+    // An update reads only the sources.
     texts.extend(stored.iter().filter(|(name, _)| is_source(&name.name)).map(|(_, text)| text.as_slice()));
     let mut answered = None;
     case(&format!("decision/{name}"), size, &texts, || answered = answer(kinds, body, stored));
@@ -69,7 +69,7 @@ fn is_source(name: &str) -> bool {
     name.matches('-').count() == 1
 }
 
-/// The pure functions, one by one.
+/// The pure functions, each by itself.
 pub(crate) fn parts() {
     for (name, bytes) in SIZES {
         let text = config_map("settings-0", bytes);

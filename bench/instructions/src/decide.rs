@@ -1,4 +1,4 @@
-//! From the body of a review to the body of its answer, with objects in memory in place of an API server.
+//! A decision from the body of the review to the body of its answer. In-memory objects replace the API server.
 
 use confrev_instructions::{
     kinds::Kinds,
@@ -9,17 +9,17 @@ use confrev_instructions::{
 
 use crate::objects::{NAMESPACE, Stored};
 
-/// What came of a review.
+/// The result of a review.
 pub(crate) struct Answered {
     /// The body of the answer.
     pub(crate) body: Vec<u8>,
-    /// The patch in it.
+    /// The patch in the answer.
     pub(crate) patch: json_patch::Patch,
-    /// Snapshots that had to be made first, by name.
+    /// The snapshots that the decision created, by name.
     pub(crate) made: Stored,
 }
 
-/// Decides as the webhook does: facts on demand, snapshots before the object.
+/// Decides as the webhook does: reads facts on demand, and creates snapshots before the answer.
 pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answered> {
     let review = Review::parse(body).ok()?;
     let (group, resource) = review.resource();
@@ -43,7 +43,7 @@ pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answ
     Some(Answered { body: answer.to_json(review.uid()), patch, made })
 }
 
-/// Reads what the decision asks for until it is one.
+/// Reads what the decision needs, until the decision is complete.
 pub(crate) fn decide(request: &Request<'_>, facts: &mut Facts, stored: &Stored) -> Option<Decision> {
     loop {
         match resolve(request, facts) {
@@ -56,7 +56,7 @@ pub(crate) fn decide(request: &Request<'_>, facts: &mut Facts, stored: &Stored) 
                         Need::Revisions(_) => facts.set_revisions(Vec::new()),
                         Need::Target(_) => facts.set_target_enabled(false),
                         Need::Object(name) => {
-                            // The copy stands for the answer of an API server.
+                            // The copy corresponds to a response of an API server.
                             let observed =
                                 stored.get(&name).map(|text| Observed::read(name.kind, text.clone()));
                             facts.set_object(name, observed.transpose().ok()?);

@@ -1,24 +1,24 @@
-//! confrev's decision without the program around it: the same files, compiled by themselves.
+//! confrev's decision without the rest of the program: the same source files, compiled separately.
 
 pub use confrev_core::{few, json, kinds, names, resolve, snapshot, template, uid};
 
 #[path = "../../../src/admission/review.rs"]
 pub mod review;
 
-/// What the answer to a review is counted as.
+/// The outcome that the metrics count.
 pub mod telemetry {
-    /// Stands in for the metrics, which the decision does not reach.
+    /// A replacement of the metrics, which the decision does not use.
     pub mod metrics {
         /// The outcome of a review.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Review {
-            /// Let through as it is.
+            /// Allowed without a patch.
             Allowed,
-            /// Let through with a patch.
+            /// Allowed with a patch.
             Patched,
-            /// Refused.
+            /// Denied.
             Denied,
-            /// Not answered.
+            /// Without an answer.
             Failed,
         }
     }

@@ -1,4 +1,4 @@
-//! Runs every case once, each beside its baseline, for `callgrind` to count: see `tests/instructions.rs`.
+//! Runs every case once, each with its baseline, under `callgrind`: see `tests/instructions.rs`.
 #![allow(clippy::expect_used, reason = "to panic is how a case fails")]
 
 mod cases;
@@ -9,15 +9,16 @@ use std::hint::black_box;
 
 use serde_json::Value;
 
-/// What is counted, and nothing else: the counter runs while this function does, and writes down its count at the end.
+/// The only function that is counted: the counter runs during its calls, and writes its count at the end of each.
 #[inline(never)]
 fn counted(work: &mut dyn FnMut()) -> bool {
     work();
-    // So that the call above is no jump, after which this function would not be seen to end.
+    // Prevents a tail call, after which callgrind would not see the end of this function.
     black_box(true)
 }
 
-/// Counts parsing `texts` into trees, then `work`, and says so by a line of output. `size` is what the case varies.
+/// Counts a parse of `texts` into trees, then `work`, and prints a line with the name and the size. `size` is the value
+/// that the case varies.
 fn case<T>(name: &str, size: usize, texts: &[&[u8]], work: impl FnOnce() -> T) {
     let mut trees: Vec<Value> = Vec::with_capacity(texts.len());
     counted(&mut || {

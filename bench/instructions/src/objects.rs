@@ -1,4 +1,4 @@
-//! The objects of the cases, of a size that can be chosen.
+//! The objects of the cases, of configurable size.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use confrev_instructions::{
 };
 use serde_json::{Value, json};
 
-/// The namespace of everything here.
+/// The namespace of all objects.
 pub(crate) const NAMESPACE: &str = "shop";
 
-/// The texts of ConfigMaps by name.
+/// The JSON of ConfigMaps, by name.
 pub(crate) type Stored = BTreeMap<ObjectName, Vec<u8>>;
 
-/// The name of the ConfigMap of that number.
+/// The name of the ConfigMap with this number.
 pub(crate) fn source(number: usize) -> ObjectName {
     ObjectName::new(SourceKind::ConfigMap, format!("settings-{number}"))
 }
 
-/// A ConfigMap as the API server answers with it, of about so many bytes.
+/// A ConfigMap of about `bytes` bytes, as the API server returns it.
 pub(crate) fn config_map(name: &str, bytes: usize) -> Vec<u8> {
     let line = "feature.flag.of.some.length = a value with \"quotes\"\n";
     let file = line.repeat(10);
@@ -32,13 +32,13 @@ pub(crate) fn config_map(name: &str, bytes: usize) -> Vec<u8> {
         .into_bytes()
 }
 
-/// So many ConfigMaps, of so many bytes each.
+/// `count` ConfigMaps of `bytes` bytes each.
 pub(crate) fn sources(count: usize, bytes: usize) -> Stored {
     (0..count).map(source).map(|name| (name.clone(), config_map(&name.name, bytes))).collect()
 }
 
-/// An opted-in Deployment that refers to so many ConfigMaps, of at least so many bytes. It grows as real ones do: by
-/// variables, and by what the API server notes of each.
+/// An opted-in Deployment of at least `bytes` bytes that refers to `references` ConfigMaps. It grows as real
+/// Deployments do: by variables, and by their managedFields.
 pub(crate) fn deployment(references: usize, bytes: usize) -> Value {
     let volumes: Vec<_> = (0..references)
         .map(|i| json!({"name": format!("volume-{i}"), "configMap": {"name": &*source(i).name}}))
@@ -83,7 +83,7 @@ pub(crate) fn deployment(references: usize, bytes: usize) -> Value {
     })
 }
 
-/// The body of a review: an update where the object was stored before.
+/// The body of a review. It is an update if there is a stored object.
 pub(crate) fn review(object: &Value, old: Option<&Value>) -> Vec<u8> {
     let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
     json!({

@@ -1,27 +1,27 @@
-//! No decision takes more instructions than it did, nor more than a plain parse of what it reads.
+//! Limits of the number of instructions of a decision, compared with a plain parse of everything that it reads.
 //!
-//! What is held are ratios to a parse with serde_json of the same texts in the same run: counts by themselves differ from
-//! one compiler, C library and processor to the next. `CONFREV_FIGURES=write` writes the figures anew.
+//! The limits are ratios to a parse with serde_json of the same texts in the same run. Absolute counts differ between
+//! compilers, C libraries and processors. `CONFREV_FIGURES=write` writes the figures again.
 #![allow(clippy::expect_used, reason = "to panic is how a test fails")]
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path, process::Command};
 
-/// The figures that hold.
+/// The recorded figures.
 const FIGURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/figures.txt");
-/// The function at the heart of SHA-256. It is left out of all counts: processors have instructions for it, and callgrind
-/// plays one that has none, so that it would count 40 of them for each byte and hide everything else.
+/// The inner function of SHA-256, which is left out of all counts. Processors have instructions for it, but callgrind
+/// simulates a processor without them. It would count 40 instructions for each byte, and hide everything else.
 const HASH: &str = "sha2::sha256::compress256";
-/// How much more than its figure a ratio may be.
+/// The factor by which a ratio may exceed its figure.
 const GROWTH: f64 = 1.10;
-/// The steepest that the log-log line of a size and its instructions may be.
+/// The largest allowed slope of instructions over size, in logarithms.
 const SLOPE: f64 = 1.05;
 
-/// What was counted of one case.
+/// The counts of one case.
 struct Count {
     name: String,
-    /// What it varies: a number of references, or of bytes.
+    /// The varied value: a number of references, or of bytes.
     size: f64,
-    /// Instructions of the parse of all that it reads.
+    /// Instructions of the parse of everything that the case reads.
     parse: f64,
     /// Instructions of the case itself.
     own: f64,
@@ -33,13 +33,13 @@ impl Count {
     }
 }
 
-/// Builds the program that is counted, as the product is built, but for what takes long.
+/// Builds the counted program like the product, but without LTO, which is slow.
 fn build(folder: &Path) {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut cargo = Command::new(cargo);
     cargo.args(["build", "--quiet", "--locked", "--profile", "counted", "--package", "confrev-instructions"]);
     cargo.args(["--bin", "instructions", "--target-dir"]).arg(folder);
-    // What cargo tells this test about its own package would make it build others anew.
+    // The variables that cargo sets for this package would cause further rebuilds.
     for (name, _) in env::vars_os() {
         if name
             .to_str()
@@ -49,28 +49,28 @@ fn build(folder: &Path) {
         }
     }
     let built = cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).status();
-    assert!(built.expect("cargo can be run").success(), "the program that is counted does not build");
+    assert!(built.expect("cargo can be run").success(), "the counted program does not build");
 }
 
-/// Runs it under callgrind.
+/// Runs the counted program under callgrind.
 fn count() -> Vec<Count> {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // The target folder's own `tmp` lies in it.
-    let target = scratch.parent().expect("it lies in the target folder");
+    // The target folder contains `tmp`.
+    let target = scratch.parent().expect("the folder is in the target folder");
     build(target);
     let dumps = scratch.join("callgrind.out");
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--tool=callgrind", "--combine-dumps=yes", "--collect-atstart=no"]);
-    // A count is written down, and the next begins, before and after each call of `counted`.
+    // Before and after each call of `counted`, callgrind writes a count and starts a new one.
     let counted = ["--toggle-collect", "--dump-before", "--dump-after"]
         .map(|flag| format!("{flag}=instructions::counted"));
     valgrind.args(counted).arg(format!("--toggle-collect={HASH}"));
     valgrind.arg(format!("--callgrind-out-file={}", dumps.display()));
     let output = valgrind.arg(target.join("counted/instructions")).output().expect("valgrind can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let totals = fs::read_to_string(&dumps).expect("callgrind has written");
+    let totals = fs::read_to_string(&dumps).expect("callgrind has written its output");
     let totals = totals.lines().filter_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
-    // What comes before each call is none of its own.
+    // The count before each call does not belong to the case.
     let mut totals = totals.skip(1).step_by(2);
     let mut counts = Vec::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
@@ -82,8 +82,8 @@ fn count() -> Vec<Count> {
     counts
 }
 
-/// The steepness of the line through the logarithms of size and instructions, by least squares, for each group of cases
-/// whose names differ at their ends alone.
+/// The slope of instructions over size, in logarithms and by least squares, for each group of cases whose names differ
+/// only at the end.
 fn slopes(counts: &[Count]) -> Vec<(String, f64)> {
     let mut groups: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for count in counts {
@@ -120,10 +120,11 @@ fn written(counts: &[Count]) -> String {
     text
 }
 
+/// No decision grows faster than the data that it reads.
 #[test]
-fn no_decision_takes_more_instructions_than_its_figure_and_none_grows_faster_than_what_it_reads() {
+fn decision_instructions_stay_within_their_figures() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("valgrind is not installed: no instructions are counted, and this test holds nothing");
+        println!("valgrind is not installed: this test counts no instructions and checks nothing");
         return;
     }
     let counts = count();
@@ -136,7 +137,7 @@ fn no_decision_takes_more_instructions_than_its_figure_and_none_grows_faster_tha
     if env::var_os("CONFREV_FIGURES").is_some_and(|value| value == "write") {
         fs::write(FIGURES, &text).expect("the figures can be written");
     }
-    let figures = fs::read_to_string(FIGURES).expect("there are figures");
+    let figures = fs::read_to_string(FIGURES).expect("the file of figures exists");
     let figure = |line: &str| {
         let mut words = line.split_whitespace();
         Some((words.next()?.to_owned(), words.next()?.parse::<f64>().ok()?))
@@ -148,7 +149,7 @@ fn no_decision_takes_more_instructions_than_its_figure_and_none_grows_faster_tha
         match figures.get(&count.name) {
             None => wrong.push(format!("{} has no figure", count.name)),
             Some(most) if count.ratio() > most * GROWTH => {
-                wrong.push(format!("{}: {:.4}, and its figure is {most}", count.name, count.ratio()));
+                wrong.push(format!("{}: {:.4}, above its figure {most}", count.name, count.ratio()));
             }
             Some(_) => {}
         }
@@ -157,7 +158,7 @@ fn no_decision_takes_more_instructions_than_its_figure_and_none_grows_faster_tha
         slopes
             .iter()
             .filter(|(group, slope)| group.starts_with("decision/") && *slope > SLOPE)
-            .map(|(group, slope)| format!("{group} grows with a slope of {slope:.3}, more than {SLOPE}")),
+            .map(|(group, slope)| format!("{group} grows with a slope of {slope:.3}, above {SLOPE}")),
     );
-    assert!(wrong.is_empty(), "{}\n(make instructions writes the figures anew)", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}\n(make instructions writes the figures again)", wrong.join("\n"));
 }

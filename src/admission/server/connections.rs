@@ -367,8 +367,9 @@ mod tests {
         connection.evicted().now_or_never().is_some()
     }
 
+    /// The connection that has been idle longest is next.
     #[tokio::test(start_paused = true)]
-    async fn who_never_asked_goes_first_then_who_is_idle_longest() {
+    async fn connections_without_requests_are_evicted_first() {
         let connections = Connections::new(9, 9);
         let [old, new, silent] = [(); 3].map(|()| entered(&connections, 1));
         drop(old.busy());
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_busy_or_was_asked_already_is_left_alone() {
+    async fn busy_or_evicted_connections_are_not_evicted() {
         let connections = Connections::new(9, 9);
         let (one, two) = (entered(&connections, 1), entered(&connections, 1));
         let busy = one.busy();
@@ -413,7 +414,7 @@ mod tests {
         drop(greedy.each_ref().map(Connection::busy));
         assert!(matches!(connections.enter(address(3)), Entry::Full));
         assert!(connections.evict());
-        assert!(!asked_to_go(&modest), "it never asked, but its address has one connection");
+        assert!(!asked_to_go(&modest), "it had no request, but its address has one connection");
         assert!(asked_to_go(&greedy[0]));
     }
 
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_time_is_counted_from_the_end_of_the_last_request() {
+    async fn idle_time_starts_after_the_last_request() {
         let connections = Connections::new(9, 9);
         let one = entered(&connections, 1);
         let limit = Duration::from_secs(10);
@@ -470,11 +471,11 @@ mod tests {
         drop(busy);
         tokio::time::advance(limit / 2).await;
         assert!(one.idle(limit).now_or_never().is_none(), "idle for half the time");
-        tokio::time::timeout(limit, one.idle(limit)).await.expect("idle for all of it");
+        tokio::time::timeout(limit, one.idle(limit)).await.expect("idle for the full time");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_of_a_head_is_counted_from_its_first_byte() {
+    async fn head_timeout_starts_at_the_first_byte() {
         let connections = Connections::new(9, 9);
         let one = entered(&connections, 1);
         let limit = Duration::from_secs(5);

@@ -188,7 +188,7 @@ mod tests {
     use crate::recipe::MODULES;
 
     #[test]
-    fn the_key_depends_on_the_go_version_and_on_the_module() {
+    fn cache_key_depends_on_go_version_and_module() {
         let [first, second, ..] = MODULES else { panic!("two modules") };
         assert_eq!(key(first, "go1.26.1"), key(first, "go1.26.1"));
         assert_ne!(key(first, "go1.26.1"), key(first, "go1.26.2"));
@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_is_taken_from_the_first_folder_that_has_it() {
+    fn finds_binary_in_first_folder_that_has_it() {
         let folders = [PathBuf::from("/nonexistent"), PathBuf::from("/bin"), PathBuf::from("/usr/bin")];
         assert!(find(&folders, "sh").is_some());
         assert_eq!(find(&folders, "no-such-binary"), None);
     }
 
     #[test]
-    fn every_module_says_which_go_it_needs() {
+    fn every_module_states_its_minimum_go_version() {
         for module in MODULES.iter().chain(OLDER.iter().map(|(_, module)| module)) {
             assert!(module.minimum_go().starts_with("1."), "{}", module.name);
         }

@@ -23,16 +23,15 @@ impl Authority {
     /// A new CA, and its own certificate and key.
     pub(crate) fn create() -> Result<(Self, Identity)> {
         let key = generate_key()?;
-        let certificate = parameters()
-            .self_signed(&key)
-            .map_err(|e| format!("cannot sign the authority's certificate: {e}"))?;
+        let certificate =
+            parameters().self_signed(&key).map_err(|e| format!("cannot sign the CA's certificate: {e}"))?;
         let identity = Identity { certificate: certificate.pem(), key: key.serialize_pem() };
         Ok((Self { issuer: Issuer::new(parameters(), key) }, identity))
     }
 
     /// The CA with this key (PEM).
     pub(crate) fn load(key: &str) -> Result<Self> {
-        let key = KeyPair::from_pem(key).map_err(|e| format!("cannot read the authority's key: {e}"))?;
+        let key = KeyPair::from_pem(key).map_err(|e| format!("cannot read the CA's key: {e}"))?;
         Ok(Self { issuer: Issuer::new(parameters(), key) })
     }
 

@@ -84,7 +84,9 @@ impl ControlPlane {
         let mut supervisor = Supervisor(child, BufReader::new(output));
         let line = supervisor.line()?;
         if line.is_empty() {
-            return Err("the control plane did not start; the supervisor says why on stderr".to_owned());
+            return Err(
+                "the control plane did not start; the reason is in the supervisor's stderr".to_owned()
+            );
         }
         Self::attach(&Facts::parse(&line)?, Some(supervisor))
     }

@@ -62,7 +62,7 @@ impl<'a> Workshop<'a> {
     }
 
     fn render(&self, module: &str, folder: &str, to: &Path, kubectl: Option<&Path>) -> Result<()> {
-        let kubectl = kubectl.ok_or("kubectl is made before what it renders")?;
+        let kubectl = kubectl.ok_or("kubectl is built before the manifests that it renders")?;
         let source = self.sources(module)?.join(folder);
         let mut command = Command::new(kubectl);
         command.args(["kustomize", "--load-restrictor", "LoadRestrictionsNone"]).arg(&source);

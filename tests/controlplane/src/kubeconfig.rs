@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read_back() {
+    fn kubeconfig_survives_write_and_read() {
         let path = std::env::temp_dir().join(format!("confrev-kubeconfig-{}", std::process::id()));
         let identity = Identity { certificate: "certificate".into(), key: "key".into() };
         let connection = Connection {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_without_credentials_is_refused_with_the_reason() {
+    fn rejects_kubeconfig_without_credentials() {
         let config =
             json!({"clusters": [{"cluster": {"server": "https://127.0.0.1:1"}}], "users": [{"user": {}}]});
         let refusal = Connection::parse(&config.to_string()).unwrap_err();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_described_by_its_owner_and_by_what_confrev_wrote_on_it() {
+    fn description_has_owner_and_confrev_metadata() {
         let object = json!({
             "metadata": {
                 "name": "app-1",

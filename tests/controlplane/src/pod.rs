@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_from_config_maps_secrets_and_projected_volumes() {
+    fn pod_files_come_from_all_volume_types() {
         let spec = json!({"volumes": [
             {"name": "all", "configMap": {"name": "app"}},
             {"name": "one", "secret": {"secretName": "keys", "items": [{"key": "token", "path": "a/token"}]}},
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_env_override_those_of_env_from_in_all_containers() {
+    fn env_overrides_env_from_in_all_containers() {
         let spec = json!({
             "initContainers": [{"name": "init", "env": [
                 {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "token"}}},
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_object_or_key_is_an_error_unless_it_is_optional() {
+    fn missing_object_or_key_fails_unless_optional() {
         let volume = |source: Value| json!({"volumes": [{"name": "v", "configMap": source}]});
         let missing = config(&volume(json!({"name": "gone"}))).unwrap_err();
         assert_eq!(missing, "there is no ConfigMap gone");

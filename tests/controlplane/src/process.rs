@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_that_ends_early_is_reported_with_its_log() {
+    fn component_that_ends_early_is_reported_with_log() {
         let log = std::env::temp_dir().join(format!("confrev-component-{}.log", std::process::id()));
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such flag; exit 3"]);
@@ -194,8 +194,9 @@ mod tests {
         assert!(failure.contains("sh ended") && failure.contains("no such flag"), "{failure}");
     }
 
+    /// kwok restarts only after this error, and no other component does.
     #[test]
-    fn kwok_is_started_again_where_it_raced_with_itself_and_nothing_else_is() {
+    fn only_kwok_restarts_after_its_known_race() {
         let log = std::env::temp_dir().join(format!("confrev-raced-{}.log", std::process::id()));
         for (name, message, revivals) in [
             ("kwok", "fatal error: concurrent map writes", MOST_REVIVALS),
@@ -218,8 +219,9 @@ mod tests {
         fs::remove_file(log).unwrap();
     }
 
+    /// The kill is not reported as a failure.
     #[test]
-    fn a_component_that_was_killed_by_an_order_is_no_failure_and_can_be_started_again() {
+    fn component_killed_by_order_can_be_restarted() {
         let log = std::env::temp_dir().join(format!("confrev-ordered-{}.log", std::process::id()));
         let mut command = Command::new("sleep");
         command.arg("60");
@@ -227,7 +229,7 @@ mod tests {
         fs::remove_file(log).unwrap();
         component.obey(Order::Pause).unwrap();
         component.obey(Order::Resume).unwrap();
-        assert!(component.obey(Order::Start).is_err(), "it runs");
+        assert!(component.obey(Order::Start).is_err(), "the component is running");
 
         let first = component.child.id();
         component.obey(Order::Kill).unwrap();

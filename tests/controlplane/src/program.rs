@@ -208,7 +208,7 @@ impl Program {
     #[track_caller]
     fn signal(&self, signal: Signal) {
         let child = self.child.as_ref().expect("confrev runs");
-        kill_process(Pid::from_child(child), signal).expect("it can be sent a signal");
+        kill_process(Pid::from_child(child), signal).expect("confrev can be sent a signal");
     }
 
     /// Stops confrev with SIGTERM, as the kubelet does, and waits until it has ended.
@@ -218,9 +218,9 @@ impl Program {
     #[track_caller]
     pub fn stop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        kill_process(Pid::from_child(&child), Signal::TERM).expect("it can be sent a signal");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("confrev can be sent a signal");
         let status = wait_for("confrev to end after SIGTERM", LIMIT, || {
-            child.try_wait().expect("it can be waited for")
+            child.try_wait().expect("confrev can be waited for")
         });
         assert!(status.success(), "confrev ended with {status}. The end of its log:\n{}", self.log_tail());
     }
@@ -255,7 +255,7 @@ impl Program {
     #[track_caller]
     pub fn status(&self, field: &str) -> u64 {
         let text =
-            fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the kernel tells of it");
+            fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process has a status");
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let number = value.and_then(|value| value.split_whitespace().next()?.parse().ok());
         number.unwrap_or_else(|| panic!("{field} is not in\n{text}"))
@@ -267,7 +267,7 @@ impl Program {
     /// If confrev is not running.
     #[track_caller]
     pub fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the kernel tells of it").count()
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the process has descriptors").count()
     }
 
     /// confrev's process id.

@@ -181,7 +181,7 @@ pub(crate) fn modules(version: &str) -> Result<Vec<&'static GoModule>> {
     let older = OLDER.iter().find(|(name, _)| *name == version);
     let (_, older) = older.ok_or_else(|| {
         let others: Vec<_> = OLDER.iter().map(|(name, _)| *name).collect();
-        format!("there is no Kubernetes {version} here, but {NEWEST} and {}", others.join(", "))
+        format!("Kubernetes {version} is not available, only {NEWEST} and {}", others.join(", "))
     })?;
     Ok(std::iter::once(older).chain(MODULES).collect())
 }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubernetes_says_the_version_that_its_module_requires() {
+    fn kubernetes_reports_version_required_by_its_module() {
         let kubernetes = MODULES.iter().filter(|module| module.name == "kubernetes").map(|m| (NEWEST, m));
         for (version, module) in kubernetes.chain(OLDER.iter().map(|(version, module)| (*version, module))) {
             let required = module
@@ -206,8 +206,9 @@ mod tests {
         }
     }
 
+    /// An unknown version is an error that lists the available versions.
     #[test]
-    fn an_older_kubernetes_comes_before_the_newest_and_an_unknown_one_is_refused_with_those_there_are() {
+    fn older_kubernetes_modules_come_first() {
         for (version, older) in OLDER {
             let modules = modules(version).unwrap();
             assert_eq!((modules[0].name, modules.len()), (older.name, MODULES.len() + 1));
@@ -216,6 +217,6 @@ mod tests {
             assert!(older.artifacts.iter().all(|artifact| newest.contains(&artifact.name)), "{version}");
         }
         assert_eq!(modules(NEWEST).unwrap().len(), MODULES.len());
-        assert_eq!(modules("1.12").unwrap_err(), "there is no Kubernetes 1.12 here, but 1.36 and 1.34");
+        assert_eq!(modules("1.12").unwrap_err(), "Kubernetes 1.12 is not available, only 1.36 and 1.34");
     }
 }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_found_in_any_of_kubectls_spellings() {
+    fn finds_kinds_in_all_spellings_of_kubectl() {
         for kind in ["ReplicaSet", "replicaset", "replicasets"] {
             assert_eq!(path(kind, "shop"), "/apis/apps/v1/namespaces/shop/replicasets");
         }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_are_written_with_their_group_and_version() {
+    fn other_kinds_need_group_version_and_plural() {
         assert_eq!(
             path("policy/v1/poddisruptionbudgets", "a"),
             "/apis/policy/v1/namespaces/a/poddisruptionbudgets"

@@ -171,8 +171,9 @@ pub(crate) fn write_identities(facts: &Facts) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// The next process removes an abandoned folder.
     #[test]
-    fn a_folder_goes_with_its_owner_and_an_abandoned_one_with_the_next() {
+    fn state_folder_is_removed_with_its_owner() {
         let prefix = format!("confrev-folder-{}", std::process::id());
         let owned = StateFolder::create(&prefix).unwrap();
         let abandoned = env::temp_dir().join(format!("{prefix}-abandoned"));

@@ -44,7 +44,10 @@ pub fn wait_for<O: Observed>(what: &str, limit: Duration, mut look: impl FnMut()
         match look().observed() {
             Ok(value) => return value,
             Err(last) if start.elapsed() >= limit => {
-                panic!("waited {:.1} s for {what}; the last look saw: {last}", start.elapsed().as_secs_f32())
+                panic!(
+                    "waited {:.1} s for {what}; the last check found: {last}",
+                    start.elapsed().as_secs_f32()
+                )
             }
             Err(_) => thread::sleep(pause),
         }
@@ -80,9 +83,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_returns_what_the_first_successful_look_saw() {
+    fn wait_for_returns_the_first_success() {
         let mut looks = 0;
-        let seen = wait_for("the third look", Duration::from_secs(5), || {
+        let seen = wait_for("the third check", Duration::from_secs(5), || {
             looks += 1;
             (looks == 3).then_some("third")
         });
@@ -90,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "for a dragon; the last look saw: a lizard")]
-    fn waiting_in_vain_says_what_for_and_what_was_seen_last() {
+    #[should_panic(expected = "for a dragon; the last check found: a lizard")]
+    fn wait_for_reports_the_last_failure() {
         wait_for("a dragon", Duration::from_millis(30), || Err::<(), _>("a lizard"));
     }
 
     #[test]
     #[should_panic(expected = "peace did not hold any more")]
-    fn a_condition_that_stops_holding_fails_at_once() {
+    fn holds_for_fails_immediately() {
         let mut looks = 0;
         holds_for("peace", Duration::from_mins(1), || {
             looks += 1;
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_looked_at_even_over_no_time_at_all() {
+    fn holds_for_checks_at_least_once() {
         let mut looks = 0;
         holds_for("it", Duration::ZERO, || {
             looks += 1;

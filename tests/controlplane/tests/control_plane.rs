@@ -35,7 +35,7 @@ fn workload(api_version: &str, kind: &str, replicas: u32) -> Value {
 }
 
 #[test]
-fn pods_of_a_deployment_and_of_a_rollout_become_ready() {
+fn pods_of_deployments_and_rollouts_become_ready() {
     let cluster = ControlPlane::shared();
     let namespace = cluster.namespace("workloads");
     let name = namespace.name();
@@ -56,13 +56,14 @@ fn pods_of_a_deployment_and_of_a_rollout_become_ready() {
     assert_eq!(replica_sets.len(), 1);
     assert!(namespace.describe().contains("owner=Rollout/web"), "{}", namespace.describe());
     cluster.kubectl(&["delete", "rollout", "web", "-n", name]).run().ok();
-    wait_for("the collector to delete the Rollout's ReplicaSet", LIMIT, || {
+    wait_for("the garbage collector to delete the Rollout's ReplicaSet", LIMIT, || {
         cluster.list("ReplicaSet", name, "app=Rollout").is_empty().then_some(())
     });
 }
 
+/// ServiceAccounts as well as users with a client certificate.
 #[test]
-fn service_accounts_and_users_have_the_rights_they_are_given_and_no_more() {
+fn users_have_only_their_granted_rights() {
     let cluster = ControlPlane::shared();
     let namespace = cluster.namespace("users");
     let name = namespace.name();
@@ -85,36 +86,37 @@ fn service_accounts_and_users_have_the_rights_they_are_given_and_no_more() {
     assert!(cluster.kubeconfig_for_user("jane", &["a", "b", "c"]).is_err());
 }
 
+/// The state folder is removed.
 #[test]
-fn when_its_owner_is_killed_everything_stops_and_the_state_folder_goes() {
-    // The owner's end is the end of the pipe: `cat` holds it, as a test program would.
+fn everything_stops_when_the_owner_is_killed() {
+    // The supervisor stops when its pipe closes: the owner holds the pipe, as a test program would.
     let mut owner = Command::new("sleep").arg("600").stdout(Stdio::piped()).spawn().unwrap();
     let (supervisor, state) = serve(owner.stdout.take().unwrap().into());
     assert_eq!(components(&supervisor).len(), 6);
     owner.kill().unwrap();
     owner.wait().unwrap();
     stops(supervisor, &state);
-    assert!(!state.exists(), "the state folder is still there");
+    assert!(!state.exists(), "the state folder still exists");
 }
 
 #[test]
-fn not_even_a_killed_supervisor_leaves_a_component_behind() {
+fn killed_supervisor_leaves_no_component() {
     let (mut supervisor, state) = serve(Stdio::piped());
     supervisor.kill().unwrap();
     stops(supervisor, &state);
-    // The folder is left, for the next supervisor to remove; it may have done so.
+    // The folder is left for the next supervisor to remove, which may have happened already.
     let _ = fs::remove_dir_all(state);
 }
 
 #[test]
-fn the_exit_code_of_the_command_is_passed_on() {
+fn exit_code_of_the_command_is_passed_on() {
     let script = "kubectl get node node-0 && test -d $CONFREV_CONTROL_PLANE && exit 7";
     let mut run = Command::new(env!("CARGO_BIN_EXE_controlplane"));
     let status = run.args(["run", "--", "sh", "-c", script]).status().unwrap();
     assert_eq!(status.code(), Some(7));
 }
 
-/// A command that answers as `cargo test` does: there are three integration tests and some unit tests.
+/// A command whose output is that of `cargo test` with three integration tests and some unit tests.
 const CARGO: &str = r#"
 target() { echo '{"profile": {"test": true}, "executable": "x", "target": {"kind": ["'$1'"], "name": "'$2'"}}'; }
 case "$*" in
@@ -123,8 +125,9 @@ case "$*" in
 esac
 "#;
 
+/// The output of each suite stays together.
 #[test]
-fn every_suite_is_run_once_on_a_control_plane_and_what_one_says_is_kept_together() {
+fn every_suite_runs_once_on_a_control_plane() {
     let run = |script: &str| {
         let mut run = Command::new(env!("CARGO_BIN_EXE_controlplane"));
         run.args(["suites", "--", "sh", "-c", script, "cargo", "test"]).env("CONFREV_LANES", "1");

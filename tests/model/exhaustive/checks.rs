@@ -1,4 +1,4 @@
-//! What must hold at each rest of a scenario, whatever went wrong before.
+//! The checks at each rest of a scenario, after any faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +17,10 @@ use crate::{
     store::{Key, Kind, annotation, is_snapshot, label, owners},
 };
 
-/// What differs from run to run.
+/// Fields that differ from run to run.
 const NOTHING_SAID: [&str; 4] = ["uid", "resourceVersion", "creationTimestamp", "managedFields"];
 
-/// Who uses what: those whose `sources` name it, and those whose template refers to it.
+/// The users of an object: those with the object in their `sources`, and those whose template refers to the object.
 #[derive(Default)]
 struct Users {
     entered: BTreeSet<String>,
@@ -28,7 +28,7 @@ struct Users {
 }
 
 impl Play<'_> {
-    /// `frozen`, `kept`, `no-leak`, and that nothing was told to be lost.
+    /// `frozen`, `kept`, `no-leak`, and no Event about a loss.
     pub(super) fn check(&self) {
         let mut users = self.users();
         let sources: Vec<_> = {
@@ -45,7 +45,7 @@ impl Play<'_> {
             } else if label(&object, names::ENABLED) == Some("bind") {
                 self.check_bound(&key, &object, &uses);
             } else if !owners(&object).is_empty() {
-                self.model.broken("contained", format!("{key} has owners, and is the user's"));
+                self.model.broken("contained", format!("{key} has owners, but belongs to the user"));
             }
         }
         for (source, count) in kept {
@@ -58,7 +58,7 @@ impl Play<'_> {
         }
         for (key, uses) in users.into_iter().filter(|(_, uses)| !uses.entered.is_empty()) {
             let names: Vec<_> = uses.entered.iter().map(|uid| self.name_of(uid)).collect();
-            self.model.broken("kept", format!("{names:?} refer to {key}, which is gone"));
+            self.model.broken("kept", format!("{names:?} refer to {key}, which is missing"));
         }
     }
 
@@ -90,24 +90,24 @@ impl Play<'_> {
         users
     }
 
-    /// A snapshot holds what its name says, as it did when it was first made.
+    /// A snapshot has the content that its name states, and that it had when it was created.
     fn check_content(&self, key: &Key, object: &Value) {
         let first =
             self.contents.borrow_mut().entry(key.clone()).or_insert_with(|| object["data"].clone()).clone();
         if first != object["data"] || object["immutable"] != true {
-            self.model.broken("frozen", format!("{key} holds something else than when it was made"));
+            self.model.broken("frozen", format!("{key} holds another content than at its creation"));
         }
         if key.kind == Kind::ConfigMap {
             let text = object.to_string();
             let digest = Object::parse(text.as_bytes()).unwrap().digest(SourceKind::ConfigMap).unwrap();
             let stated = annotation(object, names::DIGEST).unwrap_or_default();
             if stated != format!("sha256:{}", digest.hex(64)) {
-                self.model.broken("frozen", format!("{key} states {stated}, and holds {digest:?}"));
+                self.model.broken("frozen", format!("{key} states {stated}, but holds {digest:?}"));
             }
         }
     }
 
-    /// A snapshot is owned by all that use it, by its source while that keeps it, and by nothing else.
+    /// A snapshot is owned by all its users, by its source while the source keeps it, and by nothing else.
     fn check_owners(&self, key: &Key, object: &Value, uses: &Users, kept: &mut BTreeMap<Key, usize>) {
         let source = Key::new(key.kind, &key.namespace, annotation(object, names::SOURCE_NAME).unwrap());
         let source_uid = self.model.get(&source).map(|source| source["metadata"]["uid"].clone());
@@ -116,28 +116,28 @@ impl Play<'_> {
         if is_kept {
             *kept.entry(source).or_default() += 1;
         } else if uses.referring.is_empty() {
-            self.model.broken("no-leak", format!("nothing wants {key}, and it is still there"));
+            self.model.broken("no-leak", format!("nothing uses {key}, but it still exists"));
         }
         let named = |uids: &BTreeSet<String>| uids.iter().map(|uid| self.name_of(uid)).collect::<Vec<_>>();
         if !uses.entered.is_subset(&present) {
             let what =
-                format!("{key} is owned by {:?}, and used by {:?}", named(&present), named(&uses.entered));
+                format!("{key} is owned by {:?}, but used by {:?}", named(&present), named(&uses.entered));
             self.model.broken("kept", what);
         } else if !present.is_subset(&uses.referring) {
             let what =
-                format!("{key} is owned by {:?}, and used by {:?}", named(&present), named(&uses.referring));
+                format!("{key} is owned by {:?}, but used by {:?}", named(&present), named(&uses.referring));
             self.model.broken("no-leak", what);
         }
     }
 
-    /// An object that is bound itself is owned by all that use it.
+    /// An object that is bound itself is owned by all its users.
     fn check_bound(&self, key: &Key, object: &Value, uses: &Users) {
         let present: BTreeSet<_> = owners(object).into_iter().collect();
         if !uses.entered.is_subset(&present) {
             let named =
                 |uids: &BTreeSet<String>| uids.iter().map(|uid| self.name_of(uid)).collect::<Vec<_>>();
             let what =
-                format!("{key} is owned by {:?}, and used by {:?}", named(&present), named(&uses.entered));
+                format!("{key} is owned by {:?}, but used by {:?}", named(&present), named(&uses.entered));
             self.model.broken("kept", what);
         }
     }
@@ -148,7 +148,7 @@ impl Play<'_> {
         found.map_or_else(|| format!("{uid} (gone)"), |(key, _)| key.to_string())
     }
 
-    /// All objects, without what differs from run to run.
+    /// All objects, without fields that differ from run to run.
     pub(super) fn state(&self) -> State {
         let store = self.model.store();
         let by_uid: BTreeMap<_, _> = store
@@ -178,7 +178,7 @@ impl Play<'_> {
         state
     }
 
-    /// `rolls`, `sticks` and `no-leak`: it ends as it does without faults, by as many revisions.
+    /// `rolls`, `sticks` and `no-leak`: the final state, and the number of revisions, are the same as without faults.
     pub(super) fn compare(&self, number: usize, expected: &State, state: &State) {
         let without_pokes = |state: &State| {
             let mut state = state.clone();
@@ -205,7 +205,7 @@ impl Play<'_> {
         self.model.broken("rolls", what);
     }
 
-    /// `quiet`: lists, restarts and another leader lead to no write.
+    /// `quiet`: new lists, restarts and another leader cause no write.
     pub(super) fn check_quiet(&self) {
         let model = &self.model;
         let (writes, changes) = (model.writes(), model.store().log.len());
@@ -225,7 +225,7 @@ impl Play<'_> {
         model.rest();
         let store = model.store();
         if let Some(change) = store.log.get(changes) {
-            let what = format!("{} was changed, though nothing had happened", change.key);
+            let what = format!("{} was changed without a reason", change.key);
             drop(store);
             model.broken("quiet", what);
         } else if model.writes() != writes {
@@ -236,7 +236,7 @@ impl Play<'_> {
     }
 }
 
-/// Takes out what differs from run to run.
+/// Removes fields that differ from run to run.
 fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
     let metadata = object["metadata"].as_object_mut().unwrap();
     for field in NOTHING_SAID {
@@ -254,7 +254,7 @@ fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
     let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
     notes.remove(LAST_APPLIED);
     if kind.is_revision() {
-        // A copy of what the workload had when its controller last looked.
+        // A copy of the workload's annotations at the last observation by its controller.
         notes.retain(|note, _| !note.starts_with(names::PREFIX));
     } else if notes.get(names::ROLL).and_then(Value::as_str).is_some_and(|roll| roll.starts_with("auto-")) {
         notes.insert(names::ROLL.to_owned(), json!("auto"));

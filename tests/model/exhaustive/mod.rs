@@ -1,8 +1,8 @@
 //! Every fault at every call of each recorded scenario, one at a time and in pairs.
 //!
-//! A scenario runs once without faults; each of its calls to the API server gets a number. Then it runs again for each call
-//! and each kind of fault. Whatever happens, it must come to rest, every promise must hold at each rest, and all must end
-//! as it does without faults, by as many revisions.
+//! A scenario runs once without faults, and each of its calls to the API server gets a number. Then it runs again for
+//! each call and each kind of fault. Whatever happens, the run must come to rest, and every promise must hold at each
+//! rest. The final state and the number of revisions must be the same as without faults.
 
 mod checks;
 mod objects;
@@ -38,26 +38,26 @@ const PAIRED: [CallFault; 7] = [
     CallFault::Conflict,
     CallFault::Stale,
 ];
-/// How many calls after the first fault of a pair the second one comes at most.
+/// The maximal number of calls between the two faults of a pair.
 const NEAR: usize = 24;
-/// Pairs of each scenario.
+/// The number of pairs for each scenario.
 const PAIRS: u64 = 1500;
 const STRIDE: usize = 1_000_003;
-/// Calls beyond those that a run makes without faults, and beyond three times as many, are a loop.
+/// Additional calls that are allowed beyond three times the calls of a run without faults. More calls are a loop.
 const MORE_CALLS: usize = 120;
 
 type Plan = Vec<(usize, CallFault)>;
 
-/// What came of one run.
+/// The result of one run.
 struct Run {
     made: Vec<Made>,
     rests: Vec<State>,
-    /// How many of the planned faults happened.
+    /// The number of planned faults that happened.
     happened: usize,
     outcome: Result<(), String>,
 }
 
-/// A scenario, and how it goes without faults.
+/// A scenario and its run without faults.
 struct Recorded {
     scenario: Scenario,
     made: Vec<Made>,
@@ -80,7 +80,7 @@ fn run(scenario: &Scenario, plan: &[(usize, CallFault)], recorded: Option<&Recor
     let made = done.as_ref().map_or_else(|_| model.trial().made.clone(), Clone::clone);
     let allowed = recorded.map_or(usize::MAX, |recorded| 3 * recorded.made.len() + MORE_CALLS);
     if made.len() > allowed {
-        model.broken("lean", format!("{} calls, and {} are enough", made.len(), allowed));
+        model.broken("lean", format!("{} calls, but {} are allowed", made.len(), allowed));
     }
     let warning = model.trial().warnings.first().cloned();
     if let Some(warning) = warning.filter(|_| !scenario.loses) {
@@ -101,7 +101,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
 }
 
-/// Runs a scenario without faults: no promise breaks.
+/// Runs a scenario without faults: no promise may break.
 fn record(scenario: Scenario) -> Result<Recorded, String> {
     let Run { made, rests, outcome, .. } = run(&scenario, &[], None);
     match outcome {
@@ -110,7 +110,7 @@ fn record(scenario: Scenario) -> Result<Recorded, String> {
     }
 }
 
-/// A scenario goes the same way each time.
+/// Checks that a scenario runs the same way each time.
 fn check_repeats(recorded: &Recorded) -> Result<(), String> {
     let again = run(&recorded.scenario, &[], None);
     let differing = recorded.made.iter().zip(&again.made).position(|(first, second)| first != second);
@@ -120,7 +120,7 @@ fn check_repeats(recorded: &Recorded) -> Result<(), String> {
     Ok(())
 }
 
-/// How to run it alone.
+/// The variables that repeat a single run.
 fn again(scenario: &str, plan: &[(usize, CallFault)]) -> String {
     let list =
         |text: &dyn Fn(&(usize, CallFault)) -> String| plan.iter().map(text).collect::<Vec<_>>().join(",");
@@ -141,13 +141,13 @@ fn singles(recorded: &Recorded, faults: &[CallFault]) -> Vec<Plan> {
     plans
 }
 
-/// So many pairs of faults, evenly spread over all pairs of calls that are near each other.
+/// Up to `most` pairs of faults, evenly distributed over all pairs of nearby calls.
 fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
     let first = singles(recorded, &PAIRED);
     let all = first.len() * NEAR * PAIRED.len();
     let most = most.min(all);
     let plans = (0..most).map(|number| {
-        // A prime stride visits each pair once, far from the one before.
+        // A prime stride visits each pair once, far from the previous one.
         let place = number * STRIDE % all;
         let (place, second) = (place / PAIRED.len(), PAIRED[place % PAIRED.len()]);
         let (place, distance) = (place / NEAR, 1 + place % NEAR);
@@ -157,12 +157,12 @@ fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
     plans.collect()
 }
 
-/// Why a promise is known to break: a limit that the docs state.
+/// Why a promise breaks as documented: a limit that the docs state.
 fn known(scenario: &Scenario, plan: &[(usize, CallFault)], broken: &str) -> Option<String> {
     let any = |is: &dyn Fn(CallFault) -> bool| plan.iter().any(|(_, fault)| is(*fault));
     if scenario.remembered && broken.starts_with("kept: SnapshotLost") && any(&CallFault::is_stale) {
         return Some(
-            "a false SnapshotLost, of a snapshot that another replica restored behind a stale watch"
+            "a false SnapshotLost, for a snapshot that another replica restored while a watch was stale"
                 .to_owned(),
         );
     }
@@ -173,19 +173,19 @@ fn known(scenario: &Scenario, plan: &[(usize, CallFault)], broken: &str) -> Opti
         )
     };
     let forgotten = scenario.remembered && broken.starts_with("kept: ") && any(&forgets);
-    forgotten.then(|| "a limit: what only one replica remembers".to_owned())
+    forgotten.then(|| "a limit: only one replica remembers the content".to_owned())
 }
 
-/// What is counted of a scenario.
+/// The counts of a scenario.
 #[derive(Default)]
 struct Count {
     runs: usize,
     violations: Vec<String>,
-    /// Those that are known, by their reasons.
+    /// The known violations, by reason.
     known: BTreeMap<String, usize>,
 }
 
-/// Runs all these plans. The counts are in the order of the scenarios.
+/// Runs all plans. The counts are in the order of the scenarios.
 fn run_all(recorded: &[Recorded], work: &[(usize, Plan)]) -> Vec<Count> {
     let mut counts: Vec<_> = recorded.iter().map(|_| Count::default()).collect();
     let runs = side_by_side(work, |(index, plan)| {
@@ -206,7 +206,7 @@ fn run_all(recorded: &[Recorded], work: &[(usize, Plan)]) -> Vec<Count> {
     counts
 }
 
-/// Does this for each item, over all cores. The answers are in the order of the items.
+/// Runs `act` for each item on all cores. The results are in the order of the items.
 fn side_by_side<I: Sync, A: Send>(items: &[I], act: impl Fn(&I) -> A + Sync) -> Vec<A> {
     let next = AtomicUsize::new(0);
     let answers: Mutex<BTreeMap<usize, A>> = Mutex::default();
@@ -228,7 +228,7 @@ fn side_by_side<I: Sync, A: Send>(items: &[I], act: impl Fn(&I) -> A + Sync) -> 
     answers.into_inner().unwrap().into_values().collect()
 }
 
-/// The scenarios that are asked for, recorded.
+/// The selected scenarios, recorded.
 fn recorded() -> Vec<Recorded> {
     let asked = std::env::var("CONFREV_MODEL_SCENARIO").ok();
     let is_asked = |scenario: &Scenario| asked.as_ref().is_none_or(|asked| asked == scenario.name);
@@ -239,7 +239,7 @@ fn recorded() -> Vec<Recorded> {
     recorded.unwrap_or_else(|reason| panic!("{reason}"))
 }
 
-/// Tells what came of it, and fails where a promise is broken that is not known to be.
+/// Prints the results, and fails on violations that are not known.
 fn conclude(recorded: &[Recorded], singles: Vec<Count>, pairs: Vec<Count>, start: Instant) {
     let (mut calls, mut sums, mut broken) = (0, [0, 0], Vec::new());
     let mut all_known: BTreeMap<String, usize> = BTreeMap::new();
@@ -281,7 +281,7 @@ fn conclude(recorded: &[Recorded], singles: Vec<Count>, pairs: Vec<Count>, start
     assert!(broken.is_empty(), "{} violations", broken.len());
 }
 
-/// Each scenario with every fault at some of its calls: which ones follows from its name.
+/// Each scenario with some of its single faults. The selection depends on the scenario's index.
 #[test]
 fn every_promise_holds_with_some_faults() {
     let start = Instant::now();
@@ -298,12 +298,12 @@ fn every_promise_holds_with_some_faults() {
     conclude(&recorded, counts, none, start);
 }
 
-/// Violations of each scenario that are printed.
+/// The number of violations that are printed for each scenario.
 const MOST_PRINTED: usize = 12;
-/// Runs of each scenario in every run of the tests.
+/// The number of runs of each scenario in every test run.
 const SLICE: usize = 3;
 
-/// Each scenario with every fault at every call, and with pairs of them.
+/// Each scenario with every fault at every call, and with pairs of faults.
 #[test]
 #[ignore = "it takes minutes: make model-exhaustive"]
 fn every_promise_holds_with_every_fault() {
@@ -322,7 +322,7 @@ fn every_promise_holds_with_every_fault() {
     conclude(&recorded, single, pair, start);
 }
 
-/// One run, as a violation prints it; with `CONFREV_MODEL_TRACE=1` it tells every call.
+/// One run, as a violation prints it. With `CONFREV_MODEL_TRACE=1`, it prints every call.
 #[test]
 #[ignore = "it runs what a violation printed"]
 fn one_run() {
@@ -333,8 +333,7 @@ fn one_run() {
     let split =
         |text: &str| text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
     let calls = split(&calls).into_iter().map(|call| call.parse().expect("CONFREV_MODEL_CALL has numbers"));
-    let named =
-        |name: String| CallFault::named(&name).unwrap_or_else(|| panic!("no fault is called {name:?}"));
+    let named = |name: String| CallFault::named(&name).unwrap_or_else(|| panic!("unknown fault {name:?}"));
     let plan: Plan = calls.zip(split(&faults).into_iter().map(named)).collect();
     for recorded in recorded() {
         crate::trace!("{}", again(recorded.scenario.name, &plan));

@@ -1,14 +1,14 @@
-//! The objects of scenarios, as a user's files have them.
+//! The objects of scenarios, as in a user's files.
 
 use confrev::names;
 use serde_json::{Value, json};
 
 use crate::store::{Key, Kind, set_meta};
 
-/// The namespace of nearly everything.
+/// The namespace of nearly all objects.
 pub(crate) const NAMESPACE: &str = "a";
 
-/// An object as a user's file has it.
+/// An object as in a user's file.
 #[derive(Clone)]
 pub(crate) struct File {
     pub key: Key,
@@ -31,12 +31,12 @@ impl File {
         Self::new(key, json).label(names::ENABLED, Some("true"))
     }
 
-    /// The same, of the most common kind.
+    /// An opted-in Deployment.
     pub(crate) fn deployment(name: &str, uses: &[&str]) -> Self {
         Self::workload(Kind::Deployment, name, uses)
     }
 
-    /// An opted-in Rollout that takes its template from a Deployment.
+    /// An opted-in Rollout that uses the template of a Deployment.
     pub(crate) fn rollout_of(name: &str, deployment: &str) -> Self {
         let reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment});
         let json = json!({"spec": {"workloadRef": reference}});
@@ -48,7 +48,7 @@ impl File {
         Self::entries(name, &[("v", content)])
     }
 
-    /// The same with these entries.
+    /// A ConfigMap or Secret with these entries.
     pub(crate) fn entries(name: &str, entries: &[(&str, &str)]) -> Self {
         let key = source_key(name);
         let value = |text: &str| match key.kind {
@@ -76,7 +76,7 @@ impl File {
         self
     }
 
-    /// Without the label that opts in.
+    /// Removes the label that opts in.
     pub(crate) fn unlabelled(self) -> Self {
         self.label(names::ENABLED, None)
     }
@@ -112,8 +112,9 @@ pub(crate) fn source_key(name: &str) -> Key {
     }
 }
 
-/// A pod template that uses these sources. `s`: as a volume; `?s`: as one that is optional; `s:k`: the key `k` as a variable;
-/// `from:s`: all its keys as variables; `projected:s`: as a part of a projected volume. A Secret is `secret/NAME`.
+/// A pod template that uses these sources. `s`: as a volume; `?s`: as an optional volume; `s:k`: the key `k` as a
+/// variable; `from:s`: all its keys as variables; `projected:s`: as a part of a projected volume. A Secret is
+/// `secret/NAME`.
 pub(crate) fn pod(uses: &[&str]) -> Value {
     let (mut volumes, mut env, mut env_from, mut projected) = (vec![], vec![], vec![], vec![]);
     for (number, text) in uses.iter().enumerate() {

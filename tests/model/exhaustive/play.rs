@@ -1,4 +1,5 @@
-//! What people and the cluster do in a scenario. Who is refused because confrev or the API server failed tries again.
+//! The actions of users and the cluster in a scenario. A user whose request fails because confrev or the API server
+//! failed tries again.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -16,24 +17,24 @@ use crate::{
     users::{applied, own_label},
 };
 
-/// How often somebody tries before it counts as refused for good.
+/// How often a user tries before the refusal counts as final.
 const TRIES: usize = 60;
 
-/// All objects as they look at rest, without what differs from run to run.
+/// All objects at rest, without fields that differ from run to run.
 pub(crate) type State = BTreeMap<String, Value>;
 
 /// One run of a scenario.
 pub(crate) struct Play<'p> {
     pub model: Arc<Model>,
-    /// Whether what happens depends on how long things take: then only where it ends is compared.
+    /// Whether the course depends on timing: then only the final state is compared.
     pub loose: bool,
     /// Whether a stale watch may lead to a write of `roll` that changes nothing else.
     pub may_poke_in_vain: bool,
-    /// How things looked at each rest without faults.
+    /// The states at each rest without faults.
     expected: Option<&'p [State]>,
-    /// How things look at each rest of this run.
+    /// The states at each rest of this run.
     pub rests: RefCell<Vec<State>>,
-    /// What each snapshot held first.
+    /// The first content of each snapshot.
     pub contents: RefCell<BTreeMap<Key, Value>>,
 }
 
@@ -51,7 +52,7 @@ impl<'p> Play<'p> {
         play
     }
 
-    /// Everything goes its way until nothing is left to do; then every promise must hold.
+    /// Runs all components until nothing is left to do, then checks every promise.
     pub(crate) fn rest(&self) {
         self.model.rest();
         self.check();
@@ -63,7 +64,7 @@ impl<'p> Play<'p> {
         self.rests.borrow_mut().push(state);
     }
 
-    /// Everything goes its way for so long.
+    /// Runs all components for this number of seconds.
     pub(crate) fn settle(&self, time: SignedDuration) {
         let until = self.model.settings().elapsed + time;
         self.model.settle(time);
@@ -88,7 +89,7 @@ impl<'p> Play<'p> {
         self.model.commit(&key, object);
     }
 
-    /// A write that is repeated while it fails for no fault of its own.
+    /// A write that is repeated while it fails for reasons outside of it.
     fn send(
         &self,
         key: &Key,
@@ -111,7 +112,7 @@ impl<'p> Play<'p> {
         done
     }
 
-    /// `kubectl apply`, which must pass.
+    /// `kubectl apply`, which must succeed.
     pub(crate) fn apply(&self, file: &File) {
         if let Err(refusal) = self.try_apply(file) {
             self.model.broken("contained", format!("{} was refused: {refusal:?}", file.key));
@@ -125,7 +126,7 @@ impl<'p> Play<'p> {
         })
     }
 
-    /// `kubectl apply`, which is tried as a dry run before: the answers are alike, and the dry run writes nothing.
+    /// `kubectl apply` after a dry run: the responses are equal, and the dry run writes nothing.
     pub(crate) fn rehearse(&self, file: &File) {
         let applied = |live: Option<&Value>| Ok(applied(How::ClientSide, &Value::Null, &file.json, live));
         let changes = self.model.store().log.len();
@@ -139,11 +140,11 @@ impl<'p> Play<'p> {
             })
         };
         if wrote || parts(dry) != parts(done) {
-            self.model.broken("dry", format!("a dry run of {} was not what was then stored", file.key));
+            self.model.broken("dry", format!("the dry run of {} differs from the stored object", file.key));
         }
     }
 
-    /// A write that passes confrev and is then refused, as by a quota.
+    /// A write that confrev admits and that is refused afterwards, as by a quota.
     pub(crate) fn apply_in_vain(&self, file: &File) {
         let dry = self.model.review("/mutate/workloads", &file.key, &file.json, None, false);
         drop(dry);
@@ -161,17 +162,17 @@ impl<'p> Play<'p> {
         }
     }
 
-    /// `kubectl annotate`, or without a value its opposite.
+    /// `kubectl annotate`; without a value, it removes the annotation.
     pub(crate) fn annotate(&self, key: &Key, name: &str, value: Option<&str>) {
         self.edit(key, |object| set_meta(object, "annotations", name, value));
     }
 
-    /// `kubectl label`, or without a value its opposite.
+    /// `kubectl label`; without a value, it removes the label.
     pub(crate) fn label(&self, key: &Key, name: &str, value: Option<&str>) {
         self.edit(key, |object| set_meta(object, "labels", name, value));
     }
 
-    /// `kubectl rollout undo --to-revision`; of a Deployment, annotations come back with the template.
+    /// `kubectl rollout undo --to-revision`; for a Deployment, it restores annotations with the template.
     pub(crate) fn undo(&self, key: &Key, to: u64) {
         let live = self.model.get(key).unwrap();
         let of = if matches!(key.kind, Kind::Deployment | Kind::Rollout) {
@@ -197,7 +198,7 @@ impl<'p> Play<'p> {
         });
     }
 
-    /// The references to a source, by whatever name, are edited to name this object.
+    /// Edits all references to a source, by any name, to name this object.
     pub(crate) fn pin(&self, key: &Key, source: &str, to: &str) {
         let source = source_key(source);
         let names = self.snapshots_of(&source);
@@ -222,7 +223,7 @@ impl<'p> Play<'p> {
         all.map(|(key, _)| key.name.clone()).collect()
     }
 
-    /// The name of the snapshot of a source that holds this under `v`.
+    /// The name of the source's snapshot that has this content under `v`.
     pub(crate) fn snapshot(&self, source: &str, content: &str) -> String {
         let key = source_key(source);
         let mut names = self.snapshots_of(&key);
@@ -233,7 +234,7 @@ impl<'p> Play<'p> {
         names.pop().unwrap_or_else(|| panic!("{source} has no snapshot of {content:?}"))
     }
 
-    /// Deletes an object in the background. One that is bound itself is shown to confrev before.
+    /// Deletes an object in the background. The webhook sees the deletion of an object that is bound itself.
     pub(crate) fn delete(&self, key: &Key) {
         let live = self.model.get(key);
         if let Some(live) = live.filter(|live| label(live, names::ENABLED) == Some("bind")) {
@@ -248,7 +249,7 @@ impl<'p> Play<'p> {
         self.model.delete_in_foreground(key);
     }
 
-    /// Deletes a namespace: it takes nothing new, and its objects go one after the other.
+    /// Deletes a namespace: it accepts no new objects, and its objects are deleted one after the other.
     pub(crate) fn delete_namespace(&self, name: &str) {
         let key = Key::new(Kind::Namespace, "", name);
         let mut object = (*self.model.get(&key).unwrap()).clone();
@@ -266,7 +267,7 @@ impl<'p> Play<'p> {
         self.model.delete(&key);
     }
 
-    /// A CronJob's controller makes a Job.
+    /// A CronJob's controller creates a Job.
     pub(crate) fn tick(&self, cron_job: &str, number: u8) {
         let live = self.model.get(&Key::new(Kind::CronJob, NAMESPACE, cron_job)).unwrap();
         let own = &live["spec"]["jobTemplate"];
@@ -286,7 +287,7 @@ impl<'p> Play<'p> {
         self.model.commit(&key, job);
     }
 
-    /// A workload's template reads this of a source, under `v`.
+    /// Checks that a workload's template reads this content of a source, under `v`.
     pub(crate) fn reads(&self, key: &Key, source: &str, content: &str) {
         let source = source_key(source);
         let Some(live) = self.model.get(key) else {
@@ -309,16 +310,16 @@ impl<'p> Play<'p> {
         }
     }
 
-    /// A workload has had as many revisions, the present one included.
+    /// Checks the number of revisions that a workload has had, including the present one.
     pub(crate) fn revisions(&self, key: &Key, count: u64) {
         let live = self.model.get(key).unwrap();
         let present = annotation(&live, crate::cluster::REVISION).unwrap_or("0");
         if present != count.to_string() {
-            self.model.broken("rolls", format!("{key} is at its revision {present}, and not {count}"));
+            self.model.broken("rolls", format!("{key} is at its revision {present}, not {count}"));
         }
     }
 
-    /// What was applied last is applied again: nothing changes.
+    /// Repeats the last apply of each object: nothing may change.
     pub(crate) fn apply_all_again(&self) {
         let all: Vec<_> = {
             let store = self.model.store();
@@ -335,14 +336,14 @@ impl<'p> Play<'p> {
         self.rest();
         let store = self.model.store();
         if let Some(change) = store.log.get(changes) {
-            let what = format!("{} was changed by an apply of what had been applied", change.key);
+            let what = format!("{} was changed by a repeated apply", change.key);
             drop(store);
             self.model.broken("quiet", what);
         }
     }
 }
 
-/// Whether an object holds this under `v`.
+/// Whether an object has this content under `v`.
 fn holds(object: &Value, content: &str) -> bool {
     let value = &object["data"]["v"];
     *value == content || *value == super::objects::base64_of(content)

@@ -1,4 +1,4 @@
-//! People and their tools, as they are: kubectl and its plugin. Every write is held to the same promises as the model's.
+//! Users and their real tools: kubectl and its plugin. Every write must keep the same promises as in the model.
 
 use confrev::names;
 use confrev_controlplane::Output;
@@ -13,15 +13,15 @@ use crate::{
     store::{Key, Kind, annotation, set_meta},
 };
 
-/// What a writer knows of a workload when it writes.
+/// What a writer knows about a workload when it writes.
 pub(crate) struct Before<'b> {
-    /// The template that the references come from, where the manifest does not say.
+    /// The template with the references, if the manifest does not state them.
     pub template: &'b Value,
-    /// The template that the writer states.
+    /// The template in the writer's manifest.
     pub stated: Option<&'b Value>,
-    /// The `roll` that comes back with an undo.
+    /// The `roll` that an undo restores.
     pub roll: Option<&'b str>,
-    /// confrev is away.
+    /// confrev is down.
     pub away: bool,
 }
 
@@ -40,7 +40,7 @@ impl Real {
         self.cluster.argo(arguments).arg("--namespace").arg(self.namespace(&key.namespace)).run()
     }
 
-    /// Applies a manifest, which from then on is what the user's repository holds.
+    /// Applies a manifest, and stores it in the user's repository.
     pub(crate) fn apply(&self, workload: usize, how: How, manifest: Manifest, away: bool) {
         let key = crate::manifest::workload_key(workload);
         let file = real_manifest(&manifest, &key);
@@ -61,12 +61,12 @@ impl Real {
         self.model.ghost().manifests[workload] = manifest;
     }
 
-    /// One write of a workload, by what was known when it was last looked at. What came of it is judged as in the model.
+    /// One write of a workload, based on its last observed state. The result is checked as in the model.
     pub(crate) fn submit(&self, key: &Key, intent: Intent, before: &Before<'_>, write: impl Fn() -> Output) {
         let old = self.model.get(key);
         let mark = self.model.ghost().mark();
         let mut output = write();
-        // Who does not come back on a conflict does it over.
+        // Writers that do not handle conflicts themselves try again.
         for _ in 0..3 {
             if output.status.success() || !output.stderr.contains("the object has been modified") {
                 break;
@@ -75,7 +75,7 @@ impl Real {
         }
         self.look();
         if !output.status.success() {
-            // A roll that comes between gives the revision of an undo another number.
+            // A roll in between changes the revision number of an undo.
             let moved = ["not found", "unable to find specified revision"];
             let expected = (before.away && output.stderr.contains("failed calling webhook"))
                 || moved.iter().any(|reason| output.stderr.contains(reason));
@@ -95,7 +95,7 @@ impl Real {
         let wanted = if between { (*stored).clone() } else { asked_for(&stored, before) };
         let by_namespace = self.model.store().namespace_enabled(&key.namespace);
         if !selects(by_namespace, key.kind, &wanted, old.as_deref()) {
-            // Nobody was asked, whoever wrote.
+            // No webhook was called, whoever wrote.
             let named = |object: &Value| stated(&object["spec"]["template"]);
             if old.is_none_or(|old| named(&old) != named(&wanted)) {
                 self.model.ghost().unseen.insert(key.clone());
@@ -109,7 +109,7 @@ impl Real {
         }
     }
 
-    /// Writes a source by a merge patch; `None` creates it where it is not there.
+    /// Writes a source with a merge patch. With `create`, creates the source if it is missing.
     pub(crate) fn write_source(&self, source: usize, patch: &Value, create: bool) {
         let key = source_key(source);
         let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace(&key.namespace));
@@ -126,7 +126,8 @@ impl Real {
     }
 }
 
-/// What was asked for, from what was stored: by every reference the name that the writer stated, or else left.
+/// The request, derived from the stored object: each reference has the name that the writer stated, or its previous
+/// name.
 fn asked_for(stored: &Value, before: &Before<'_>) -> Value {
     let mut wanted = stored.clone();
     let template = &mut wanted["spec"]["template"];
@@ -142,7 +143,7 @@ fn asked_for(stored: &Value, before: &Before<'_>) -> Value {
     wanted
 }
 
-/// Whether confrev's own roll came between, so that it is not known what the writer found.
+/// Whether a roll by confrev came in between, so that the state that the writer found is unknown.
 fn came_between(old: Option<&Value>, stored: &Value, restored: Option<&str>) -> bool {
     let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
     let roll = |object: &Value| annotation(object, names::ROLL).map(str::to_owned);
@@ -151,7 +152,7 @@ fn came_between(old: Option<&Value>, stored: &Value, restored: Option<&str>) -> 
     generation(stored) > generation(old) + 1 || (by_confrev && new != roll(old) && new.as_deref() != restored)
 }
 
-/// A manifest that real controllers take.
+/// A manifest that real controllers accept.
 fn real_manifest(manifest: &Manifest, key: &Key) -> Value {
     let mut object = manifest.to_json(key);
     object["metadata"].as_object_mut().unwrap().remove("namespace");

@@ -1,4 +1,4 @@
-//! What is known of a real cluster: a model's store holds what the API server held when it was last looked at.
+//! The observed state of a real cluster: a model's store contains the objects of the last observation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,11 +16,11 @@ use crate::{
     store::{Key, Kind, owners, set_meta},
 };
 
-/// How long anything may take that should take a few seconds. The machine may be busy, and others restart confrev.
+/// Time limit of steps that should take a few seconds. The machine may be busy, and other sequences restart confrev.
 pub(crate) const LIMIT: Duration = Duration::from_mins(3);
-/// Kinds in the order in which they are listed: what is referred to after what refers to it.
+/// Kinds in the order of their lists: referring objects come before the objects that they refer to.
 const KINDS: [Kind; 4] = [Kind::Deployment, Kind::Rollout, Kind::ReplicaSet, Kind::ConfigMap];
-/// Labels that the workloads' controllers add to the templates of their ReplicaSets.
+/// Labels that the workloads' controllers add to the templates of ReplicaSets.
 const HASHES: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-hash"];
 const ROLLOUT_REVISION: &str = "rollout.argoproj.io/revision";
 
@@ -32,7 +32,7 @@ pub(crate) struct Real {
 }
 
 impl Real {
-    /// New namespaces, with nothing in them.
+    /// Creates new, empty namespaces.
     pub(crate) fn new() -> Self {
         let cluster = ControlPlane::shared();
         let namespaces = NAMESPACES.iter().map(|name| cluster.namespace(&format!("model-{name}"))).collect();
@@ -47,7 +47,7 @@ impl Real {
         self.namespaces[index].name()
     }
 
-    /// Takes in what there is. Answers whether anything has changed.
+    /// Observes all objects. Returns whether anything has changed.
     pub(crate) fn look(&self) -> bool {
         let mut found = BTreeSet::new();
         let mut changed = false;
@@ -68,7 +68,7 @@ impl Real {
         for key in known.iter().filter(|key| !found.contains(key)) {
             changed = true;
             self.model.delete(key);
-            // Other sequences may have restarted confrev, and who started last remembers nothing.
+            // Other sequences may have restarted confrev, and a restarted confrev remembers nothing.
             self.model.ghost().collected(key);
         }
         changed
@@ -94,7 +94,7 @@ impl Real {
         true
     }
 
-    /// Waits until nothing has changed for so long.
+    /// Waits until nothing has changed for this time.
     pub(crate) fn wait_unchanged(&self, time: Duration) {
         let mut since = Instant::now();
         wait_for("the namespaces to be at rest", LIMIT, || {
@@ -105,7 +105,7 @@ impl Real {
         });
     }
 
-    /// Waits until every promise holds and nothing is left to do. Answers with the promise that does not hold in the end.
+    /// Waits until every promise holds and nothing is left to do. Returns the promise that is still broken in the end.
     pub(crate) fn rest(&self) -> Result<(), String> {
         let start = Instant::now();
         loop {
@@ -114,19 +114,19 @@ impl Real {
             let broken = self.model.ghost().broken.take();
             match broken {
                 None => return Ok(()),
-                // confrev may have been away meanwhile.
+                // confrev may have been down meanwhile.
                 Some(_) if start.elapsed() < LIMIT => {}
                 Some(reason) => return Err(reason),
             }
         }
     }
 
-    /// Every object as it was last seen.
+    /// Every object as last observed.
     pub(crate) fn objects(&self) -> BTreeMap<Key, Arc<Value>> {
         self.model.store().iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
     }
 
-    /// What has changed since.
+    /// The changes since then.
     pub(crate) fn changes_since(&self, before: &BTreeMap<Key, Arc<Value>>) -> Option<String> {
         let now = self.objects();
         let keys: BTreeSet<_> = before.keys().chain(now.keys()).collect();
@@ -140,7 +140,7 @@ impl Real {
         (!changes.is_empty()).then(|| changes.join("\n"))
     }
 
-    /// What there is, a line for each object.
+    /// A line for each object.
     pub(crate) fn describe(&self) -> String {
         self.namespaces.iter().map(Namespace::describe).collect()
     }
@@ -151,7 +151,7 @@ impl Real {
     }
 }
 
-/// A ReplicaSet's template is its workload's but for a label, and both kinds of workloads count their revisions.
+/// A ReplicaSet's template is its workload's, except for one label. Both kinds of workloads number their revisions.
 fn plain(mut object: Value) -> Value {
     if let Some(labels) = object.pointer_mut("/spec/template/metadata/labels").and_then(Value::as_object_mut)
     {
@@ -160,7 +160,7 @@ fn plain(mut object: Value) -> Value {
     if let Some(revision) = object["metadata"]["annotations"][ROLLOUT_REVISION].as_str().map(str::to_owned) {
         set_meta(&mut object, "annotations", REVISION, Some(&revision));
     }
-    // Indexing leaves nulls where there was nothing.
+    // Indexing leaves nulls for missing fields.
     if object["metadata"]["annotations"].is_null() {
         object["metadata"]["annotations"] = json!({});
     }

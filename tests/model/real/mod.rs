@@ -1,7 +1,7 @@
 //! The same sequences and promises on a real control plane: `make model`.
 //!
-//! confrev runs as a process of its own, kubectl and its plugin write real Deployments and Rollouts, and everything that
-//! the model plays happens by itself. Several sequences run side by side, in namespaces of their own.
+//! confrev runs as a separate process, and kubectl and its plugin write real Deployments and Rollouts. All events that
+//! the model simulates happen by themselves. Several sequences run in parallel, in namespaces of their own.
 
 mod appliers;
 mod mirror;
@@ -34,9 +34,9 @@ use crate::{
     sequence::{MOST_EVENTS, seed, seed_bytes, setting, tell},
 };
 
-/// Sequences in one run.
+/// The number of sequences of one run.
 const SEQUENCES: u64 = 100;
-/// How many of them run side by side.
+/// The number of parallel sequences.
 const SIDE_BY_SIDE: u64 = 20;
 
 #[test]
@@ -71,7 +71,7 @@ fn every_promise_holds_on_a_real_control_plane() {
     );
 }
 
-/// The events of a sequence, always the same for its seed and number.
+/// The events of a sequence, determined by its seed and number.
 fn sequence(seed: u64, number: u64) -> Vec<Event> {
     let mut bytes = seed_bytes(seed, 0);
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
@@ -80,7 +80,7 @@ fn sequence(seed: u64, number: u64) -> Vec<Event> {
     proptest::collection::vec(crate::event::event(), 0..MOST_EVENTS).new_tree(&mut runner).unwrap().current()
 }
 
-/// Runs sequences at the same time, then restarts confrev where all are at rest. Answers with those that break a promise.
+/// Runs sequences in parallel, then restarts confrev when all are at rest. Returns the sequences that break a promise.
 fn run_side_by_side(sequences: &[(u64, Vec<Event>)]) -> Vec<(u64, String)> {
     let worlds: Vec<_> = sequences.iter().map(|(number, _)| (*number, Real::new())).collect();
     let outcomes: Vec<Result<(), String>> = thread::scope(|scope| {
@@ -103,7 +103,7 @@ fn run_side_by_side(sequences: &[(u64, Vec<Event>)]) -> Vec<(u64, String)> {
     broken
 }
 
-/// What panics, waits in vain among it, is told like a promise that is broken.
+/// A panic, such as an expired wait, is reported like a broken promise.
 fn caught(act: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -147,12 +147,13 @@ fn apply_all(world: &Real) {
     }
 }
 
-/// `quiet` and `dry`: what is done again changes nothing, nor does a restart, nor does a dry-run.
+/// `quiet` and `dry`: repeated applies, a restart and a dry run change nothing.
 fn whole_are_quiet(worlds: &[(u64, Real)]) -> Vec<(u64, String)> {
     let settled = |(number, world): &(u64, Real)| {
         let outcome = caught(|| {
             world.rest()?;
-            // The API server lists field managers by their time. Who applies again moves to the end, once: not confrev's.
+            // The API server sorts field managers by time, so a repeated apply moves its manager to the end once.
+            // confrev's stay.
             apply_all(world);
             Ok(())
         });
@@ -175,7 +176,7 @@ fn whole_are_quiet(worlds: &[(u64, Real)]) -> Vec<(u64, String)> {
         let outcome = caught(|| {
             apply_all(world);
             dry_run_all(world);
-            holds_for("that nothing has changed", Duration::from_secs(1), || {
+            holds_for("the state without changes", Duration::from_secs(1), || {
                 world.look();
                 world.changes_since(before).map_or(Ok(()), |changes| Err(format!("quiet: {changes}")))
             });

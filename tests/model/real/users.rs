@@ -19,11 +19,11 @@ use crate::{
     store::{Key, Kind, annotation, is_snapshot},
 };
 
-/// The longest that a sequence just waits.
+/// The longest time that a sequence only waits.
 const LONGEST_PASS: u32 = 3000;
 
 impl Real {
-    /// Lets one event happen. `away` is there while confrev is not.
+    /// Performs one event. `away` is present while confrev is down.
     pub(crate) fn perform(&self, event: &Event, away: &mut Option<Exclusive>) {
         match *event {
             Event::Pass { millis } => {
@@ -101,7 +101,7 @@ impl Real {
             Event::RecreateNamespace { namespace } => self.recreate_namespace(NAMESPACES[namespace]),
             Event::Squat { source, content: number } => self.squat(source, number),
             Event::DeleteSnapshot { nth } => self.delete_snapshot(nth),
-            // The rest happens by itself.
+            // The other events happen by themselves.
             _ => {}
         }
     }
@@ -125,7 +125,7 @@ impl Real {
         self.look();
     }
 
-    /// A write that leaves the references as they are.
+    /// A write that keeps the references.
     fn change(
         &self,
         workload: usize,
@@ -200,7 +200,7 @@ impl Real {
         self.look();
     }
 
-    /// The API server learns of a namespace's labels by a watch of its own, a moment later.
+    /// The API server learns of a namespace's labels from its own watch, a moment later.
     fn wait_selected(&self, namespace: &str, enabled: bool) {
         let key = Key::new(Kind::Deployment, namespace, "");
         let path = self.path(&key).trim_end_matches('/').to_owned() + "?dryRun=All";
@@ -217,7 +217,8 @@ impl Real {
         });
         wait_for("the API server to know the namespace's labels", LIMIT, || {
             let (code, answer) = self.cluster.api().post(&path, &probe);
-            // confrev takes its own annotation off what uses nothing; where it is away, it is asked in vain.
+            // confrev removes its own annotation from workloads without references. While confrev is down, the write is
+            // refused.
             let asked = code >= 500 || answer["metadata"]["annotations"][names::SEEN].is_null();
             if asked == enabled { Ok(()) } else { Err(format!("{code} {answer}")) }
         });
@@ -239,7 +240,7 @@ impl Real {
         }
         let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace(namespace));
         let object = json!({"metadata": {"name": key.name}, "data": {"k1": "squatter"}});
-        // Someone may have been faster.
+        // Another writer may have been faster.
         let (code, answer) = self.cluster.api().post(&path, &object);
         if code >= 300 && code != 409 {
             self.model.broken("contained", format!("a write of {key} was refused: {answer}"));
@@ -256,7 +257,7 @@ impl Real {
         snapshots.retain(|key| !self.is_bound(key));
         if !snapshots.is_empty() {
             let key = &snapshots[nth % snapshots.len()];
-            // The guard refuses it where it has been bound meanwhile.
+            // The guard refuses the deletion if the snapshot has been bound meanwhile.
             let (code, _) = self.cluster.api().delete(&self.path(key));
             self.look();
             if code < 300 && self.model.get(key).is_none() {
@@ -266,7 +267,7 @@ impl Real {
     }
 }
 
-/// confrev comes back.
+/// Starts confrev again.
 pub(crate) fn come_back(away: &mut Option<Exclusive>) {
     if let Some(mut confrev) = away.take() {
         confrev.start();

@@ -1,4 +1,4 @@
-//! Sequences of events in which a promise did not hold once.
+//! Sequences of events that once broke a promise.
 
 use confrev::names;
 use jiff::SignedDuration;
@@ -32,12 +32,12 @@ fn limited(content: &str) -> File {
     File::source("s", content).note(names::MAX_IN_FLIGHT, "1")
 }
 
-/// The same, on which no pod starts.
+/// The same ConfigMap with content with which no pod starts.
 fn bad(content: &str) -> File {
     File::entries("s", &[("v", content), ("bad", "yes")]).note(names::MAX_IN_FLIGHT, "1")
 }
 
-/// How many of these refer to the snapshot of `s` that holds this.
+/// The number of files whose workloads refer to the snapshot of `s` with this content.
 fn at(play: &Play<'_>, files: &[File], content: &str) -> usize {
     let name = play.snapshot("s", content);
     let refers = |file: &&File| {
@@ -63,7 +63,7 @@ fn limited_apply(play: &Play<'_>) {
     play.seconds(120);
     let moved = at(play, &files, "two");
     if moved != 1 {
-        play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
+        play.model.broken("rolls", format!("{moved} workloads have rolled to content that fails"));
     }
     play.apply(&limited("three"));
     play.rest();
@@ -84,7 +84,7 @@ fn unhealthy_before(play: &Play<'_>) {
     play.seconds(120);
     let moved = at(play, &files, "two");
     if moved != 2 {
-        play.model.broken("rolls", format!("{moved} of 2 healthy workloads have moved"));
+        play.model.broken("rolls", format!("{moved} of 2 healthy workloads have rolled"));
     }
     play.apply(&File::source("s", "two"));
     play.rest();
@@ -105,7 +105,7 @@ fn limited_workload_ref(play: &Play<'_>) {
     play.seconds(120);
     let moved = at(play, &files, "two");
     if moved != 1 {
-        play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
+        play.model.broken("rolls", format!("{moved} workloads have rolled to content that fails"));
     }
     play.apply(&limited("three"));
     play.rest();
@@ -162,8 +162,7 @@ fn mark_removed(play: &Play<'_>) {
     play.rest();
     let live = play.model.get(&file.key).unwrap();
     if label(&live, names::ENABLED).is_some() {
-        play.model
-            .broken("contained", format!("{} is opted in by a namespace that opts nothing in", file.key));
+        play.model.broken("contained", format!("{} is opted in by a namespace without the opt-in", file.key));
     }
 }
 

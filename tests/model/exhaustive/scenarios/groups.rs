@@ -71,7 +71,7 @@ fn bad_content(play: &Play<'_>) {
     play.model.take_time();
     let bad = File::entries("s", &[("v", "two"), ("bad", "yes")]).note(names::MAX_IN_FLIGHT, "1");
     play.apply(&bad);
-    // What holds the others is looked at each second, so it never comes to rest.
+    // The controller checks a held change each second, so the run never comes to rest.
     play.seconds(120);
     let bad = play.snapshot("s", "two");
     let moved = files.iter().filter(|file| {
@@ -80,7 +80,7 @@ fn bad_content(play: &Play<'_>) {
     });
     let moved = moved.count();
     if moved != 1 {
-        play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
+        play.model.broken("rolls", format!("{moved} workloads have rolled to content that fails"));
     }
     play.apply(&limited("three"));
     play.rest();

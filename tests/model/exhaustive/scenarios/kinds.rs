@@ -1,4 +1,4 @@
-//! Every kind of workload: a change, an undo, another change, the end.
+//! Every kind of workload: a change, an undo, another change, the deletion.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! The recorded scenarios. Each is what people and the cluster do, with what must hold where it comes to rest.
+//! The recorded scenarios. Each is a series of actions of users and the cluster, with the checks at each rest.
 
 mod findings;
 mod groups;
@@ -14,11 +14,11 @@ use super::play::Play;
 pub(crate) struct Scenario {
     pub name: &'static str,
     pub act: fn(&Play<'_>),
-    /// Whether how often a workload rolls depends on how long things take; where it ends does not.
+    /// Whether the number of rolls depends on timing. The final state does not.
     pub loose: bool,
-    /// Whether a snapshot is lost in it for good.
+    /// Whether the scenario loses a snapshot permanently.
     pub loses: bool,
-    /// Whether a content stands in one replica's memory alone for a moment, and is lost with it.
+    /// Whether a content exists for a moment only in one replica's memory, and is lost with that replica.
     pub remembered: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Owners and ends: what goes, what stays, and what is made again.
+//! Owners and deletions: the objects that are deleted, kept and created again.
 
 use confrev::names;
 
@@ -39,7 +39,7 @@ fn changed_twice(play: &Play<'_>, history: u64) -> File {
 fn history_ends(play: &Play<'_>) {
     let file = changed_twice(play, 1);
     if play.snapshots_of(&source_key("s")).len() != 2 {
-        play.model.broken("no-leak", "a snapshot is left after its last revision");
+        play.model.broken("no-leak", "a snapshot exists after its last revision");
     }
     play.apply(&file.clone().history(0));
     play.rest();
@@ -59,7 +59,7 @@ fn with_its_source(play: &Play<'_>) {
     play.delete(&file.key);
     play.rest();
     if !play.snapshots_of(&source_key("s")).is_empty() {
-        play.model.broken("no-leak", "a snapshot is left after its source and its workload");
+        play.model.broken("no-leak", "a snapshot exists after its source and its workload");
     }
 }
 
@@ -83,7 +83,7 @@ fn orphan(play: &Play<'_>) {
     play.apply_in_vain(&File::deployment("w", &["s"]));
     play.rest();
     if !play.snapshots_of(&source_key("s")).is_empty() {
-        play.model.broken("no-leak", "the snapshot of a workload that was refused is left");
+        play.model.broken("no-leak", "the snapshot of a refused workload still exists");
     }
 }
 
@@ -93,7 +93,7 @@ fn restored(play: &Play<'_>) {
     play.apply(&file);
     play.rest();
     let name = play.snapshot("s", "one");
-    // Somebody takes it away, whatever the guard says.
+    // A user deletes the snapshot despite the guard.
     play.model.delete(&Key::configmap(NAMESPACE, &name));
     play.rest();
     play.reads(&file.key, "s", "one");
@@ -128,7 +128,7 @@ fn last_user(play: &Play<'_>) {
 fn undo_at_the_end(play: &Play<'_>) {
     let file = changed_twice(play, 2);
     play.undo(&file.key, 1);
-    // Its last revision goes at that moment.
+    // The last revision of the snapshot is deleted at that moment.
     play.model.delete(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1"));
     play.model.collect();
     play.rest();
@@ -137,7 +137,7 @@ fn undo_at_the_end(play: &Play<'_>) {
 
 fn late_collector(play: &Play<'_>) {
     let file = changed_twice(play, 2);
-    // It deletes what it judged seconds before, whatever has become of the owners.
+    // The garbage collector deletes seconds after its decision, even if the owners have changed.
     play.model.collect_late();
     let template = play.model.get(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1")).unwrap();
     play.model.delete(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-1"));

@@ -1,4 +1,4 @@
-//! What the docs tell of sources: modes, Secrets, `keep`, and sources that come and go.
+//! The documented behavior of sources: modes, Secrets, `keep`, deletion and return.
 
 use confrev::names;
 
@@ -47,7 +47,7 @@ fn bind(play: &Play<'_>) {
         play.revisions(&file.key, number);
     }
     if play.model.get(&source_key("s-1")).is_some() {
-        play.model.broken("no-leak", "a bound ConfigMap is left after its last revision");
+        play.model.broken("no-leak", "a bound ConfigMap exists after its last revision");
     }
     play.undo(&file.key, 2);
     play.rest();
@@ -179,7 +179,7 @@ fn keep(play: &Play<'_>) {
     let expect = |count: usize| {
         let names = play.snapshots_of(&source_key("s"));
         if names.len() != count {
-            play.model.broken("no-leak", format!("{names:?} are kept, and not {count}"));
+            play.model.broken("no-leak", format!("{names:?} are kept, not {count}"));
         }
     };
     expect(3);
@@ -200,7 +200,7 @@ fn keep_none(play: &Play<'_>) {
     play.delete(&file.key);
     play.rest();
     if !play.snapshots_of(&source_key("s")).is_empty() {
-        play.model.broken("no-leak", "a snapshot is left that nothing keeps");
+        play.model.broken("no-leak", "a snapshot exists that nothing keeps");
     }
 }
 
@@ -279,7 +279,7 @@ fn name_is_taken(play: &Play<'_>) {
     play.apply(&File::source("s", "one"));
     play.apply(&file);
     play.rest();
-    // Somebody has an object under the name that the next snapshot would get.
+    // A foreign object has the name that the next snapshot would get.
     let digest = {
         let json = serde_json::json!({"data": {"v": "two"}}).to_string();
         let object = confrev::snapshot::Object::parse(json.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What the docs tell of one workload: undo, pin, opting in and out, and its settings.
+//! The documented behavior of one workload: undo, pin, opt-in and opt-out, and its settings.
 
 use confrev::names;
 
@@ -39,7 +39,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("another-source", another_source),
 ];
 
-/// A Deployment at the first content of its source.
+/// A Deployment with the first content of its source.
 fn begin(play: &Play<'_>) -> File {
     let file = File::deployment("w", &["s"]);
     play.apply(&File::source("s", "one"));
@@ -55,7 +55,7 @@ fn canary(play: &Play<'_>) {
     play.apply(&file);
     play.rest();
     play.apply(&File::source("s", "two"));
-    // A pod of the first revision is replaced, all through the canary.
+    // A pod of the first revision is replaced throughout the canary.
     for _ in 0..8 {
         play.seconds(1);
         play.reads(&Key::new(Kind::ReplicaSet, NAMESPACE, "w-rollout-1"), "s", "one");
@@ -199,7 +199,7 @@ fn min_interval(play: &Play<'_>) {
     play.reads(&file.key, "s", "four");
     let live = play.model.get(&file.key).unwrap();
     if crate::cluster::revision(&live) > 3 {
-        play.model.broken("rolls", "it rolled more often than its interval allows");
+        play.model.broken("rolls", "the workload rolled more often than its interval allows");
     }
 }
 
