@@ -1,4 +1,4 @@
-//! A tool that runs again and again changes nothing that it has done already.
+//! Tools that deploy the same repeatedly, which must change nothing.
 
 use std::thread;
 
@@ -11,16 +11,16 @@ use crate::shared::running;
 use crate::tools::{Tool, complete};
 use crate::world::{World, each_kind};
 
-/// What a tool must leave alone.
+/// The parts of a workload that a repeated deploy must not change.
 #[derive(Debug, PartialEq)]
 struct Revisions {
-    /// None where a replace has taken away annotations of the workload's own controller, which count for a Deployment.
+    /// `None` for a replace: it removes annotations of the workload's own controller, which changes a Deployment's generation.
     generation: Option<Value>,
     spec: Value,
     replica_sets: usize,
 }
 
-/// A workload and its ConfigMap, both always deployed by the same tool.
+/// A workload and its ConfigMap, which one tool deploys.
 struct Site {
     world: World,
     tool: Tool,
@@ -46,7 +46,7 @@ impl Site {
         Revisions { generation, spec: live["spec"].take(), replica_sets: self.world.replica_sets(&web).len() }
     }
 
-    /// Deploys, and waits for so many ReplicaSets; then twice more, which changes nothing, and there is no drift.
+    /// Deploys, and waits for this many ReplicaSets. Then deploys twice more, which changes nothing and leaves no drift.
     fn settles(&self, text: &str, image: &str, replica_sets: usize) {
         let web = self.workload(image);
         self.deploy(text, image);
@@ -54,16 +54,16 @@ impl Site {
         self.world.wait_resolved(&web, "demo", text);
         self.world.wait_at_rest();
         let before = self.revisions();
-        assert_eq!(before.replica_sets, replica_sets, "one deploy is at most one revision");
+        assert_eq!(before.replica_sets, replica_sets, "one deploy makes at most one revision");
         self.deploy(text, image);
         self.deploy(text, image);
         self.world.wait_at_rest();
-        assert_eq!(self.revisions(), before, "the same again is no revision");
+        assert_eq!(self.revisions(), before, "a repeated deploy makes no revision");
         assert_eq!(drift(&self.world, &web, &complete(&web)), [""; 0], "drift");
     }
 }
 
-/// A tool, from the first deploy on: the same again, the config alone, both together, back to what was before.
+/// Deploys with a tool: first, then the config alone, config and image together, and back to an earlier state.
 fn repeated(tool: Tool) {
     let _confrev = running();
     each_kind(|kind| {
@@ -76,32 +76,33 @@ fn repeated(tool: Tool) {
 }
 
 #[test]
-fn a_client_side_apply_repeated_makes_no_revision_meets_no_conflict_and_leaves_no_drift() {
+fn repeated_client_side_apply_changes_nothing() {
     repeated(Tool::ClientSide);
 }
 
 #[test]
-fn a_server_side_apply_repeated_makes_no_revision_meets_no_conflict_and_leaves_no_drift() {
+fn repeated_server_side_apply_changes_nothing() {
     repeated(Tool::ServerSide);
 }
 
 #[test]
-fn a_replace_repeated_makes_no_revision_meets_no_conflict_and_leaves_no_drift() {
+fn repeated_replace_changes_nothing() {
     repeated(Tool::Replace);
 }
 
 #[test]
-fn kustomize_repeated_makes_no_revision_meets_no_conflict_and_leaves_no_drift() {
+fn repeated_kustomize_changes_nothing() {
     repeated(Tool::Kustomize);
 }
 
 #[test]
-fn helm_repeated_makes_no_revision_meets_no_conflict_and_leaves_no_drift() {
+fn repeated_helm_upgrade_changes_nothing() {
     repeated(Tool::Helm);
 }
 
+/// Both client-side and server-side apply are tested. There is no drift either.
 #[test]
-fn both_ways_of_apply_repeated_leave_the_other_kinds_as_they_are_and_no_drift() {
+fn repeated_apply_of_other_kinds_changes_nothing() {
     let _confrev = running();
     let kinds = [("statefulsets", "apps"), ("daemonsets", "apps"), ("cronjobs", "batch"), ("jobs", "batch")];
     thread::scope(|scope| {
@@ -127,7 +128,7 @@ fn both_ways_of_apply_repeated_leave_the_other_kinds_as_they_are_and_no_drift() 
                         deploy(text);
                         world.wait_at_rest();
                         let after = (generation(&web.live(&world)), web.revisions(&world).len());
-                        assert_eq!(after, before, "{kind}: the same again is no revision");
+                        assert_eq!(after, before, "{kind}: a repeated deploy makes no revision");
                         assert_eq!(drift_of(&world, &path, &web.manifest), [""; 0], "{kind}: drift");
                     }
                 });
@@ -136,9 +137,9 @@ fn both_ways_of_apply_repeated_leave_the_other_kinds_as_they_are_and_no_drift() 
     });
 }
 
-/// One pipeline applies client-side, another one server-side, a person replaces.
+/// One pipeline applies client-side, another server-side, and a person replaces.
 #[test]
-fn tools_that_take_turns_make_no_revision_and_leave_no_drift() {
+fn alternating_tools_change_nothing() {
     let _confrev = running();
     each_kind(|kind| {
         let mut site = Site { world: World::new("turns"), tool: Tool::ClientSide, kind };

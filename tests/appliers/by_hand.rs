@@ -1,4 +1,4 @@
-//! What people change by hand, with the tools of the kind.
+//! Manual changes, with the tools of the kind.
 
 use std::process::Command;
 
@@ -24,8 +24,9 @@ fn set_image(world: &World, workload: &Workload, image: &str) {
     };
 }
 
+/// Each makes only the revisions that it would make without confrev.
 #[test]
-fn edit_scale_set_image_and_restart_keep_the_config_and_make_only_the_revisions_that_they_ask_for() {
+fn edit_scale_image_and_restart_keep_the_config() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("by-hand");
@@ -51,10 +52,10 @@ fn edit_scale_set_image_and_restart_keep_the_config_and_make_only_the_revisions_
             world.wait_replica_sets(&web, 2);
         }
         edit(&world, &web, "sed -i s/app:2/app:3/").ok();
-        assert!(world.live(&web).to_string().contains("app:3"), "it was edited");
+        assert!(world.live(&web).to_string().contains("app:3"), "the edit is stored");
         world.wait_replica_sets(&web, 3);
         match kind {
-            // It has its pods end, and makes no revision.
+            // This restarts pods, and makes no revision.
             Kind::Rollout => world.argo(&["restart", "web"]).ok(),
             Kind::Deployment => world.kubectl(&["rollout", "restart", "deployment/web"]).ok(),
         };
@@ -66,9 +67,9 @@ fn edit_scale_set_image_and_restart_keep_the_config_and_make_only_the_revisions_
     });
 }
 
-/// What a webhook changes belongs to no field manager, and what confrev's controller writes is one annotation.
+/// A field that a webhook changes belongs to no field manager, and confrev's controller writes one annotation only.
 #[test]
-fn after_changes_by_hand_a_server_side_apply_conflicts_over_those_alone() {
+fn server_side_apply_conflicts_only_with_manual_changes() {
     let _confrev = running();
     let world = World::new("conflict");
     let web = Workload::new(Kind::Deployment, "web", &["demo"]).replicas(0);
@@ -83,7 +84,7 @@ fn after_changes_by_hand_a_server_side_apply_conflicts_over_those_alone() {
     let conflicts = refused.lines().filter(|line| line.starts_with("- ") || line.contains("conflict with"));
     let conflicts: Vec<_> = conflicts.filter(|line| !line.contains(".image")).collect();
     assert_eq!(conflicts, [""; 0], "{refused}");
-    // The ConfigMap was applied: it rolls without a word from the tool.
+    // The ConfigMap was applied, so the workload rolls although the tool failed.
     world.wait_resolved(&web, "demo", "B");
     world.wait_replica_sets(&web, 3);
     set_image(&world, &web, "app:1");

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 pub(crate) const WIDTH: usize = 104;
 /// Pixels of a character and of a line.
 const CELL: (f32, f32) = (7.83, 18.0);
-/// No pause is longer, in seconds.
+/// The longest pause, in seconds.
 const LONGEST: f64 = 1.6;
 
-/// What a terminal showed, and when, in seconds from the beginning.
+/// The output of a terminal, with its times in seconds from the beginning.
 #[derive(Debug, Default)]
 pub(crate) struct Cast {
     events: Vec<(f64, String)>,
@@ -44,7 +44,7 @@ impl Cast {
         Self { events: events.collect() }
     }
 
-    /// The lines on the screen, each with the time at which it came.
+    /// The lines on the screen, each with the time at which it appeared.
     pub(crate) fn lines(&self) -> Vec<(f64, String)> {
         let mut lines: Vec<(f64, String)> = Vec::new();
         let mut is_open = false;
@@ -60,7 +60,7 @@ impl Cast {
         lines
     }
 
-    /// A picture in which the lines come one after the other, as they did; all of them where nothing can move.
+    /// A picture in which the lines appear at their times. Where animations are not supported, it shows all lines.
     pub(crate) fn svg(&self, title: &str) -> String {
         let lines = self.lines();
         #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
@@ -91,7 +91,7 @@ impl Cast {
     }
 }
 
-/// A line with its colours; what is typed has one of its own.
+/// A line with its colours. Typed commands have a separate colour.
 fn spans(line: &str) -> String {
     if let Some(typed) = line.strip_prefix("$ ") {
         return format!("<tspan class=\"d\">$ </tspan><tspan class=\"p\">{}</tspan>", escaped(typed));
@@ -122,7 +122,7 @@ fn escaped(text: &str) -> String {
 }
 
 #[test]
-fn lines_come_when_they_came_and_colours_are_kept() {
+fn recording_keeps_times_and_colours_of_lines() {
     let mut cast = Cast::default();
     cast.show(0.5, "$ a <b>\r\n");
     cast.show(60.0, "one\r\n\u{1b}[32mtwo\u{1b}[0m th");
@@ -130,7 +130,7 @@ fn lines_come_when_they_came_and_colours_are_kept() {
     let again = Cast::read(&cast.write("a story"));
     let texts: Vec<_> = again.lines().into_iter().collect();
     let wanted = [(0.5, "$ a <b>"), (2.1, "one"), (2.1, "\u{1b}[32mtwo\u{1b}[0m three")];
-    assert_eq!(texts, wanted.map(|(time, line)| (time, line.to_owned())), "no pause is long");
+    assert_eq!(texts, wanted.map(|(time, line)| (time, line.to_owned())), "pauses are limited");
     let svg = again.svg("a story");
     assert!(svg.contains("<tspan class=\"g\">two</tspan> three") && svg.contains("a &lt;b&gt;"), "{svg}");
     assert!(svg.contains("animation-delay:2.10s"), "{svg}");

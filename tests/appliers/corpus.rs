@@ -1,4 +1,4 @@
-//! The corpus before a real API server, which must take what admission makes of each workload.
+//! The corpus of workloads on a real API server, which must accept each workload after admission.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -12,11 +12,11 @@ use crate::documents::{Document, Named, corpus, opted_in, references, say, taken
 use crate::shared::running;
 use crate::world::{World, text};
 
-/// How many workloads are sent at once.
+/// The number of workloads that are sent at once.
 const THREADS: usize = 4;
 
-/// Everything that the workloads refer to, created in the namespace: the corpus's own ConfigMaps, with the keys that
-/// are asked of them, and others made up.
+/// Creates all sources of the workloads in the namespace: the corpus's own ConfigMaps, with the keys that the workloads
+/// need, and invented ones.
 fn create_sources(world: &World, corpus: &[Document], references: &[Named]) {
     let mut objects: BTreeMap<(&str, String), BTreeMap<String, Value>> = BTreeMap::new();
     for reference in references.iter().filter(|reference| !is_rotated(&reference.name)) {
@@ -53,9 +53,9 @@ fn dry_run(world: &World, kind: &WorkloadKind, object: &Value) -> Result<Value, 
     }
 }
 
-/// Leaves out where the object was, and what is of one creation alone.
+/// Removes the namespace, and fields that differ between two creations.
 fn strip(object: &mut Value) {
-    let metadata = object["metadata"].as_object_mut().expect("it has metadata");
+    let metadata = object["metadata"].as_object_mut().expect("the object has metadata");
     for field in [
         "namespace",
         "uid",
@@ -71,7 +71,7 @@ fn strip(object: &mut Value) {
         metadata.remove(field);
     }
     object.as_object_mut().expect("an object").remove("status");
-    // A Job's pods are told by its uid.
+    // A Job selects its pods by its uid.
     for at in ["/metadata/labels", "/spec/template/metadata/labels", "/spec/selector/matchLabels"] {
         if let Some(Value::Object(labels)) = object.pointer_mut(at) {
             labels.retain(|key, _| !key.ends_with("controller-uid"));
@@ -82,14 +82,14 @@ fn strip(object: &mut Value) {
     }
 }
 
-/// Whether the API server takes the workload as it stands; if so, it must take it opted in, with nothing changed but
-/// the names of its references.
+/// Whether the API server accepts the workload as written. If so, it must also accept the opted-in workload, with changes
+/// only in the names of its references.
 fn taken(world: &World, kind: &WorkloadKind, document: &Document) -> Result<usize, String> {
     let origin = &document.origin;
     let mut object = document.object.clone();
     strip(&mut object);
     dry_run(world, kind, &object)?;
-    // What the annotation `secrets` alone comes to is compared with, since it is the same but for confrev.
+    // Compare with the workload that has the annotation `secrets` and is not opted in: only confrev makes a difference.
     let mut plain = opted_in(&object, true);
     plain["metadata"]["labels"][confrev::names::ENABLED] = json!("false");
     let mut plain = dry_run(world, kind, &plain)?;
@@ -101,20 +101,21 @@ fn taken(world: &World, kind: &WorkloadKind, document: &Document) -> Result<usiz
     let mut rewritten = Vec::new();
     for reference in found.iter().filter(|reference| !is_rotated(&reference.name)) {
         let pointer = format!("{at}{}", reference.pointer);
-        let name = text(admitted.pointer(&pointer).expect("it is there"));
+        let name = text(admitted.pointer(&pointer).expect("the reference exists"));
         let digits = name.strip_prefix(&format!("{}-", reference.name)).unwrap_or_default();
         assert!(digits.len() == 10, "{origin}: {pointer} is {name}");
         rewritten.push(pointer);
     }
     let before = taken_back(&admitted, &plain, &at, &rewritten);
-    assert_eq!(before, plain, "{origin}: nothing else is changed");
+    assert_eq!(before, plain, "{origin}: nothing else changes");
     let again = dry_run(world, kind, &admitted).unwrap_or_else(|e| panic!("{origin}: {e}"));
-    assert_eq!(again, admitted, "{origin}: a fixed point");
+    assert_eq!(again, admitted, "{origin}: a second admission changes nothing");
     Ok(rewritten.len())
 }
 
+/// The dry-runs write nothing.
 #[test]
-fn the_api_server_takes_every_workload_of_the_corpus_as_it_is_resolved_and_dry_runs_write_nothing() {
+fn api_server_accepts_every_resolved_corpus_workload() {
     let Some(corpus) = corpus() else { return };
     let _confrev = running();
     let kinds = Kinds::default();
@@ -159,9 +160,9 @@ fn the_api_server_takes_every_workload_of_the_corpus_as_it_is_resolved_and_dry_r
         .map(|object| format!("{} {}", text(&object["apiVersion"]), text(&object["kind"])))
         .collect();
     say(&format!(
-        "corpus: {taken} workloads taken, {rewritten} references rewritten; not confrev's: {kinds:?}"
+        "corpus: {taken} workloads accepted, {rewritten} references rewritten; not confrev's: {kinds:?}"
     ));
     say(&format!("corpus: refused without confrev as well: {refused:#?}"));
-    assert!(taken > 200 && rewritten > 400, "the corpus was hardly read");
+    assert!(taken > 200 && rewritten > 400, "too few workloads of the corpus were read");
     assert!(world.snapshots().is_empty(), "a dry-run writes nothing");
 }

@@ -1,14 +1,14 @@
-//! Drift, as GitOps tools see it.
+//! Drift, as GitOps tools compute it.
 
 use serde_json::{Value, json};
 
 use crate::manifests::Workload;
 use crate::world::World;
 
-/// What Argo CD (with its server-side diff) and Flux apply as.
+/// The field managers of Argo CD (with its server-side diff) and Flux.
 const MANAGERS: [&str; 3] = ["argocd-controller", "kustomize-controller", "helm-controller"];
 
-/// What the API server would make of the manifest: a server-side apply in a dry-run, with force.
+/// The object that the API server would store: a server-side apply of the manifest in a dry-run, with force.
 pub(crate) fn predicted(world: &World, path: &str, manifest: &Value, manager: &str) -> Value {
     let path = format!("{path}?dryRun=All&force=true&fieldManager={manager}");
     let (code, answer) = world.cluster.api().patch(&path, "application/apply-patch+yaml", manifest);
@@ -21,21 +21,21 @@ pub(crate) fn drift(world: &World, workload: &Workload, manifest: &Value) -> Vec
     drift_of(world, &format!("{}/{}", workload.kind.path(world.name()), workload.name), manifest)
 }
 
-/// The same for the object at this path of the API.
+/// The drift of the object at this path of the API.
 pub(crate) fn drift_of(world: &World, path: &str, manifest: &Value) -> Vec<String> {
     let seen = MANAGERS.map(|manager| {
         let (code, live) = world.cluster.api().get(path);
         assert_eq!(code, 200, "{live}");
         differences(&desired(predicted(world, path, manifest, manager)), &desired(live))
     });
-    assert!(seen.iter().all(|other| *other == seen[0]), "every tool sees the same: {seen:?}");
+    assert!(seen.iter().all(|other| *other == seen[0]), "every tool sees the same drift: {seen:?}");
     seen[0].clone()
 }
 
-/// What the tools compare: not what the API server notes of each write, nor what controllers report.
+/// The fields that the tools compare: not the metadata of each write, nor the status.
 fn desired(mut object: Value) -> Value {
     for field in ["managedFields", "resourceVersion", "generation"] {
-        object["metadata"].as_object_mut().expect("it has metadata").remove(field);
+        object["metadata"].as_object_mut().expect("the object has metadata").remove(field);
     }
     object["status"] = json!({});
     object

@@ -1,4 +1,5 @@
-//! The examples, by the commands of their page, as a user types them. Between them is what each pod then reads.
+//! The examples, run with the commands of their page. Between the commands, the tests check the content that each pod
+//! reads.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ use crate::shared::running;
 use crate::world::{LIMIT, expect, text};
 
 #[test]
-fn the_canary_takes_a_change_to_one_pod_and_an_undo_takes_it_back() {
+fn example_canary_rolls_one_pod_and_undoes() {
     let _confrev = running();
     let mut page = Page::open("examples/README.md", "A canary");
     page.types("kubectl apply");
@@ -32,16 +33,17 @@ fn the_canary_takes_a_change_to_one_pod_and_an_undo_takes_it_back() {
 }
 
 #[test]
-fn the_preview_of_blue_green_has_the_new_content_and_users_the_old() {
+fn example_blue_green_previews_the_new_content() {
     let _confrev = running();
     let mut page = Page::open("examples/README.md", "Blue-green with a preview");
     let behind = |page: &Page, service: &str| {
-        let service = page.world.cluster.get("service", page.world.name(), service).expect("it is there");
+        let service =
+            page.world.cluster.get("service", page.world.name(), service).expect("the object exists");
         let hash = text(&service["spec"]["selector"]["rollouts-pod-template-hash"]);
         page.colours(&format!("app=shop,rollouts-pod-template-hash={hash}"))
     };
     let reads = |page: &Page, users: &str, testers: &str| {
-        wait_for("both Services to lead where they should", LIMIT, || {
+        wait_for("both Services to select the right pods", LIMIT, || {
             expect(&[behind(page, "shop"), behind(page, "shop-preview")], &[[users; 2], [testers; 2]])
         });
     };
@@ -57,7 +59,7 @@ fn the_preview_of_blue_green_has_the_new_content_and_users_the_old() {
 }
 
 #[test]
-fn a_pod_below_the_partition_comes_back_with_the_config_that_it_had() {
+fn example_partition_keeps_config_of_replaced_pod() {
     let _confrev = running();
     let mut page = Page::open("examples/README.md", "A StatefulSet");
     page.types("kubectl apply");
@@ -73,7 +75,7 @@ fn a_pod_below_the_partition_comes_back_with_the_config_that_it_had() {
 }
 
 #[test]
-fn a_job_keeps_the_config_that_it_was_started_with_and_the_next_has_the_new() {
+fn example_job_keeps_its_original_config() {
     let _confrev = running();
     let mut page = Page::open("examples/README.md", "A CronJob");
     let read = |page: &Page, job: &str| {
@@ -82,9 +84,10 @@ fn a_job_keeps_the_config_that_it_was_started_with_and_the_next_has_the_new() {
         Some(page.colour(&pod))
     };
     let taken_up = |page: &Page, snapshots: usize| {
-        wait_for("the CronJob to take the content up", LIMIT, || {
+        wait_for("the CronJob to roll to the content", LIMIT, || {
             let snapshots_now = page.world.snapshots().len();
-            let cron = page.world.cluster.get("cronjob", page.world.name(), "report").ok_or("it is gone")?;
+            let cron =
+                page.world.cluster.get("cronjob", page.world.name(), "report").ok_or("it does not exist")?;
             let volumes = &cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"];
             let name = text(&volumes[0]["configMap"]["name"]);
             let newest = page.world.cluster.get("configmap", page.world.name(), &name).ok_or(name)?;
@@ -102,14 +105,14 @@ fn a_job_keeps_the_config_that_it_was_started_with_and_the_next_has_the_new() {
     page.types("kubectl create job report-2");
     assert_eq!([read(&page, "report-1"), read(&page, "report-2")].map(Option::unwrap), ["blue", "green"]);
     page.types("kubectl confrev undo");
-    let cron = page.world.cluster.get("cronjob", page.world.name(), "report").expect("it is there");
+    let cron = page.world.cluster.get("cronjob", page.world.name(), "report").expect("the object exists");
     let pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"].clone();
     let pod = serde_json::json!({"metadata": {"namespace": page.world.name()}, "spec": pod});
-    assert_eq!(page.colour(&pod), "blue", "as the first Job had it");
+    assert_eq!(page.colour(&pod), "blue", "the content of the first Job");
 }
 
 #[test]
-fn a_secret_rolls_as_a_config_map_does_and_its_values_are_not_shown() {
+fn example_secret_rolls_without_showing_values() {
     let _confrev = running();
     let mut page = Page::open("examples/README.md", "Secrets");
     page.types("kubectl apply");
@@ -125,7 +128,7 @@ fn a_secret_rolls_as_a_config_map_does_and_its_values_are_not_shown() {
 }
 
 #[test]
-fn an_upgrade_of_the_chart_makes_one_revision_and_a_rollback_goes_back_to_the_first() {
+fn example_chart_upgrades_once_and_rolls_back() {
     let _confrev = running();
     let mut page = Page::open("examples/README.md", "A Helm chart");
     page.types("helm upgrade --install");
@@ -141,7 +144,7 @@ fn an_upgrade_of_the_chart_makes_one_revision_and_a_rollback_goes_back_to_the_fi
 }
 
 #[test]
-fn an_overlay_that_changes_a_value_makes_one_revision_of_its_base() {
+fn example_overlay_makes_one_revision() {
     let _confrev = running();
     let mut page = Page::open("examples/README.md", "A kustomize overlay");
     page.types("kubectl apply -k");
@@ -155,13 +158,13 @@ fn an_overlay_that_changes_a_value_makes_one_revision_of_its_base() {
 }
 
 #[test]
-fn each_folder_of_examples_has_its_part_of_the_page() {
+fn every_example_folder_is_on_the_page() {
     let page = fs::read_to_string(root().join("examples/README.md")).unwrap();
     for folder in fs::read_dir(root().join("examples")).unwrap() {
         let folder = folder.unwrap();
         let name = folder.file_name().to_string_lossy().into_owned();
         if folder.file_type().unwrap().is_dir() {
-            assert!(page.contains(&format!("examples/{name}")), "{name} is not told of");
+            assert!(page.contains(&format!("examples/{name}")), "{name} is not on the page");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What GitOps tools see, and what their settings do. `docs/gitops.md` says no more than what is shown here.
+//! The drift that GitOps tools see, and the effect of their settings. These tests show everything that `docs/gitops.md`
+//! states.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::shared::running;
 use crate::tools::complete;
 use crate::world::{World, each_kind};
 
-/// Where the workload of these tests names its ConfigMap.
+/// The fields in which the workload of these tests names its ConfigMap.
 const NAMES: [&str; 2] = [
     "/spec/template/spec/containers/0/envFrom/0/configMapRef/name",
     "/spec/template/spec/volumes/0/configMap/name",
@@ -28,13 +29,13 @@ fn applied(world: &World, objects: &[Value]) {
     world.with_file(&apply, &list(objects)).ok();
 }
 
-/// What stands in the manifest and not, or otherwise, in the live object: a diff that asks no API server.
+/// The fields of the manifest that the live object lacks or has with another value: a diff without the API server.
 fn client_side_diff(manifest: &Value, live: &Value) -> Vec<String> {
     let all = differences(manifest, live);
     all.into_iter().filter(|at| manifest.pointer(at).is_some_and(|stated| !stated.is_null())).collect()
 }
 
-/// The manifest with the names that the live object has: what `RespectIgnoreDifferences` applies.
+/// The manifest with the names of the live object, which `RespectIgnoreDifferences` applies.
 fn with_live_names(world: &World, web: &Workload, mut manifest: Value) -> Value {
     let live = world.live(web);
     for at in NAMES {
@@ -44,7 +45,7 @@ fn with_live_names(world: &World, web: &Workload, mut manifest: Value) -> Value 
 }
 
 #[test]
-fn a_diff_without_the_api_server_sees_the_names_of_references_and_nothing_else() {
+fn client_side_diff_shows_only_reference_names() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("client-diff");
@@ -56,7 +57,7 @@ fn a_diff_without_the_api_server_sees_the_names_of_references_and_nothing_else()
 }
 
 #[test]
-fn a_sync_that_respects_ignored_names_rolls_once_with_a_change_and_never_without() {
+fn sync_with_ignored_names_rolls_once_per_change() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("respect");
@@ -66,13 +67,13 @@ fn a_sync_that_respects_ignored_names_rolls_once_with_a_change_and_never_without
         };
         sync("A", &web);
         world.wait_at_rest();
-        assert_eq!(world.replica_sets(&web).len(), 1, "the same again");
+        assert_eq!(world.replica_sets(&web).len(), 1, "a repeated sync makes no revision");
         // The ConfigMap alone.
         sync("B", &web);
         world.wait_resolved(&web, "demo", "B");
         world.wait_at_rest();
         assert_eq!(world.replica_sets(&web).len(), 2);
-        // Both.
+        // The ConfigMap and the workload.
         let web = web.image("app:2");
         sync("C", &web);
         world.wait_resolved(&web, "demo", "C");
@@ -87,8 +88,9 @@ fn a_sync_that_respects_ignored_names_rolls_once_with_a_change_and_never_without
     });
 }
 
+/// The drift is in the names, and in confrev's label and annotation of the template.
 #[test]
-fn an_undo_is_drift_in_the_names_and_in_what_confrev_notes_and_a_sync_ends_it() {
+fn undo_is_drift_until_the_next_sync() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("undo-drift");
@@ -97,7 +99,7 @@ fn an_undo_is_drift_in_the_names_and_in_what_confrev_notes_and_a_sync_ends_it() 
         world.wait_resolved(&web, "demo", "B");
         world.wait_replica_sets(&web, 2);
         world.wait_at_rest();
-        assert_eq!(drift(&world, &web, &complete(&web)), [""; 0], "a roll is none");
+        assert_eq!(drift(&world, &web, &complete(&web)), [""; 0], "a roll is no drift");
 
         world.undo(&web);
         world.wait_resolved(&web, "demo", "A");
@@ -111,12 +113,12 @@ fn an_undo_is_drift_in_the_names_and_in_what_confrev_notes_and_a_sync_ends_it() 
         applied(&world, &[complete(&web)]);
         world.wait_resolved(&web, "demo", "B");
         world.wait_at_rest();
-        assert_eq!(world.replica_sets(&web).len(), 2, "B's own, again");
+        assert_eq!(world.replica_sets(&web).len(), 2, "B's ReplicaSet is used again");
     });
 }
 
 #[test]
-fn with_track_off_new_config_is_drift_until_the_next_sync() {
+fn new_config_is_drift_while_tracking_is_off() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("untracked");
@@ -134,9 +136,9 @@ fn with_track_off_new_config_is_drift_until_the_next_sync() {
     });
 }
 
-/// Tools prune what bears their marks and stands no longer in Git.
+/// Tools prune objects that have their labels and are no longer in Git.
 #[test]
-fn a_snapshot_bears_no_mark_of_a_tool_and_no_prune_takes_it() {
+fn snapshots_have_no_tool_labels_and_survive_pruning() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("marks");
@@ -158,7 +160,7 @@ fn a_snapshot_bears_no_mark_of_a_tool_and_no_prune_takes_it() {
         let text = serde_json::to_string(&snapshots).expect("JSON");
         assert_eq!(snapshots.len(), 1);
         assert!(!text.contains("shop:") && !text.contains("\"shop\""), "{text}");
-        // Without the ConfigMap now: it goes, and the snapshot stays.
+        // Now without the ConfigMap: it is deleted, and the snapshot stays.
         world.with_file(&prune, &list(&[manifest])).ok();
         assert!(world.cluster.get("configmap", world.name(), "demo").is_none());
         assert_eq!(world.snapshot_texts("demo"), ["A"]);

@@ -1,6 +1,5 @@
-//! The tools that people and pipelines deploy with, the real ones, on a real API server: kubectl in all its ways,
-//! kustomize, helm, and the server-side dry-run that GitOps tools see drift by. And the corpus of workloads that others
-//! have written, before the same API server.
+//! Real deployment tools on a real API server: kubectl with all its ways to apply, kustomize, helm, and the server-side
+//! dry-run that shows GitOps tools the drift. Also the corpus of third-party workloads on the same API server.
 //!
 //! The confrev of these tests is that of `tests/kinds`: Secrets are on.
 #![allow(

@@ -1,5 +1,5 @@
-//! From other tools to confrev, as the page says: what they have left in the cluster is there, their mark goes in the same
-//! write that opts the workload in, and there is one restart.
+//! Migrations from other tools to confrev, as the page describes. The other tool has written into the workload; one write
+//! removes the tool's annotation and opts the workload in, and the workload restarts once.
 
 use serde_json::json;
 
@@ -12,8 +12,7 @@ use crate::world::World;
 const PAGE: &str = "docs/migrating.md";
 
 impl Page {
-    /// Somebody whose workload has run with these annotations, not opted in, and what the other tool has written into its
-    /// template.
+    /// A reader with a workload that is not opted in, has this annotation, and has in its template what the other tool wrote.
     fn with_another_tool(annotation: (&str, &str), in_template: &serde_json::Value) -> Self {
         let page = Self::of(World::new("migrating"));
         let mut manifest = web().enabled(None).manifest();
@@ -25,7 +24,7 @@ impl Page {
         page
     }
 
-    /// Waits until nothing happens any more; answers with how many ReplicaSets there are then.
+    /// Waits until the workload is resolved and at rest. Returns the number of its ReplicaSets.
     #[track_caller]
     fn comes_to_rest_with_a_snapshot(&self) -> usize {
         self.world.wait_resolved(&web(), "demo", "blue");
@@ -44,7 +43,7 @@ fn hash() -> serde_json::Value {
 }
 
 #[test]
-fn an_apply_without_the_mark_of_the_other_tool_restarts_a_workload_once() {
+fn migration_by_apply_restarts_the_workload_once() {
     let _confrev = running();
     let wave = ("wave.pusher.com/update-on-config-change", "true");
     let mut page = Page::with_another_tool(wave, &hash());
@@ -56,15 +55,15 @@ fn an_apply_without_the_mark_of_the_other_tool_restarts_a_workload_once() {
     page.types("kubectl apply -f web.yaml");
     assert_eq!(page.comes_to_rest_with_a_snapshot(), before + 1);
     let live = page.world.live(&web());
-    assert!(live["metadata"]["annotations"][wave.0].is_null(), "its mark is gone");
+    assert!(live["metadata"]["annotations"][wave.0].is_null(), "the tool's annotation is removed");
     let left = &live["spec"]["template"]["metadata"]["annotations"]["wave.pusher.com/config-hash"];
-    assert_eq!(left, "0a53c71d", "it is left, as the page says");
+    assert_eq!(left, "0a53c71d", "the hash stays, as the page says");
     let status = page.types("kubectl confrev status");
     assert!(status.contains("Deployment/web") && status.contains("current"), "{status}");
 }
 
 #[test]
-fn what_wave_has_left_goes_with_the_same_restart_where_it_is_asked_for() {
+fn migration_from_wave_can_remove_its_remains() {
     let _confrev = running();
     let mut page = Page::with_another_tool(("wave.pusher.com/update-on-config-change", "true"), &hash());
     let before = page.replica_sets("web");
@@ -73,12 +72,12 @@ fn what_wave_has_left_goes_with_the_same_restart_where_it_is_asked_for() {
     page.types("kubectl patch deployment web");
     assert_eq!(page.comes_to_rest_with_a_snapshot(), before + 1);
     let live = page.world.live(&web()).to_string();
-    // What kubectl remembers of the apply is not looked at.
+    // kubectl's annotation with the last applied manifest has escaped quotes, so it does not match.
     assert!(!live.contains("config-hash\":\"0a53c71d"), "{live}");
 }
 
 #[test]
-fn what_reloader_has_left_goes_with_the_same_restart() {
+fn migration_from_reloader_removes_its_remains() {
     let _confrev = running();
     let mut container = web().manifest()["spec"]["template"]["spec"]["containers"][0].clone();
     container["env"] = json!([{"name": "STAKATER_DEMO_CONFIGMAP", "value": "6f3d"}]);
@@ -97,13 +96,16 @@ fn what_reloader_has_left_goes_with_the_same_restart() {
     );
 }
 
-/// Both ways of the page; each is one restart.
+/// The page has two ways, binding and snapshots. Each restarts the workload once.
 #[test]
-fn what_kustomize_names_by_its_hash_is_bound_or_snapshotted_with_one_restart() {
+fn migration_from_kustomize_hashes_restarts_once() {
     let _confrev = running();
     let bound = format!(
         "generatorOptions:{}",
-        yaml_under(PAGE, "From kustomize's hashes").split_once("generatorOptions:").expect("it has them").1
+        yaml_under(PAGE, "From kustomize's hashes")
+            .split_once("generatorOptions:")
+            .expect("the page has generatorOptions")
+            .1
     );
     for options in [bound.as_str(), "generatorOptions: {disableNameSuffixHash: true}"] {
         let mut page = Page::of(World::new("migrating"));
@@ -132,7 +134,7 @@ fn what_kustomize_names_by_its_hash_is_bound_or_snapshotted_with_one_restart() {
         if is_bound {
             let maps = page.world.cluster.list("configmap", page.world.name(), "confrev.dev/enabled=bind");
             assert_eq!(maps.len(), 1, "{maps:?}");
-            assert!(maps[0]["metadata"]["ownerReferences"].is_array(), "it is bound: {maps:?}");
+            assert!(maps[0]["metadata"]["ownerReferences"].is_array(), "the ConfigMap is bound: {maps:?}");
         }
     }
 }

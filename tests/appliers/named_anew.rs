@@ -1,4 +1,4 @@
-//! ConfigMaps that a tool names anew on each change: labelled `bind`, or snapshotted as any other.
+//! ConfigMaps to which a tool gives a new name at each change: labelled `bind`, or snapshotted like others.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::world::{LIMIT, World, each_kind, expect, name_of, text};
 /// A tool that names a ConfigMap after its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tool {
-    /// A chart with a checksum in the name, and one in an annotation beside it. It deletes what the chart has no longer,
-    /// after each upgrade.
+    /// A chart with a checksum in the ConfigMap's name and in an annotation. After each upgrade, Helm deletes objects that
+    /// the chart no longer has.
     Helm,
-    /// `configMapGenerator`. It deletes nothing.
+    /// `configMapGenerator`, which deletes nothing.
     Kustomize,
-    /// `kubectl apply --prune` of names that a pipeline makes. It deletes what it is not given any more, at once.
+    /// `kubectl apply --prune` with names from a pipeline. It immediately deletes objects that are no longer in its input.
     Prune,
 }
 
@@ -36,7 +36,7 @@ impl Site {
         Self { world: World::new("anew"), tool, web, bind }
     }
 
-    /// The labels of its ConfigMaps.
+    /// The labels of the tool's ConfigMaps.
     fn labels(&self) -> Value {
         let label = if self.bind { "bind" } else { "" };
         if self.bind {
@@ -46,7 +46,7 @@ impl Site {
         }
     }
 
-    /// The workload, with this as its ConfigMap's name, and one old ReplicaSet kept.
+    /// The workload, with this name of its ConfigMap. It keeps one old ReplicaSet.
     fn manifest(&self, name: &str) -> Value {
         let mut manifest = self.web.manifest();
         manifest["metadata"]["labels"]["part-of"] = json!("shop");
@@ -65,7 +65,7 @@ impl Site {
                 config["metadata"]["labels"] = self.labels();
                 let mut manifest = self.manifest(&format!("demo-{sum}"));
                 manifest["spec"]["template"]["metadata"]["annotations"] = json!({"checksum/config": sum});
-                // Quotes within the template's braces are Helm's, not JSON's.
+                // Quotes within the template's braces belong to Helm's syntax, not to JSON.
                 upgrade(&self.world, &format!("{config}\n---\n{manifest}").replace("\\\"", "\""))
             }
             Tool::Kustomize => {
@@ -75,7 +75,7 @@ impl Site {
                 let kustomization = json!({
                     "configMapGenerator": [generator], "resources": ["web.yaml"], "configurations": ["names.yaml"],
                 });
-                // kustomize does not know where a Rollout names its ConfigMaps.
+                // kustomize does not know the fields in which a Rollout names ConfigMaps.
                 let fields = ["volumes/configMap/name", "containers/envFrom/configMapRef/name"];
                 let fields = fields
                     .map(|field| json!({"kind": "Rollout", "path": format!("spec/template/spec/{field}")}));
@@ -100,13 +100,13 @@ impl Site {
         output.ok();
     }
 
-    /// Deploys, and waits until one pod of four has it, and the others what was before.
+    /// Deploys, and waits until one pod of four has the new content, and the others have the previous one.
     fn rolls(&self, before: &str, content: &str) {
         self.deploy(content);
         self.reads([before, before, before, content]);
     }
 
-    /// Lets the roll go on to its end.
+    /// Promotes the roll, and waits until it is finished.
     fn promotes(&self, content: &str) {
         self.world.promote(&self.web);
         self.reads([content; 4]);
@@ -118,12 +118,12 @@ impl Site {
         self.world.wait_reads(&self.web, "demo", &texts);
     }
 
-    /// A node goes, with one of the pods that read this.
+    /// Deletes one of the pods that read this, as if its node failed.
     fn loses(&self, content: &str) {
         self.world.lose_pod(&self.web, "demo", content);
     }
 
-    /// Back to what was before, by the tool where it can, else by that of the kind.
+    /// Undoes to the previous content, with the deployment tool if possible, otherwise with the tool of the kind.
     fn undoes(&self, to: &str) {
         if self.tool == Tool::Helm && !self.bind {
             release(&self.world, &["rollback", "web", "1"]).ok();
@@ -136,20 +136,20 @@ impl Site {
         });
     }
 
-    /// The ConfigMap that pods with this content read: there is one, and ReplicaSets own it.
+    /// Waits until one ConfigMap with this content exists for the pods, and ReplicaSets own it.
     fn wait_owned(&self, content: &str) {
         wait_for(&format!("ReplicaSets to own {content:?}"), LIMIT, || {
             let found = self.read_by_pods(content);
-            let object = found.first().ok_or("there is none")?;
+            let object = found.first().ok_or("no such ConfigMap exists")?;
             let owners = owners(object);
             let owned = owners.iter().any(|owner| owner.starts_with("ReplicaSet/"));
             if owned && found.len() == 1 { Ok(()) } else { Err(format!("{owners:?} of {}", found.len())) }
         });
     }
 
-    /// Waits until there are ConfigMaps for exactly what these many ReplicaSets read.
+    /// Waits until this many ReplicaSets exist, with exactly the ConfigMaps that they read.
     fn wait_no_more_than(&self, replica_sets: usize) {
-        wait_for("what no ReplicaSet reads any more to go", LIMIT, || {
+        wait_for("ConfigMaps that no ReplicaSet reads to be deleted", LIMIT, || {
             let sets = self.world.replica_sets(&self.web);
             let name =
                 |set: &Value| text(&set["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]);
@@ -163,12 +163,12 @@ impl Site {
         });
     }
 
-    /// Those of this content.
+    /// The ConfigMaps that pods read, with this content.
     fn read_by_pods(&self, content: &str) -> Vec<Value> {
         self.all().into_iter().filter(|object| text(&object["data"]["text"]) == content).collect()
     }
 
-    /// The ConfigMaps that pods read: the tool's own where they are bound, else their snapshots.
+    /// The ConfigMaps that pods read: the tool's own if they are bound, otherwise their snapshots.
     fn all(&self) -> Vec<Value> {
         if self.bind {
             self.world.cluster.list("configmap", self.world.name(), "confrev.dev/enabled=bind")
@@ -178,7 +178,7 @@ impl Site {
     }
 }
 
-/// A, then B halfway and to its end, back to A, and on to C: with one old ReplicaSet kept, B's goes then.
+/// Rolls to A, halfway to B and then fully, back to A, and to C. One old ReplicaSet is kept, so B's is deleted then.
 fn lived_through(tool: Tool, bind: bool) {
     let _confrev = running();
     each_kind(|kind| {
@@ -189,7 +189,7 @@ fn lived_through(tool: Tool, bind: bool) {
         site.rolls("A", "B");
         site.loses("A");
         site.reads(["A", "A", "A", "B"]);
-        // Once more: no revision, and what is deleted is kept once more.
+        // A repeated deploy makes no revision, and the deleted ConfigMap is still kept.
         site.deploy("B");
         site.loses("A");
         site.reads(["A", "A", "A", "B"]);
@@ -202,12 +202,12 @@ fn lived_through(tool: Tool, bind: bool) {
         site.promotes("A");
         site.loses("A");
         site.reads(["A"; 4]);
-        assert_eq!(site.world.replica_sets(&site.web).len(), 2, "A's own, again");
+        assert_eq!(site.world.replica_sets(&site.web).len(), 2, "A's ReplicaSet is used again");
         site.rolls("A", "C");
         site.loses("A");
         site.promotes("C");
         if tool == Tool::Kustomize && !bind {
-            // It deletes nothing, and of a ConfigMap that is there the newest content is kept.
+            // kustomize deletes nothing, and an existing ConfigMap keeps its newest snapshot.
             site.world.wait_replica_sets(&site.web, 2);
             assert_eq!(site.all().len(), 3);
             site.world.kubectl(&["delete", "configmap", "--selector=part-of=shop"]).ok();
@@ -219,36 +219,37 @@ fn lived_through(tool: Tool, bind: bool) {
 }
 
 #[test]
-fn a_chart_with_checksums_in_its_names_is_bound() {
+fn checksum_named_config_map_of_chart_is_bound() {
     lived_through(Tool::Helm, true);
 }
 
+/// Helm rolls the release back.
 #[test]
-fn a_chart_with_checksums_in_its_names_is_snapshotted_and_rolled_back_by_helm() {
+fn checksum_named_config_map_of_chart_is_snapshotted() {
     lived_through(Tool::Helm, false);
 }
 
 #[test]
-fn what_kustomize_generates_is_bound() {
+fn generated_config_map_of_kustomize_is_bound() {
     lived_through(Tool::Kustomize, true);
 }
 
 #[test]
-fn what_kustomize_generates_is_snapshotted() {
+fn generated_config_map_of_kustomize_is_snapshotted() {
     lived_through(Tool::Kustomize, false);
 }
 
 #[test]
-fn what_a_tool_deletes_right_after_the_deploy_is_bound() {
+fn config_map_deleted_after_deploy_is_bound() {
     lived_through(Tool::Prune, true);
 }
 
 #[test]
-fn what_a_tool_deletes_right_after_the_deploy_is_snapshotted() {
+fn config_map_deleted_after_deploy_is_snapshotted() {
     lived_through(Tool::Prune, false);
 }
 
-/// The tool makes an object under a name that confrev has kept: it must be as if the tool had never deleted it.
+/// The tool creates an object under a name that confrev has kept. The result must be as if the tool had not deleted it.
 fn comes_back(tool: Tool) {
     let _confrev = running();
     each_kind(|kind| {
@@ -263,7 +264,7 @@ fn comes_back(tool: Tool) {
         site.deploy("A");
         site.reads(["A"; 4]);
         site.wait_owned("A");
-        assert_eq!(site.world.replica_sets(&site.web).len(), 2, "A's own, again");
+        assert_eq!(site.world.replica_sets(&site.web).len(), 2, "A's ReplicaSet is used again");
         site.deploy("A");
         for content in ["C", "D"] {
             site.deploy(content);
@@ -274,24 +275,24 @@ fn comes_back(tool: Tool) {
 }
 
 #[test]
-fn a_bound_config_map_of_a_chart_comes_back_under_its_name() {
+fn bound_config_map_of_chart_is_recreated() {
     comes_back(Tool::Helm);
 }
 
 #[test]
-fn a_bound_config_map_of_kustomizes_comes_back_under_its_name() {
+fn bound_config_map_of_kustomize_is_recreated() {
     comes_back(Tool::Kustomize);
 }
 
 #[test]
-fn a_bound_config_map_that_is_pruned_comes_back_under_its_name() {
+fn pruned_bound_config_map_is_recreated() {
     comes_back(Tool::Prune);
 }
 
-/// Helm's own limit, of any object that is there and was not in the release before: where charts are rolled back, `bind`
-/// is to be left off.
+/// Helm cannot restore an object that exists but is not in the current release, so do not use `bind` for charts that are
+/// rolled back. Nothing is lost, and the next upgrade succeeds.
 #[test]
-fn helm_refuses_to_roll_a_bound_config_map_back_and_nothing_is_lost_and_the_next_upgrade_goes_through() {
+fn helm_cannot_roll_back_a_bound_config_map() {
     let _confrev = running();
     each_kind(|kind| {
         let mut site = Site::new(Tool::Helm, kind, true);

@@ -1,4 +1,4 @@
-//! A reader of a page in a namespace of their own, and what the pods then read.
+//! A reader of a page in a separate namespace, and the content that the pods then read.
 
 use confrev_controlplane::wait_for;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::reader::Reader;
 use crate::world::{LIMIT, World, expect, name_of};
 
-/// One part of a page, typed line by line.
+/// A namespace, and a reader who types the commands of a page in it.
 pub(crate) struct Page {
     pub(crate) world: World,
     pub(crate) reader: Reader,
@@ -20,7 +20,7 @@ impl Page {
         opened
     }
 
-    /// A reader with nothing before them yet.
+    /// A reader without an open page.
     pub(crate) fn of(world: World) -> Self {
         let reader = Reader::new(world.cluster, world.name());
         Self { world, reader }
@@ -32,7 +32,7 @@ impl Page {
         self.reader.types(beginning)
     }
 
-    /// What the pods of a workload read, sorted.
+    /// The content that the pods of a workload read, sorted.
     pub(crate) fn colours(&self, selector: &str) -> Vec<String> {
         let pods = self.world.cluster.ready_pods(self.world.name(), selector);
         let mut colours: Vec<_> = pods.iter().map(|pod| self.colour(pod)).collect();
@@ -53,7 +53,7 @@ impl Page {
         wait_for(&what, LIMIT, || expect(&self.colours(&format!("app={app}")), colours));
     }
 
-    /// What one pod reads, once it is there and ready.
+    /// Waits until one pod is ready and reads this content.
     #[track_caller]
     pub(crate) fn pod_reads(&self, name: &str, colour: &str) {
         wait_for(&format!("{name} to read {colour}"), LIMIT, || {

@@ -1,5 +1,5 @@
-//! The commands of the pages of the site, typed from these pages, and what they say there. The examples have a file of
-//! their own, and so has the installation, in `tests/chart`.
+//! The commands of the site's pages and their output. The examples have a separate file, and so has the installation, in
+//! `tests/chart`.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn demo(color: &str) -> Value {
 }
 
 impl Page {
-    /// The next commands, of which the page does not show what they say.
+    /// Types the next commands, whose output the page does not show.
     #[track_caller]
     fn types_each(&mut self, beginnings: &[&str]) {
         for beginning in beginnings {
@@ -29,12 +29,12 @@ impl Page {
 }
 
 #[test]
-fn every_command_does_and_says_what_its_page_has() {
+fn commands_of_the_page_print_its_output() {
     let _confrev = running();
     let mut page = Page::of(World::new("commands"));
     let web = Workload::new(Kind::Rollout, "web", &["demo"]).replicas(4).pausing();
     let mut manifest = web.manifest();
-    // Back at once, without the steps.
+    // An undo takes effect at once, without the steps.
     manifest["spec"]["rollbackWindow"] = json!({"revisions": 9});
     page.reader.file("all.yaml", &list(&[demo("blue"), manifest]).to_string());
     page.reader.file("demo.yaml", &demo("green").to_string());
@@ -89,12 +89,13 @@ fn every_command_does_and_says_what_its_page_has() {
         "kubectl confrev restore demo '~1' --dry-run",
         "kubectl confrev restore demo '~1' --yes",
     ]);
-    let live = page.world.cluster.get("configmap", page.world.name(), "demo").expect("it is there");
+    let live = page.world.cluster.get("configmap", page.world.name(), "demo").expect("the object exists");
     assert_eq!(live["data"]["color"], "blue", "restored");
 }
 
+/// `render`, `digest`, `completion`, and the commands of the pages on concepts, other kinds and GitOps.
 #[test]
-fn what_needs_no_cluster_or_asks_it_for_little_does_and_says_what_its_page_has() {
+fn commands_that_need_little_of_cluster_work() {
     let _confrev = running();
     let mut page = Page::of(World::new("commands"));
     let web = Workload::new(Kind::Deployment, "web", &["demo"]);
@@ -108,7 +109,7 @@ fn what_needs_no_cluster_or_asks_it_for_little_does_and_says_what_its_page_has()
     page.reader.open("docs/commands.md", "completion");
     page.types("ln -s ");
     let completes = page.reader.folder().join("home/.local/bin/kubectl_complete-confrev");
-    assert!(completes.exists(), "{} leads nowhere", completes.display());
+    assert!(completes.exists(), "{} does not exist", completes.display());
     let script = page.types("kubectl confrev completion bash");
     assert!(script.contains("complete -F"), "{script}");
 
@@ -129,7 +130,7 @@ fn what_needs_no_cluster_or_asks_it_for_little_does_and_says_what_its_page_has()
 }
 
 #[test]
-fn every_part_of_the_page_of_commands_is_one_of_the_programs_and_the_other_way_round() {
+fn page_of_commands_lists_exactly_the_commands() {
     let text = crate::blocks::read(std::path::Path::new("docs/commands.md"));
     let parts: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let help =

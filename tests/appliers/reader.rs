@@ -1,5 +1,5 @@
-//! A reader of the pages, who types what stands under a heading, line by line and as it stands there, in a shell where
-//! the repository is the present folder and kubectl works in one namespace.
+//! A reader of the pages, who types the commands under a heading line by line. The shell's working directory is the
+//! repository, and kubectl works in one namespace.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -11,10 +11,10 @@ use confrev_controlplane::{ControlPlane, Output};
 use crate::blocks::{self, Command};
 use crate::helm::{root, run};
 
-/// What a folder of the reader's own has in place of the repository's.
+/// The entries that the reader's folder does not take from the repository.
 const OWN: [&str; 3] = [".git", "certs", "target"];
 
-/// Somebody with a copy of the repository, kubectl and its plugins, and helm.
+/// A reader with a copy of the repository, kubectl and its plugins, and helm.
 #[derive(Debug)]
 pub(crate) struct Reader {
     cluster: &'static ControlPlane,
@@ -25,9 +25,9 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// One whose kubectl works in this namespace.
+    /// A reader whose kubectl works in this namespace.
     pub(crate) fn new(cluster: &'static ControlPlane, namespace: &str) -> Self {
-        // More than one may read in one namespace.
+        // One namespace may have several readers.
         let mut count = 0;
         let folder = loop {
             let folder = cluster.state_dir().join(format!("reader-{namespace}-{count}"));
@@ -41,12 +41,12 @@ impl Reader {
             fs::create_dir_all(folder.join(own)).expect("the state folder can be written");
         }
         for entry in fs::read_dir(root()).expect("the repository can be read") {
-            let entry = entry.expect("it can be read");
+            let entry = entry.expect("the entry can be read");
             if !OWN.iter().any(|own| entry.file_name() == *own) {
                 symlink(entry.path(), folder.join(entry.file_name())).expect("a link can be made");
             }
         }
-        // As `make build` makes them.
+        // The same links as those of `make build`.
         let program = Path::new(env!("CARGO_BIN_EXE_confrev"));
         for name in ["confrev", "kubectl-confrev", "kubectl_complete-confrev"] {
             symlink(program, folder.join("target/release").join(name)).expect("a link can be made");
@@ -59,7 +59,7 @@ impl Reader {
         Self { cluster, folder, kubeconfig, namespace: namespace.to_owned(), commands: VecDeque::new() }
     }
 
-    /// Turns to a part of a page, after the one before was typed to its end.
+    /// Opens a part of a page. All commands of the previous part must have been typed.
     #[track_caller]
     pub(crate) fn open(&mut self, page: &str, heading: &str) {
         self.ends();
@@ -67,40 +67,40 @@ impl Reader {
         assert!(!self.commands.is_empty(), "{page} has no commands under {heading:?}");
     }
 
-    /// Types the next command, which must begin like this, and have success.
+    /// Types the next command, which must begin like this and succeed.
     #[track_caller]
     pub(crate) fn types(&mut self, beginning: &str) -> String {
         self.tries(beginning).ok()
     }
 
-    /// The same, and it says what the page has; the page calls the namespace `shop`.
+    /// Types the next command, and compares its output with the page, where the namespace is `shop`.
     #[track_caller]
     pub(crate) fn says(&mut self, beginning: &str) {
         let expected = self.commands.front().map(|command| command.said.clone()).unwrap_or_default();
-        assert!(!expected.is_empty(), "the page does not say what {beginning:?} answers");
+        assert!(!expected.is_empty(), "the page does not show the output of {beginning:?}");
         let said = self.types(beginning).replace(&self.namespace, "shop");
         let masked: Vec<_> = said.lines().map(mask).collect();
         let expected: Vec<_> = expected.iter().map(|line| mask(line)).collect();
-        assert_eq!(masked, expected, "the page has it otherwise. It is:\n{said}");
+        assert_eq!(masked, expected, "the page differs. The output is:\n{said}");
     }
 
-    /// The same, whatever comes of it.
+    /// Types the next command, which may fail.
     #[track_caller]
     pub(crate) fn tries(&mut self, beginning: &str) -> Output {
         let line = self.next(beginning).line;
         run(self.command("bash").args(["-o", "pipefail", "-c", &line]))
     }
 
-    /// The next command, which must begin like this; it counts as typed.
+    /// The next command, which must begin like this. It then counts as typed.
     #[track_caller]
     pub(crate) fn next(&mut self, beginning: &str) -> Command {
         let command = self.commands.pop_front();
         let line = command.as_ref().map_or("", |command| &command.line);
         assert!(line.starts_with(beginning), "the page has {line:?} where {beginning:?} is expected");
-        command.expect("it begins like that")
+        command.expect("a command is left")
     }
 
-    /// A command where all of it is found.
+    /// A command in the reader's folder and environment.
     pub(crate) fn command(&self, program: &str) -> std::process::Command {
         let tools = self.cluster.bin("kubectl").parent().expect("a folder").display().to_string();
         let own = self.folder.join("target/release").display().to_string();
@@ -113,29 +113,29 @@ impl Reader {
         command
     }
 
-    /// The folder in which they type.
+    /// The reader's working directory.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes a file of theirs.
+    /// Writes a file in the reader's folder.
     pub(crate) fn file(&self, name: &str, text: &str) {
         fs::write(self.folder.join(name), text).expect("the state folder can be written");
     }
 
-    /// Whether a tool is there that the page asks for and the tests do not bring.
+    /// Whether a tool is installed that the page needs and the tests do not provide.
     pub(crate) fn has(&self, tool: &str) -> bool {
         let found = self.command("bash").args(["-c", &format!("command -v {tool}")]).output();
         let has = found.is_ok_and(|found| found.status.success());
         if !has {
-            eprintln!("there is no {tool}: the commands with it are not typed");
+            eprintln!("{tool} is not installed: its commands are not typed");
         }
         has
     }
 
     #[track_caller]
     fn ends(&self) {
-        assert!(self.commands.is_empty(), "the page goes on: {:?}", self.commands);
+        assert!(self.commands.is_empty(), "commands of the page are left: {:?}", self.commands);
     }
 }
 
@@ -147,8 +147,8 @@ impl Drop for Reader {
     }
 }
 
-/// A line without what differs from run to run: the width of columns, ages, times, addresses, versions of Kubernetes, the
-/// end of a pod's name and who leads.
+/// A line without the parts that differ from run to run: the width of columns, ages, times, addresses, versions of
+/// Kubernetes, the end of a pod's name, and the leader's identity.
 fn mask(line: &str) -> String {
     let words = line.split_whitespace().map(|word| {
         let is_age = word.starts_with(|c: char| c.is_ascii_digit())
@@ -161,7 +161,7 @@ fn mask(line: &str) -> String {
             _ if is_age => "AGE".to_owned(),
             _ if word.parse::<jiff::Timestamp>().is_ok() => "TIME".to_owned(),
             Some((set, _)) if word.starts_with("Pod/") => format!("{set}-POD"),
-            // A host, a process, and when it began.
+            // A replica's identity: host, process, and start time.
             _ if word.split('_').count() == 3 => "REPLICA".to_owned(),
             _ => known.unwrap_or_else(|| word.to_owned()),
         }

@@ -1,5 +1,5 @@
-//! The recording of the canary story that the docs show: made by `make recording`, on the real control plane, in a
-//! terminal, and held against what the page of examples has.
+//! The recording of the canary story in the docs. `make recording` makes it in a terminal, on a real control plane. The
+//! tests compare it with the page of examples.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::shared::running;
 use crate::world::{LIMIT, World, name_of};
 
 const TITLE: &str = "A canary whose config goes with it: told with kubectl confrev";
-/// What the story has beside the commands of the page.
+/// The commands of the story that the page does not have.
 const MORE: [&str; 3] = [
     "kubectl delete pod --wait=false ",
     "kubectl get pods --sort-by=.metadata.creationTimestamp --label-columns=confrev.dev/revision",
@@ -25,12 +25,12 @@ fn file(name: &str) -> PathBuf {
     root().join("docs/images").join(name)
 }
 
-/// Types a line into a terminal, and records what it shows.
+/// Types a line into a terminal, and records the output.
 fn types(cast: &mut Cast, page: &Page, line: &str) {
     cast.show(1.2, &format!("$ {line}\r\n"));
     let start = Instant::now();
     let mut script = page.reader.command("script");
-    // A terminal of that width; `script` says nothing itself.
+    // A terminal of that width; `script` itself prints nothing.
     let sized = format!("stty cols {WIDTH} rows 60; exec {line}");
     let output =
         script.args(["--quiet", "--return", "--command", &sized, "/dev/null"]).output().expect("script runs");
@@ -40,8 +40,8 @@ fn types(cast: &mut Cast, page: &Page, line: &str) {
 }
 
 #[test]
-#[ignore = "`make recording` writes the files anew"]
-fn the_canary_story_is_recorded() {
+#[ignore = "`make recording` rewrites the files"]
+fn records_the_canary_story() {
     let _confrev = running();
     let page = Page::of(World::new("shop"));
     let mut cast = Cast::default();
@@ -55,9 +55,9 @@ fn the_canary_story_is_recorded() {
     types(&mut cast, &page, "kubectl confrev tree rollout/web");
 
     let pods = page.world.cluster.ready_pods(page.world.name(), "app=web");
-    let lost = pods.iter().find(|pod| page.colour(pod) == "blue").map(name_of).expect("a stable pod");
+    let lost = pods.iter().find(|pod| page.colour(pod) == "blue").map(name_of).expect("a stable pod exists");
     types(&mut cast, &page, &format!("kubectl delete pod --wait=false {lost}"));
-    wait_for("a pod in place of the lost one", LIMIT, || {
+    wait_for("a replacement of the lost pod", LIMIT, || {
         let gone = page.world.cluster.get("pod", page.world.name(), &lost).is_none();
         (gone && page.colours("app=web").len() == 4).then_some(())
     });
@@ -75,7 +75,7 @@ fn the_canary_story_is_recorded() {
 }
 
 #[test]
-fn the_picture_shows_the_recording_and_that_has_the_commands_of_the_page() {
+fn picture_and_recording_match_the_page() {
     let text = fs::read_to_string(file("canary.cast")).unwrap();
     let cast = Cast::read(&text);
     assert_eq!(fs::read_to_string(file("canary.svg")).unwrap(), cast.svg(TITLE), "make recording");
@@ -90,10 +90,10 @@ fn the_picture_shows_the_recording_and_that_has_the_commands_of_the_page() {
     }
     let told = |part: &str| lines.iter().any(|(_, line)| line.contains(part));
     for part in ["canary", "stable", "yes", "goes from", "pinned: web"] {
-        assert!(told(part), "{part:?} is not told");
+        assert!(told(part), "{part:?} is not in the recording");
     }
     for (_, line) in &lines {
         let visible = line.replace("\u{1b}[0m", "").replace("\u{1b}[32m", "");
-        assert!(visible.chars().count() <= WIDTH, "it does not fit: {line}");
+        assert!(visible.chars().count() <= WIDTH, "the line is too long: {line}");
     }
 }

@@ -1,4 +1,4 @@
-//! The confrev of `tests/kinds`, which gives tools more time between a ConfigMap and the workload that comes with it.
+//! The confrev of `tests/kinds`, with more time for tools between a ConfigMap and its workload.
 
 use confrev_controlplane::Program;
 

@@ -1,4 +1,4 @@
-//! The tools, each of which deploys a ConfigMap and a workload in its own way.
+//! Tools that deploy a ConfigMap and a workload, each in its own way.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::helm::helm;
 use crate::manifests::{Workload, list};
 use crate::world::{World, name_of};
 
-/// A tool, and the way in which it is used.
+/// A tool, with the way in which it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     ClientSide,
@@ -21,7 +21,7 @@ pub(crate) enum Tool {
 }
 
 impl Tool {
-    /// Makes the cluster hold these objects.
+    /// Deploys these objects.
     pub(crate) fn deploy(self, world: &World, objects: &[Value]) -> Output {
         match self {
             Self::ClientSide => world.with_file(&["apply"], &list(objects)),
@@ -46,8 +46,8 @@ impl Tool {
     }
 }
 
-/// The workload's manifest, with what Argo Rollouts writes into a Rollout's template by itself, so that all that differs
-/// from it is of confrev's doing.
+/// The workload's manifest, with the fields that Argo Rollouts itself writes into a Rollout's template. Any other
+/// difference comes from confrev.
 pub(crate) fn complete(workload: &Workload) -> Value {
     let mut manifest = workload.manifest();
     let spec = &mut manifest["spec"]["template"]["spec"];
@@ -76,12 +76,12 @@ pub(crate) fn upgrade(world: &World, template: &str) -> Output {
     release(world, &[if is_new { "install" } else { "upgrade" }, "web", &folder.display().to_string()])
 }
 
-/// Any command of helm's, in this namespace.
+/// Runs any helm command in this namespace.
 pub(crate) fn release(world: &World, arguments: &[&str]) -> Output {
     helm(&[arguments, &["--namespace", world.name()]].concat(), Some(world.cluster.kubeconfig()))
 }
 
-/// A folder of the namespace's own. It goes with the control plane.
+/// A folder of the namespace, which is deleted with the control plane.
 fn folder(world: &World, what: &str) -> PathBuf {
     let folder = world.cluster.state_dir().join(format!("{what}-{}", world.name()));
     fs::create_dir_all(&folder).expect("a folder can be made");
@@ -89,7 +89,7 @@ fn folder(world: &World, what: &str) -> PathBuf {
 }
 
 trait RefusedBecause {
-    /// Whether it failed, for this reason; it must not for another.
+    /// Whether the command failed with this reason. Any other failure is an error.
     fn refused_because(self, reason: &str) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! Alerts and the dashboard: what they ask is there to be answered, and each alert fires when it should and only then.
-//! Without promtool (Debian's package `prometheus`) the expressions are held against the program's metrics alone.
+//! Alerts and the dashboard: their expressions use metrics that confrev writes, and each alert fires only when it should.
+//! Without promtool (Debian's package `prometheus`), the expressions are only compared with confrev's metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,10 +33,10 @@ fn dashboard() -> Value {
 }
 
 fn word(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
 }
 
-/// The queries of the dashboard, with the window that Grafana puts in.
+/// The queries of the dashboard, with the window that Grafana inserts.
 fn queries() -> Vec<String> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -48,7 +48,7 @@ fn expressions() -> Vec<String> {
     rules().iter().map(|rule| word(&rule["expr"])).chain(queries()).collect()
 }
 
-/// The samples that the program writes: of each name, the values of its labels.
+/// The samples that confrev writes: for each name, the values of its labels.
 fn samples() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let metrics = Metrics::new();
     metrics.api_request("get", 403, Duration::ZERO);
@@ -86,8 +86,9 @@ fn selectors(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     named.collect()
 }
 
+/// This includes labels and their values.
 #[test]
-fn every_metric_label_and_value_of_an_expression_is_one_that_the_program_writes() {
+fn expressions_use_only_metrics_that_confrev_writes() {
     let samples = samples();
     for expression in expressions() {
         let selectors = selectors(&expression);
@@ -97,7 +98,7 @@ fn every_metric_label_and_value_of_an_expression_is_one_that_the_program_writes(
             for (label, values) in matchers {
                 let known =
                     labels.get(&label).unwrap_or_else(|| panic!("{expression}: {name} has no {label}"));
-                // The codes of the API server are not known before.
+                // The API server's codes are not known in advance.
                 for value in values.split('|').filter(|_| label != "code") {
                     assert!(known.contains(value), "{expression}: {label} of {name} is never {value}");
                 }
@@ -107,7 +108,7 @@ fn every_metric_label_and_value_of_an_expression_is_one_that_the_program_writes(
 }
 
 #[test]
-fn labels_that_are_summed_by_or_shown_are_labels_of_the_metrics_beside_them() {
+fn annotations_and_legends_use_labels_of_expressions() {
     let samples = samples();
     for rule in rules() {
         let (expression, shown) = (word(&rule["expr"]), rule["annotations"].to_string());
@@ -124,7 +125,7 @@ fn labels_that_are_summed_by_or_shown_are_labels_of_the_metrics_beside_them() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let (expression, legend) = (word(&target["expr"]), word(&target["legendFormat"]));
             let shown = legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap());
-            // Who was scraped is the scraper's to say.
+            // Prometheus adds the label `instance`.
             for label in shown.filter(|label| *label != "instance") {
                 let by = expression.split(" by (").skip(1).map(|rest| rest.split(')').next().unwrap());
                 let kept = by.flat_map(|by| by.split(", ")).any(|kept| kept == label);
@@ -148,19 +149,20 @@ fn the_dashboard_shows_every_metric() {
     assert!(missing.is_empty(), "the dashboard does not show {missing:?}");
 }
 
+/// Each has an id, a place, a description, and the dashboard's data source.
 #[test]
-fn the_dashboards_panels_have_titles_descriptions_and_places_of_their_own_and_follow_its_data_source() {
+fn dashboard_panels_are_complete_and_do_not_overlap() {
     let dashboard = dashboard();
     assert_eq!(dashboard["templating"]["list"][0]["name"], "datasource");
     let mut taken = BTreeSet::new();
     let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         let title = word(&panel["title"]);
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is another's");
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is not unique");
         let [x, y, w, h] = ["x", "y", "w", "h"].map(|part| panel["gridPos"][part].as_u64().unwrap());
         assert!(x + w <= 24, "{title} does not fit");
         for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
-            assert!(taken.insert(place), "{title} lies on another");
+            assert!(taken.insert(place), "{title} overlaps another panel");
         }
         if panel["type"] != "row" {
             assert!(!word(&panel["description"]).is_empty(), "{title}");
@@ -175,7 +177,7 @@ fn the_dashboards_panels_have_titles_descriptions_and_places_of_their_own_and_fo
 }
 
 #[test]
-fn every_alert_says_what_it_is_how_grave_and_has_a_row_in_the_docs() {
+fn every_alert_is_described_graded_and_documented() {
     let page = fs::read_to_string(root().join("docs/metrics.md")).unwrap();
     let told: BTreeSet<_> = page
         .lines()
@@ -193,7 +195,7 @@ fn every_alert_says_what_it_is_how_grave_and_has_a_row_in_the_docs() {
         assert!(["critical", "warning", "info"].contains(&severity.as_str()), "{name}: {severity}");
         assert!(
             page.contains(&format!("| `{name}` | {severity} |")),
-            "{name} is {severity}, which the docs do not say"
+            "{name} is {severity}, but not in the docs"
         );
         assert!(names.insert(name));
     }
@@ -201,7 +203,7 @@ fn every_alert_says_what_it_is_how_grave_and_has_a_row_in_the_docs() {
 }
 
 #[test]
-fn the_chart_renders_the_files_as_they_are() {
+fn chart_renders_alerts_and_dashboard_unchanged() {
     let rendered =
         render("confrev", &[("prometheusRule.enabled", json!(true)), ("dashboard.enabled", json!(true))]);
     assert_eq!(find(&rendered, "PrometheusRule/confrev").unwrap()["spec"], alerts());
@@ -211,7 +213,7 @@ fn the_chart_renders_the_files_as_they_are() {
     assert!(find(&plain, "PrometheusRule/confrev").or(find(&plain, "ConfigMap/confrev-dashboard")).is_none());
 }
 
-/// Runs promtool; `false`, which is said, where there is none.
+/// Runs promtool. Returns `false`, and prints a message, if promtool is not installed.
 fn promtool(arguments: &[&str]) -> bool {
     if Command::new("promtool").arg("--version").output().is_err() {
         let text = "promtool is ABSENT (Debian's package prometheus): no expression is evaluated.";
@@ -235,10 +237,10 @@ fn promtool_understands_every_expression() {
 }
 
 #[test]
-fn each_alert_fires_when_it_should_and_only_then() {
+fn each_alert_fires_only_when_it_should() {
     let file = "tests/chart/alerts.yaml";
     let tests = objects(&fs::read_to_string(Path::new(root()).join(file)).unwrap()).remove(0);
-    // Of each alert there is a case in which it fires and one in which it does not.
+    // Each alert has a case in which it fires, and a case in which it does not.
     let mut cases = BTreeMap::<String, [bool; 2]>::new();
     for test in tests["tests"].as_array().unwrap() {
         for case in test["alert_rule_test"].as_array().unwrap() {

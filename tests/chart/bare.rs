@@ -1,4 +1,4 @@
-//! A control plane on which nothing is installed, and what is done there.
+//! A control plane on which nothing is installed, and actions on it.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 use crate::helm::{Setting, chart, flags, helm, root};
 
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
-/// How long a test may wait for all before it.
+/// The time that a test may wait for all previous tests.
 const QUEUE: Duration = Duration::from_mins(15);
 pub(crate) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
-/// The kinds of which an object, left behind, would change or refuse what users write.
+/// The kinds whose objects, if they remained, would change or refuse the writes of users.
 pub(crate) const IN_THE_WAY: [&str; 4] = [
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 ];
-/// How many such objects an installation has: one of each kind, and a second policy with its binding.
+/// The number of such objects in an installation: one of each kind, and a second policy with its binding.
 pub(crate) const OBJECTS_IN_THE_WAY: usize = IN_THE_WAY.len() + 2;
 
-/// A cluster in which nothing is installed, for one test at a time: the chart's cluster-wide names are fixed. There are
-/// two, for two tests.
+/// A cluster in which nothing is installed, for one test at a time, since the chart's cluster-wide names are fixed. Two
+/// such clusters serve two tests.
 pub(crate) struct Bare {
     pub(crate) cluster: &'static ControlPlane,
     _turn: MutexGuard<'static, ()>,
@@ -36,7 +36,7 @@ impl Bare {
         static TURNS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
         let free = |turn: &'static Mutex<()>| match turn.try_lock() {
             Ok(guard) => Some(guard),
-            // A test has failed there: what it has left is cleared.
+            // A test has failed there. Its remains are deleted below.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
@@ -50,12 +50,12 @@ impl Bare {
         bare
     }
 
-    /// The release, and confrev beside it, which serves it.
+    /// Installs the release, and runs confrev for it outside the cluster.
     pub(crate) fn running(&self) -> (Program, Vec<Setting<'static>>) {
         self.running_with(&[], &[])
     }
 
-    /// The same with more settings of the chart, and the options that these give a pod.
+    /// Does the same with more settings of the chart, and with the options that these settings give a pod.
     pub(crate) fn running_with(
         &self,
         settings: &[Setting<'static>],
@@ -71,7 +71,7 @@ impl Bare {
         (program, outside)
     }
 
-    /// The namespace, held to the strictest Pod Security level, and the release in it.
+    /// Creates the namespace with the strictest Pod Security level, and installs the release in it.
     pub(crate) fn install(&self, settings: &[Setting<'_>]) {
         self.cluster.kubectl(&["create", "namespace", "confrev"]).run().ok();
         let level = "pod-security.kubernetes.io/enforce=restricted";
@@ -92,12 +92,12 @@ impl Bare {
         helm(&arguments, Some(self.cluster.kubeconfig()))
     }
 
-    /// Whatever a failed test has left.
+    /// Deletes the remains of a failed test.
     fn clear(&self) {
         let namespace = self.cluster.kubectl(&["get", "namespace", "confrev"]).run();
         if namespace.status.success() {
             let _ = self.uninstall();
-            // Whatever was applied, by helm or not.
+            // All objects, with or without helm.
             let manifests = root().join("manifests/self-signed.yaml").display().to_string();
             let delete = ["delete", "--ignore-not-found", "-f", &manifests];
             let _ = self.cluster.kubectl(&delete).run();
@@ -105,7 +105,7 @@ impl Bare {
         }
     }
 
-    /// Objects of confrev's that are in everybody's way.
+    /// confrev's objects that affect the writes of users.
     pub(crate) fn in_the_way(&self) -> Vec<String> {
         let kinds = IN_THE_WAY.join(",");
         let found = self.cluster.kubectl(&["get", &kinds, "--output=name"]).run().ok();
@@ -144,13 +144,13 @@ pub(crate) fn apply(bare: &Bare, namespace: &str, object: &Value) -> Output {
 
 /// The name of the ConfigMap that the Deployment reads.
 pub(crate) fn reads(bare: &Bare, namespace: &str) -> String {
-    let web = bare.cluster.get("deployment", namespace, "web").expect("there is the Deployment");
+    let web = bare.cluster.get("deployment", namespace, "web").expect("the Deployment exists");
     let name = &web["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"];
     name.as_str().unwrap_or_default().to_owned()
 }
 
-/// The kubelet's part: when the pods of confrev have been admitted and given a node, one is run, as that pod says. Answers
-/// with the image of the pod, too.
+/// Does the part of the kubelet: when confrev's pods have been admitted and have a node, runs confrev with the options of
+/// one pod. Also returns the pod's image.
 pub(crate) fn as_its_pod(bare: &Bare) -> (Program, String) {
     let pods = wait_for("pods of confrev on a node", LIMIT, || {
         let pods = bare.cluster.list("pods", "confrev", "app.kubernetes.io/name=confrev");
@@ -161,7 +161,7 @@ pub(crate) fn as_its_pod(bare: &Bare) -> (Program, String) {
     assert_eq!(pods[0]["spec"]["serviceAccountName"], "confrev");
 
     let mut program = Program::new(bare.cluster, Path::new(env!("CARGO_BIN_EXE_confrev")));
-    // What the pod has beside the options that any confrev has here.
+    // The pod's options without those that every confrev of these tests has.
     let given = container["args"].as_array().expect("arguments");
     let given = given.iter().map(|argument| argument.as_str().expect("text"));
     let here = program.arguments().join("=");

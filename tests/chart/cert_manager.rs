@@ -1,5 +1,5 @@
-//! Certificates by cert-manager: its own controllers issue them, write the CA into the webhooks, and renew both. Of the
-//! rest of a cluster, the test does what the kubelet would: it mounts the Secret.
+//! Certificates from cert-manager: its own controllers issue them, write the CA into the webhooks, and renew both. The test
+//! mounts the Secret, as the kubelet would.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -25,11 +25,12 @@ impl Issued<'_> {
         format!("/apis/cert-manager.io/v1/namespaces/confrev/certificates/{}{more}", self.name)
     }
 
-    /// Waits until cert-manager is done with it.
+    /// Waits until the Certificate is ready.
     #[track_caller]
     fn wait_ready(&self) {
         wait_for(&format!("the Certificate {} to be ready", self.name), LIMIT, || {
-            let found = self.bare.cluster.get(CERTIFICATES, "confrev", self.name).ok_or("there is none")?;
+            let found =
+                self.bare.cluster.get(CERTIFICATES, "confrev", self.name).ok_or("it does not exist")?;
             let generation = &found["metadata"]["generation"];
             let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let is = |kind: &str| conditions.iter().find(|c| c["type"] == kind && c["status"] == "True");
@@ -38,15 +39,15 @@ impl Issued<'_> {
         });
     }
 
-    /// What its Secret holds.
+    /// The files in the Secret of the Certificate.
     #[track_caller]
     fn files(&self) -> Vec<(&'static str, Vec<u8>)> {
-        let secret = self.bare.cluster.get("secret", "confrev", self.name).expect("there is the Secret");
+        let secret = self.bare.cluster.get("secret", "confrev", self.name).expect("the Secret exists");
         let decoded = |file| STANDARD.decode(secret["data"][file].as_str().unwrap_or_default()).unwrap();
         FILES.map(|file| (file, decoded(file))).to_vec()
     }
 
-    /// Has it issued anew, as `cmctl renew` does, and waits for that.
+    /// Renews the Certificate, as `cmctl renew` does, and waits for the result.
     #[track_caller]
     fn renew(&self) {
         let before = self.files();
@@ -59,13 +60,13 @@ impl Issued<'_> {
         let (code, answer) =
             self.bare.cluster.api().patch(&self.path("/status"), "application/json-patch+json", &patch);
         assert_eq!(code, 200, "{answer}");
-        wait_for(&format!("{} to be issued anew", self.name), LIMIT, || {
+        wait_for(&format!("{} to be issued again", self.name), LIMIT, || {
             (self.files()[0] != before[0]).then_some(())
         });
         self.wait_ready();
     }
 
-    /// Takes its Secret away, and with it the key; waits for another.
+    /// Deletes the Secret, which has the key, and waits for another.
     #[track_caller]
     fn replace(&self) {
         let uid = || {
@@ -86,8 +87,8 @@ fn borrowed<'a>(files: &'a [(&'static str, Vec<u8>)]) -> Vec<(&'a str, &'a [u8])
     files.iter().map(|(name, content)| (*name, content.as_slice())).collect()
 }
 
-/// Writes that confrev must answer, one after the other until told to stop: how many were admitted, and the first that
-/// was not.
+/// Sends writes that confrev must answer, one after the other, until `stop` is set. Counts the admitted ones, and returns
+/// the first refusal.
 fn written(bare: &Bare, stop: &AtomicBool, count: &AtomicU32) -> Option<String> {
     let mut deployment = web("app:1", "A")["items"][1].clone();
     deployment["metadata"]["name"] = json!("never-stored");
@@ -101,15 +102,16 @@ fn written(bare: &Bare, stop: &AtomicBool, count: &AtomicU32) -> Option<String> 
     None
 }
 
+/// cert-manager issues the certificate that confrev serves, and injects the CA.
 #[test]
-fn cert_manager_issues_what_confrev_serves_and_injects_the_ca_and_no_write_fails_while_both_are_renewed() {
+fn no_write_fails_while_cert_manager_renews_certificates() {
     let bare = Bare::new();
     let _cert_manager = CertManager::start(bare.cluster);
     bare.install(&[("certificates.mode", json!("cert-manager"))]);
     let [serving, authority] = ["confrev-tls", "confrev-ca"].map(|name| Issued { bare: &bare, name });
     serving.wait_ready();
 
-    // Outside the cluster there is no Service: the API server calls an address, which has to be in the certificate.
+    // Outside the cluster, confrev has no Service: the API server calls an address, which the certificate must include.
     let program = Program::new(bare.cluster, std::path::Path::new(env!("CARGO_BIN_EXE_confrev")));
     let url = ("webhookUrl", json!(program.webhook_url()));
     bare.release("upgrade", &[("certificates.mode", json!("cert-manager")), url, ("replicas", json!(0))])
@@ -122,7 +124,7 @@ fn cert_manager_issues_what_confrev_serves_and_injects_the_ca_and_no_write_fails
 
     let mut mount = Mount::new(&borrowed(&serving.files()));
     let mut program = program.with_certificates(mount.dir());
-    // Ready, and called: the API server trusts what was injected.
+    // The API server trusts the injected CA, since it calls confrev.
     program.start();
     let namespace = bare.cluster.namespace("issued");
     apply(&bare, namespace.name(), &web("app:1", "A")).ok();
@@ -145,19 +147,19 @@ fn cert_manager_issues_what_confrev_serves_and_injects_the_ca_and_no_write_fails
             });
         };
         served_anew();
-        // The authority as well: what it signed before holds until it is replaced.
+        // Renew the CA as well. Certificates that it signed before remain valid.
         authority.renew();
         served_anew();
-        // With another key: the one before is trusted beside it.
+        // Give the CA another key. The previous key stays trusted.
         authority.replace();
         served_anew();
         stop.store(true, Ordering::Relaxed);
-        writer.join().expect("it has not panicked")
+        writer.join().expect("the writer has not panicked")
     });
     assert_eq!(failed, None, "after {} writes", count.load(Ordering::Relaxed));
-    // Beside the one before, which cert-manager keeps for as long as it is valid.
+    // The previous CA stays beside it, since cert-manager keeps it for as long as it is valid.
     let wanted = String::from_utf8(serving.files()[2].1.clone()).unwrap();
-    wait_for("the renewed authority to be in all webhooks", LIMIT, || {
+    wait_for("the renewed CA to be in all webhooks", LIMIT, || {
         let webhooks = bare.webhooks();
         let of = |webhook: &Value| {
             let bundle = STANDARD.decode(webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default());
@@ -172,7 +174,7 @@ fn cert_manager_issues_what_confrev_serves_and_injects_the_ca_and_no_write_fails
     assert_eq!(bare.in_the_way(), [""; 0], "left behind");
 }
 
-/// Ends the writer, also where the test fails.
+/// Stops the writer, also if the test fails.
 struct Stopped<'a>(&'a AtomicBool);
 
 impl Drop for Stopped<'_> {

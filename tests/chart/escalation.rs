@@ -13,17 +13,17 @@ const JSON: &str = "application/json-patch+json";
 /// An excluded namespace.
 const EXCLUDED: &str = "escalation-excluded";
 
-/// A kind of workload: where its objects and their pod templates are.
+/// A kind of workload, with the places of its objects and of their pod templates.
 struct Workload {
     api: &'static str,
     plural: &'static str,
     version: &'static str,
     kind: &'static str,
-    /// JSON pointer of the pod template.
+    /// The JSON pointer of the pod template.
     template: &'static str,
 }
 
-/// All but Jobs, whose templates cannot change. The template of the last one is at another path, by `extraKinds`.
+/// All kinds but Jobs, whose templates cannot change. The last kind has its template at another path, by `extraKinds`.
 const KINDS: [Workload; 6] = [
     kind("/apis/apps/v1", "deployments", "apps/v1", "Deployment", "/spec/template"),
     kind("/apis/apps/v1", "statefulsets", "apps/v1", "StatefulSet", "/spec/template"),
@@ -97,7 +97,7 @@ impl Workload {
         json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
     }
 
-    /// Escalations by way of the pod template, as operations relative to it.
+    /// Escalations through the pod template, as operations relative to it.
     fn escalations(&self) -> Vec<(&'static str, Value)> {
         let set = |path: &str, value: Value| json!({"op": "add", "path": format!("{}{path}", self.template), "value": value});
         let drop = |path: &str| json!({"op": "remove", "path": format!("{}{path}", self.template)});
@@ -222,7 +222,7 @@ impl Trial {
         bare.install(&[
             ("secrets.enabled", json!(true)),
             ("replicas", json!(0)),
-            // Nobody answers, and users write here.
+            // confrev does not answer, and users write here.
             ("failurePolicy", json!("Ignore")),
             ("excludedNamespaces", json!([EXCLUDED])),
             ("extraKinds", templates),
@@ -231,14 +231,14 @@ impl Trial {
         let namespace = cluster.namespace("escalation");
         let confrev = cluster.api_as(&cluster.kubeconfig_for_service_account("confrev", "confrev"));
         let trial = Self { bare, namespace, confrev };
-        wait_for("the policy to be in force", LIMIT, || {
+        wait_for("the policy to take effect", LIMIT, || {
             let (code, answer) = trial.confrev.post(&trial.dry("configmaps", ""), &source("plain"));
             if is_refused(code, &answer) { Ok(()) } else { Err(answer) }
         });
         trial
     }
 
-    /// As an administrator.
+    /// Creates an object as an administrator.
     fn create(&self, path: &str, object: &Value) -> Value {
         created(self.bare.cluster.api(), path, object)
     }
@@ -270,7 +270,7 @@ fn refused(what: &str, subject: &str, (code, answer): (u16, Value)) {
     assert!(message.contains(&named), "{what}: the message does not name {named:?}: {message}");
 }
 
-/// A busy API server may not answer in its own time: then it is asked again.
+/// Sends a request, and repeats it if a busy API server times out.
 fn answered(ask: impl Fn() -> (u16, Value)) -> (u16, Value) {
     wait_for("the API server to answer in time", LIMIT, || {
         let answer = ask();
@@ -303,7 +303,7 @@ fn snapshot(name: &str) -> Value {
     })
 }
 
-/// An owner that is stored, or the garbage collector would delete what it owns.
+/// A reference to a stored owner. Otherwise the garbage collector would delete the owned object.
 fn owner(object: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "name": object["metadata"]["name"], "uid": object["metadata"]["uid"]})
 }
@@ -320,7 +320,7 @@ fn workload_templates_change_only_as_admission_would() {
         for (what, operations) in kind.escalations() {
             refused(what, &subject, trial.confrev.patch(&one, JSON, &operations));
         }
-        // To snapshots, to others, and back to the sources.
+        // To snapshots, to other snapshots, and back to the sources.
         let stored = format!("{path}/web");
         for suffix in ["-0123456789", "-00112233445566778899", ""] {
             let what = format!("{}: resolved to {suffix:?}", kind.kind);
@@ -368,7 +368,7 @@ fn workload_metadata_and_other_fields_stay() {
         for (what, change) in changes {
             refused(what, &subject, trial.confrev.patch(&one, MERGE, &change));
         }
-        // The same by server-side apply.
+        // The same change by server-side apply.
         let applied =
             json!({"apiVersion": kind.version, "kind": kind.kind, "metadata": {"labels": {"team": "evil"}}});
         let forced = format!("{one}&fieldManager=confrev&force=true");
@@ -399,7 +399,7 @@ fn workloads_not_opted_in_cannot_change() {
             let one = format!("{}/{name}?dryRun=All", kind.path(namespace));
             (subject, one)
         };
-        // No label, and a label that opts out; each in both namespaces, and in an excluded one.
+        // No label, and a label that opts out, each in both namespaces; and an opted-in workload in an excluded namespace.
         for (namespace, name, labels, passes) in [
             (trial.namespace.name(), "none", json!({}), false),
             (trial.namespace.name(), "out", json!({"confrev.dev/enabled": "false"}), false),
@@ -413,7 +413,7 @@ fn workloads_not_opted_in_cannot_change() {
                 let answer = trial.confrev.patch(&one, MERGE, change);
                 if passes {
                     // The API server learns of a namespace's label a moment after it is stored.
-                    wait_for("the namespace's label to count", LIMIT, || {
+                    wait_for("the namespace's label to take effect", LIMIT, || {
                         let (code, answer) = trial.confrev.patch(&one, MERGE, change);
                         if code == 200 { Ok(()) } else { Err(answer) }
                     });
@@ -511,7 +511,7 @@ fn content_and_labels_of_sources_stay() {
     let metadata = |change: Value| json!({"metadata": change});
     for (plural, kind) in [("configmaps", "ConfigMap"), ("secrets", "Secret")] {
         let path = trial.path(plural);
-        // Each with an owner that another user entered.
+        // Each object has an owner that another user added.
         let with_owner = |mut object: Value| {
             object["metadata"]["ownerReferences"] = json!([theirs]);
             trial.create(&path, &object);
@@ -584,7 +584,7 @@ fn content_and_labels_of_sources_stay() {
     trial.done();
 }
 
-/// confrev takes back the owners that it entered, and no others, from an object that is no longer bound.
+/// confrev removes only the owners that it added from an object that is no longer bound.
 fn owners_of_confrev(trial: &Trial, plural: &str, kind: &str, mine: &Value, theirs: &Value) {
     let metadata = |change: Value| json!({"metadata": change});
     for name in ["bound", "unowned"] {
@@ -722,7 +722,7 @@ impl Attempt {
     }
 }
 
-/// One attempt for each rule of the policy, in the order of the rules: no other rule refuses it.
+/// One attempt for each rule of the policy, in the order of the rules. Only that rule refuses it.
 fn one_for_each_rule(trial: &Trial) -> Vec<Attempt> {
     let deployment = &KINDS[0];
     let path = deployment.path(trial.namespace.name());
@@ -742,7 +742,7 @@ fn one_for_each_rule(trial: &Trial) -> Vec<Attempt> {
     let stored = deployment.workload("web", &labels);
     let changed = |list: &str, pointer: &str, value: Value| {
         let mut all = stored["spec"]["template"]["spec"][list].clone();
-        *all.pointer_mut(pointer).expect("it is stored") = value;
+        *all.pointer_mut(pointer).expect("the field is stored") = value;
         pod(json!({list: all}))
     };
     let mut token = snapshot("demo-aaaaaaaaaa");
@@ -779,9 +779,9 @@ fn one_for_each_rule(trial: &Trial) -> Vec<Attempt> {
     ]
 }
 
-/// Each rule is taken away by itself: its attempt passes then, and the other attempts are still refused.
+/// The test removes each rule in turn. The rule's attempt then succeeds, and the other attempts are still refused.
 #[test]
-fn each_rule_refuses_what_no_other_does() {
+fn each_rule_refuses_something_no_other_does() {
     const POLICY: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/confrev-self";
     let trial = Trial::new();
     let admin = trial.bare.cluster.api();
@@ -813,10 +813,10 @@ fn each_rule_refuses_what_no_other_does() {
         if is_refused(code, &answer) { Ok(()) } else { Err(format!("{code} {answer}")) }
     };
     for (index, attempt) in attempts.iter().enumerate() {
-        wait_for("the rights to count, and all rules", LIMIT, || still_refused(attempt));
+        wait_for("the rights and all rules to take effect", LIMIT, || still_refused(attempt));
         let rest: Vec<_> = rules.iter().enumerate().filter(|(other, _)| *other != index).collect();
         set(&rest.into_iter().map(|(_, rule)| rule.clone()).collect::<Vec<_>>());
-        wait_for(&format!("rule {index} to be missed"), LIMIT, || {
+        wait_for(&format!("the attempt without rule {index} to succeed"), LIMIT, || {
             let (code, answer) = attempt.send(&trial.confrev);
             if (200..300).contains(&code) { Ok(()) } else { Err(format!("{code} {answer}")) }
         });

@@ -1,5 +1,5 @@
-//! The first commands of docs/install.md, taken from the page and run as a new user does. Where a pod of confrev would
-//! run it, the test does: pods are fakes here.
+//! The first commands of docs/install.md, taken from the page and run as by a new user. The test runs confrev in place of
+//! its pods, since the pods of the control plane are fakes.
 
 use std::fs;
 use std::process::Command;
@@ -12,11 +12,11 @@ use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod,
 use crate::helm::{root, run};
 use crate::reader::Reader;
 
-/// Where kubectl works when nobody says otherwise.
+/// The default namespace of kubectl.
 const NAMESPACE: &str = "default";
 
 #[test]
-fn the_first_three_commands_of_the_page_lead_from_nothing_to_a_protected_workload() {
+fn first_three_commands_protect_a_workload() {
     let page = fs::read_to_string(root().join("docs/install.md")).unwrap();
     let user = User::new();
     user.has_a_workload_without_labels();
@@ -42,15 +42,15 @@ fn the_first_three_commands_of_the_page_lead_from_nothing_to_a_protected_workloa
     user.takes_it_away_again(&page, program);
 }
 
-/// A command that stands in the text, between backquotes.
+/// A command that is in the text of the page, between backquotes.
 #[track_caller]
 fn in_the_text<'a>(page: &'a str, command: &'a str) -> &'a str {
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(command), "docs/install.md does not say {command:?}");
+    assert!(words.contains(command), "docs/install.md does not have {command:?}");
     command
 }
 
-/// Somebody with an administrator's kubeconfig, a copy of the repository and kubectl.
+/// A user with an administrator's kubeconfig, a copy of the repository and kubectl.
 struct User {
     bare: Bare,
 }
@@ -63,7 +63,7 @@ impl User {
         Self { bare }
     }
 
-    /// Runs a line in a shell, in the root of the repository; answers with what it printed.
+    /// Runs a line in a shell, in the root of the repository. Returns its output.
     #[track_caller]
     fn types(&self, line: &str) -> String {
         let kubectl = self.bare.cluster.bin("kubectl");
@@ -97,7 +97,7 @@ impl User {
         assert!(web.len() == 2 && web.iter().map(revision).all(|other| other == first), "{table}");
     }
 
-    /// Held in the middle of a change, a pod that is lost comes back with what its revision was born with.
+    /// Pauses a roll halfway: the replacement of a lost pod has the config of its revision.
     fn is_protected(&self) {
         let snapshot = reads(&self.bare, NAMESPACE);
         wait_for("the snapshot to be bound", LIMIT, || {
@@ -111,7 +111,7 @@ impl User {
         self.kubectl(&["rollout", "pause", "deployment/web"]).ok();
         let change = json!({"data": {"text": "B"}}).to_string();
         self.kubectl(&["patch", "configmap", "demo", "--type=merge", "--patch", &change]).ok();
-        wait_for("the change to be taken up", LIMIT, || {
+        wait_for("the workload to roll to the change", LIMIT, || {
             let now = reads(&self.bare, NAMESPACE);
             if now == snapshot { Err(now) } else { Ok(()) }
         });
@@ -164,7 +164,7 @@ impl User {
 }
 
 impl Drop for User {
-    /// The namespace is everybody's, so what was made there goes.
+    /// Other tests use the namespace too, so the objects of this test are deleted.
     fn drop(&mut self) {
         let _ = self.kubectl(&["delete", "deployment/web", "configmap/demo", "--ignore-not-found"]);
         let _ = self.kubectl(&["delete", "configmap", "--selector", SNAPSHOTS]);

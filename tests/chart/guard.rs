@@ -1,23 +1,23 @@
-//! The guard over snapshots, tried by everybody with every verb on every field, as a table. confrev does not run: the API
-//! server alone keeps it.
+//! The guard of snapshots, as a table: each user tries every verb on every field. confrev does not run: the API server
+//! alone enforces the guard.
 
 use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
 use crate::bare::{Bare, LIMIT};
 
-/// Who tries, in the order of the table's columns.
+/// The users, in the order of the table's columns.
 const USERS: [&str; 5] =
     ["an administrator", "an editor", "confrev", "the collector", "the namespace controller"];
 
 /// How an attempt ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// `y`: it is done.
+    /// `y`: it succeeds.
     Yes,
     /// `g`: the guard refuses.
     Guard,
-    /// `r`: RBAC does not even let it come so far.
+    /// `r`: RBAC refuses, before admission.
     Rbac,
     /// `s`: the policy for confrev itself refuses.
     Own,
@@ -42,13 +42,13 @@ fn changes(kind: Kind) -> Vec<Row> {
     let annotation = |key: &str, value: Value| metadata(json!({"annotations": {key: value}}));
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "5d1a"});
     let mut rows = vec![
-        // Content: nobody.
+        // Nobody changes content.
         row(json!({"data": {"text": "ZXZpbA=="}}), "iiiir"),
         row(json!({"data": {"more": "ZXZpbA=="}}), "iiiir"),
         row(json!({"data": {"text": null}}), "iiiir"),
         row(json!({"immutable": false}), "iiiir"),
         row(json!({"immutable": null}), "iiiir"),
-        // What makes it a snapshot, and says of what: confrev makes it once, and writes annotations only.
+        // The marks of a snapshot and its source: confrev sets them at creation, and later writes only annotations.
         row(label("app.kubernetes.io/managed-by", json!(null)), "ggsgr"),
         row(label("app.kubernetes.io/managed-by", json!("Helm")), "ggsgr"),
         row(label("confrev.dev/source", json!(null)), "ggsgr"),
@@ -60,14 +60,14 @@ fn changes(kind: Kind) -> Vec<Row> {
         row(annotation("confrev.dev/digest", json!(null)), "ggygr"),
         row(annotation("confrev.dev/keep", json!("9")), "ggygr"),
         row(json!({"metadata": {"labels": null, "annotations": null}}), "ggsgr"),
-        // Who uses it: confrev and the collector.
+        // Owners: confrev and the garbage collector write them.
         row(metadata(json!({"ownerReferences": null})), "ggyyr"),
         row(metadata(json!({"ownerReferences": []})), "ggyyr"),
         row(metadata(json!({"ownerReferences": [owner]})), "ggyyr"),
-        // What would keep it for ever.
+        // Finalizers would prevent the deletion.
         row(metadata(json!({"finalizers": ["example.com/mine", "example.com/more"]})), "ggsyr"),
         row(metadata(json!({"finalizers": null})), "yysyr"),
-        // What is nobody's.
+        // Other labels and annotations are not protected.
         row(label("team", json!("shop")), "yysyr"),
         row(annotation("example.com/note", json!("kept")), "yysyr"),
     ];
@@ -93,7 +93,7 @@ impl Kind {
         format!("/api/v1/namespaces/{namespace}/{plural}")
     }
 
-    /// With confrev's labels, and content that is good for either kind.
+    /// A snapshot with confrev's labels, and with content that is valid for both kinds.
     fn snapshot(name: &str) -> Value {
         json!({
             "metadata": {
@@ -107,7 +107,7 @@ impl Kind {
     }
 }
 
-/// The installation with Secrets on, a namespace, and clients of everybody.
+/// The installation with Secrets on, a namespace, and a client for each user.
 struct Trial {
     bare: Bare,
     namespace: Namespace<'static>,
@@ -142,16 +142,16 @@ impl Trial {
             controller("generic-garbage-collector"),
             controller("namespace-controller"),
         ];
-        // The API server takes up a policy a moment after it is stored.
+        // The API server enforces a policy a moment after it is stored.
         let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(namespace.name()));
-        wait_for("the guard to be in force", LIMIT, || {
+        wait_for("the guard to take effect", LIMIT, || {
             let (code, answer) = users[1].post(&collection, &Kind::snapshot("trial"));
             if is_guard(code, &answer) { Ok(()) } else { Err(answer) }
         });
         Self { bare, namespace, users }
     }
 
-    /// One attempt of everybody.
+    /// Lets each user make one attempt.
     fn tried(&self, what: &str, ends: &str, attempt: impl Fn(&Api) -> (u16, Value)) {
         for ((who, api), end) in USERS.iter().zip(&self.users).zip(ends.chars()) {
             let (code, answer) = attempt(api);
@@ -171,7 +171,7 @@ impl Trial {
                 's' => End::Own,
                 _ => End::Immutable,
             };
-            // Where both policies refuse, the API server reports either.
+            // If both policies refuse, the API server reports one of them.
             if (found, wanted) != (End::Own, End::Guard) {
                 assert_eq!(found, wanted, "{who}: {what}: {message}");
             }
@@ -188,13 +188,13 @@ fn is_guard(code: u16, answer: &Value) -> bool {
     matches!(code, 403 | 422) && message.contains("ValidatingAdmissionPolicy 'confrev-snapshots'")
 }
 
-/// A merge patch of an object, here.
+/// Applies a merge patch to an object locally.
 fn merge(object: &mut Value, change: &Value) {
     let Value::Object(changes) = change else { return change.clone_into(object) };
     if !object.is_object() {
         *object = json!({});
     }
-    let object = object.as_object_mut().expect("it is one by now");
+    let object = object.as_object_mut().expect("the value is an object now");
     for (key, change) in changes {
         match change {
             Value::Null => drop(object.remove(key)),
@@ -203,14 +203,14 @@ fn merge(object: &mut Value, change: &Value) {
     }
 }
 
-/// Where the same is tried by PUT, confrev has not the verb, and all else is the same.
+/// The expected results with PUT: RBAC refuses confrev, which lacks the verb, and the others are the same.
 fn by_put(ends: &str) -> String {
     ends.char_indices().map(|(index, end)| if index == 2 { 'r' } else { end }).collect()
 }
 
-/// Everything as a dry run, for which the guard is asked as well, so that each attempt finds the snapshot as it was.
+/// All attempts are dry-runs, which the guard checks as well, so each attempt finds the snapshot unchanged.
 #[test]
-fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field() {
+fn guard_protects_snapshots_in_use_from_everybody() {
     let trial = Trial::new();
     for kind in [Kind::ConfigMap, Kind::Secret] {
         let path = kind.path(trial.namespace.name());
@@ -220,7 +220,7 @@ fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field()
             assert_eq!(code, 201, "{answer}");
             answer
         };
-        // An owner that is there, or the collector would come.
+        // The owner exists; otherwise the garbage collector would delete the snapshot.
         let owner = create(&json!({"metadata": {"name": "user"}}));
         let mut bound = Kind::snapshot("demo-bound");
         let kind_name = format!("{kind:?}");
@@ -239,7 +239,7 @@ fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field()
             let mut whole = bound.clone();
             merge(&mut whole, &change);
             trial.tried(&format!("put of {kind:?}: {change}"), &by_put(ends), |api| api.put(&one, &whole));
-            // Server-side apply can take nothing away that it has not given.
+            // Server-side apply cannot remove fields that it has not set.
             if !change.to_string().contains("null") && !change.to_string().contains("[]") {
                 let mut applied = change.clone();
                 merge(&mut applied, &json!({"apiVersion": "v1", "kind": kind_name}));
@@ -249,8 +249,8 @@ fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field()
                 });
             }
         }
-        trial.tried("delete of a bound one", "ggyyy", |api| api.delete(&one));
-        trial.tried("delete of one that nothing uses", "yyyyy", |api| api.delete(&other));
+        trial.tried("delete of a bound snapshot", "ggyyy", |api| api.delete(&one));
+        trial.tried("delete of an unused snapshot", "yyyyy", |api| api.delete(&other));
         let all = format!("{path}?dryRun=All&labelSelector=confrev.dev/source");
         trial.tried("delete of all", "ggrry", |api| api.delete(&all));
         let freed = json!({"metadata": {"finalizers": null}});
@@ -260,8 +260,9 @@ fn nobody_changes_or_removes_what_revisions_depend_on_by_any_verb_on_any_field()
     trial.done();
 }
 
+/// No existing object can be turned into a snapshot.
 #[test]
-fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_becomes_one_afterwards() {
+fn only_confrev_and_backup_restorers_create_snapshots() {
     let trial = Trial::new();
     for kind in [Kind::ConfigMap, Kind::Secret] {
         let path = kind.path(trial.namespace.name());
@@ -270,8 +271,8 @@ fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_bec
         trial.tried("create", "ygyrr", |api| api.post(&collection, &snapshot));
         let mut mutable = snapshot.clone();
         mutable["immutable"] = json!(false);
-        trial.tried("create of a mutable one", "gggrr", |api| api.post(&collection, &mutable));
-        // One label alone is somebody's own business.
+        trial.tried("create of a mutable snapshot", "gggrr", |api| api.post(&collection, &mutable));
+        // An object with only one of the labels is not a snapshot.
         for key in ["app.kubernetes.io/managed-by", "confrev.dev/source"] {
             let mut half = snapshot.clone();
             half["metadata"]["labels"].as_object_mut().unwrap().remove(key);
@@ -285,7 +286,7 @@ fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_bec
         let labels = json!({"metadata": {"labels": snapshot["metadata"]["labels"]}});
         trial.tried("relabelled", "ggsgr", |api| api.patch(&one, "application/merge-patch+json", &labels));
     }
-    // Leave to restore is a verb of its own, which no built-in role but cluster-admin has.
+    // The right to restore is a separate one, which no built-in role but cluster-admin has.
     let kubectl = |arguments: &[&str]| trial.bare.cluster.kubectl(arguments).run().ok();
     let leave = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "restore"},
@@ -303,7 +304,7 @@ fn a_snapshot_is_made_by_confrev_and_by_who_may_restore_a_backup_and_nothing_bec
         trial.namespace.name(),
     ]);
     let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(trial.namespace.name()));
-    wait_for("the leave to count", LIMIT, || {
+    wait_for("the right to take effect", LIMIT, || {
         let (code, answer) = trial.users[1].post(&collection, &Kind::snapshot("demo-4a4a4a4a4a"));
         if code == 201 { Ok(()) } else { Err(answer) }
     });

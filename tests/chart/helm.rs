@@ -8,10 +8,10 @@ use confrev_controlplane::Output;
 use confrev_controlplane::binaries::Binaries;
 use serde_json::Value;
 
-/// A value of the chart, and what it is set to.
+/// The name of a value of the chart, and its setting.
 pub(crate) type Setting<'a> = (&'a str, Value);
 
-/// The repository.
+/// The root folder of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -21,13 +21,13 @@ pub(crate) fn chart() -> String {
     root().join("charts/confrev").display().to_string()
 }
 
-/// The folder of helm and kubectl, built if need be.
+/// The path of helm or kubectl, which is built if necessary.
 pub(crate) fn binary(name: &str) -> PathBuf {
     static BINARIES: OnceLock<Binaries> = OnceLock::new();
-    BINARIES.get_or_init(|| Binaries::all().expect("the control plane's binaries can be had")).path(name)
+    BINARIES.get_or_init(|| Binaries::all().expect("the control plane's binaries are available")).path(name)
 }
 
-/// Runs helm to its end, with nothing of the user's own configuration.
+/// Runs helm to its end, without the user's own configuration.
 pub(crate) fn helm(arguments: &[&str], kubeconfig: Option<&Path>) -> Output {
     run(Command::new(binary("helm"))
         .args(arguments)
@@ -50,12 +50,12 @@ pub(crate) fn run(command: &mut Command) -> Output {
     }
 }
 
-/// `--set-json` for each setting: types arrive as they are.
+/// A `--set-json` flag for each setting, which preserves types.
 pub(crate) fn flags(settings: &[Setting<'_>]) -> Vec<String> {
     settings.iter().flat_map(|(key, value)| ["--set-json".to_owned(), format!("{key}={value}")]).collect()
 }
 
-/// What `helm template` says, in this namespace and with these settings.
+/// The output of `helm template` in this namespace, with these settings.
 pub(crate) fn template(namespace: &str, settings: &[Setting<'_>]) -> Output {
     let (chart, flags) = (chart(), flags(settings));
     let mut arguments = vec!["template", "any-name", &chart, "--namespace", namespace];
@@ -63,7 +63,7 @@ pub(crate) fn template(namespace: &str, settings: &[Setting<'_>]) -> Output {
     helm(&arguments, None)
 }
 
-/// The objects that it renders.
+/// The objects that the chart renders.
 #[track_caller]
 pub(crate) fn render(namespace: &str, settings: &[Setting<'_>]) -> Vec<Value> {
     objects(&template(namespace, settings).ok())

@@ -1,5 +1,5 @@
-//! Install, upgrade, uninstall: helm on a control plane of its own, with confrev beside it as in development, as there
-//! is no Service network that pods could be reached by.
+//! Install, upgrade and uninstall with helm on a separate control plane. confrev runs outside the cluster, as in
+//! development, since no Service network leads to pods.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, reads, web}
 use crate::helm::root;
 
 #[test]
-fn after_uninstall_workloads_go_on_with_their_snapshots_and_nothing_is_blocked() {
+fn uninstall_keeps_snapshots_and_blocks_nothing() {
     let bare = Bare::new();
     let namespace = bare.cluster.namespace("left");
     let (mut program, _) = bare.running();
@@ -31,16 +31,16 @@ fn after_uninstall_workloads_go_on_with_their_snapshots_and_nothing_is_blocked()
     wait_for("three ready pods of the same revision", LIMIT, || (pods() == 3).then_some(()));
     kubectl(&["set", "image", "deployment/web", "app=app:2"]).ok();
     apply(&bare, namespace.name(), &web("app:3", "B")).ok();
-    // What was guarded can be removed: first one object, then the namespace with all of it, then confrev's own.
+    // Guarded objects can be deleted: first one snapshot, then the namespace with the others, then confrev's namespace.
     kubectl(&["delete", "configmap", &snapshot]).ok();
     assert_eq!(bare.cluster.list("configmap", namespace.name(), SNAPSHOTS).len(), 0);
     bare.cluster.kubectl(&["delete", "namespace", namespace.name(), "--timeout=60s"]).run().ok();
     bare.cluster.kubectl(&["delete", "namespace", "confrev", "--timeout=60s"]).run().ok();
 }
 
-/// In a hurry, without helm: the cluster-wide objects stay, and step aside. Helm takes them over when it installs again.
+/// Without helm, the cluster-wide objects remain, and have no effect. Helm adopts them at the next installation.
 #[test]
-fn deleting_the_namespace_alone_blocks_nothing_and_helm_installs_again() {
+fn deleting_the_namespace_blocks_nothing_and_allows_reinstall() {
     let bare = Bare::new();
     let by_label = bare.cluster.namespace("alone");
     let by_namespace = bare.cluster.namespace_labelled("alone", &[("confrev.dev/enabled", "true")]);
@@ -70,9 +70,9 @@ fn deleting_the_namespace_alone_blocks_nothing_and_helm_installs_again() {
     }
 
     bare.cluster.kubectl(&["delete", "namespace", "confrev", "--timeout=60s"]).run().ok();
-    assert_eq!(bare.in_the_way().len(), OBJECTS_IN_THE_WAY, "they are left behind");
+    assert_eq!(bare.in_the_way().len(), OBJECTS_IN_THE_WAY, "they remain");
     for (namespace, snapshot) in both.iter().zip(&snapshots) {
-        // The API server learns by a watch of its own that the right is gone.
+        // The API server learns with a delay, by its own watch, that the right was deleted.
         wait_for("a template to change", LIMIT, || {
             let applied = apply(&bare, namespace, &web("app:2", "B"));
             if applied.status.success() { Ok(()) } else { Err(applied.stderr) }
@@ -80,17 +80,17 @@ fn deleting_the_namespace_alone_blocks_nothing_and_helm_installs_again() {
         assert_eq!(reads(&bare, namespace), "demo", "as it was written");
         bare.cluster.kubectl(&["delete", "configmap", snapshot, "-n", namespace]).run().ok();
     }
-    // As it ran outside the cluster: the webhooks still hold its URL.
+    // With the settings of a confrev outside the cluster: the webhooks still have its URL.
     bare.install(&outside);
     bare.uninstall().ok();
     assert_eq!(bare.in_the_way(), [""; 0], "left behind");
 }
 
 #[test]
-fn an_upgrade_changes_what_it_is_told_to_and_keeps_the_ca_bundle_that_confrev_wrote() {
+fn helm_upgrade_keeps_ca_bundle_written_by_confrev() {
     let bare = Bare::new();
     bare.install(&[]);
-    // As confrev writes it in the cluster.
+    // Write it as confrev does in the cluster.
     let bundle = STANDARD.encode(bare.cluster.ca_pem());
     let bundles = || -> Vec<_> {
         bare.webhooks().iter().map(|webhook| webhook["clientConfig"]["caBundle"].clone()).collect()
@@ -105,36 +105,36 @@ fn an_upgrade_changes_what_it_is_told_to_and_keeps_the_ca_bundle_that_confrev_wr
     assert_eq!(bundles(), vec![json!(bundle); 4], "an upgrade must not cut the API server off");
     assert_eq!(bare.webhooks()[0]["failurePolicy"], "Ignore");
     assert_eq!(bare.cluster.get("deployment", "confrev", "confrev").unwrap()["spec"]["replicas"], 3);
-    // More webhooks, in the list that others were written into meanwhile.
+    // More webhooks, in a list whose entries have changed meanwhile.
     bare.release("upgrade", &[("secrets.enabled", json!(true))]).ok();
     let secrets = [Value::Null, Value::Null];
     assert_eq!(bundles(), [vec![json!(bundle); 4], secrets.to_vec()].concat());
     bare.uninstall().ok();
 }
 
-/// The webhooks point at confrev's URL then, where the chart without `webhookUrl` has a Service.
+/// The webhooks then have confrev's URL. Without `webhookUrl`, the chart has a Service instead.
 #[test]
-fn an_upgrade_works_while_confrev_runs_outside_the_cluster() {
+fn helm_upgrade_works_with_confrev_outside_cluster() {
     let bare = Bare::new();
     let namespace = bare.cluster.namespace("outside");
     let (_program, outside) = bare.running();
     let before = bare.webhooks();
     bare.release("upgrade", &[&outside[..], &[("excludedNamespaces", json!(["legacy"]))]].concat()).ok();
     for (before, after) in before.iter().zip(bare.webhooks()) {
-        assert_eq!(before["clientConfig"], after["clientConfig"], "as confrev has it");
+        assert_eq!(before["clientConfig"], after["clientConfig"], "as confrev wrote it");
     }
     apply(&bare, namespace.name(), &web("app:1", "A")).ok();
     assert!(reads(&bare, namespace.name()).starts_with("demo-"));
 
-    // Back to the Service: confrev, which still runs outside, makes it its URL again.
+    // Back to the Service: confrev still runs outside, and writes its URL again.
     bare.release("upgrade", &[("replicas", json!(0))]).ok();
     wait_for("the webhooks to be as before", LIMIT, || {
         let same = |(before, after): (&Value, &Value)| before["clientConfig"] == after["clientConfig"];
         before.iter().zip(&bare.webhooks()).all(same).then_some(())
     });
 
-    // Now a Service stands in the release and a URL in the cluster. Helm keeps the one and so cannot write the other:
-    // the API server refuses, nothing is changed, and the value is the way out, as values.yaml says.
+    // Now the release has a Service and the cluster has a URL. Helm keeps the URL and adds the Service, so the API server
+    // refuses the upgrade, and nothing changes. The solution is the value `webhookUrl`, as values.yaml says.
     let refused = bare.release("upgrade", &[("replicas", json!(1))]).refused();
     assert!(refused.contains("exactly one of url or service"), "{refused}");
     assert_eq!(bare.webhooks()[0]["clientConfig"], before[0]["clientConfig"]);
@@ -142,8 +142,9 @@ fn an_upgrade_works_while_confrev_runs_outside_the_cluster() {
     bare.uninstall().ok();
 }
 
+/// The manifests are applied client-side and server-side.
 #[test]
-fn the_manifests_are_applied_again_and_again_in_both_ways_and_deleted_without_a_trace() {
+fn manifests_reapply_and_delete_without_remains() {
     let bare = Bare::new();
     let manifests = root().join("manifests/self-signed.yaml").display().to_string();
     let client = ["apply", "-f", &manifests];

@@ -1,4 +1,4 @@
-//! Installations with fewer rights: confrev works, and its token is refused what it does not have.
+//! Installations with fewer rights: confrev works, and the API server refuses other requests with its token.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn change(bare: &Bare, namespace: &str, text: &str) {
 }
 
 #[test]
-fn listed_namespaces_roll_and_others_stay_closed() {
+fn confrev_acts_only_in_listed_namespaces() {
     let bare = Bare::new();
     let cluster = bare.cluster;
     let [listed, other] = ["listed", "other"].map(|name| cluster.namespace(name));
@@ -62,7 +62,7 @@ fn listed_namespaces_roll_and_others_stay_closed() {
     bare.uninstall().ok();
 }
 
-/// With a certificate of another CA, and its `caBundle` in the chart, nothing is left to write there.
+/// With a certificate of another CA, and its `caBundle` in the chart, confrev has nothing to write there.
 #[test]
 fn own_certificate_needs_no_right_on_webhooks() {
     let bare = Bare::new();

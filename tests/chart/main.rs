@@ -1,4 +1,4 @@
-//! The Helm chart, with the real helm: what it renders, what it refuses, and an installation's whole life on a real
+//! The Helm chart, with the real helm: rendered objects, refused values, and the lifecycle of an installation on a real
 //! control plane.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `manifests/` is rendered from the chart, and what the chart says without any settings is right.
+//! `manifests/`, which are rendered from the chart, and the chart's defaults and notes.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::helm::{binary, chart, helm, objects, render, root, run};
 const FILES: [&str; 2] = ["self-signed.yaml", "cert-manager.yaml"];
 
 #[test]
-fn the_manifests_are_what_the_chart_renders() {
+fn manifests_match_the_rendered_chart() {
     let folder = std::env::temp_dir().join(format!("confrev-manifests-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let mut make = Command::new("make");
@@ -31,7 +31,7 @@ fn the_manifests_are_what_the_chart_renders() {
 
 /// The image of the manifests can be pinned, without a change of the chart.
 #[test]
-fn manifests_take_the_digest_of_the_image() {
+fn manifests_can_pin_the_digest_of_the_image() {
     let folder = std::env::temp_dir().join(format!("confrev-pinned-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let digest = format!("sha256:{}", "0a".repeat(32));
@@ -48,9 +48,9 @@ fn manifests_take_the_digest_of_the_image() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// They are read by people, too: what a reviewer must know stands beside it, and nothing of the templates shows.
+/// People read the manifests too: comments explain the parts that a reviewer must know, and no template comment remains.
 #[test]
-fn the_manifests_explain_themselves_and_carry_no_ca_bundle() {
+fn manifests_have_comments_and_no_ca_bundle() {
     for file in FILES {
         let text = fs::read_to_string(root().join("manifests").join(file)).unwrap();
         for comment in [
@@ -64,20 +64,24 @@ fn the_manifests_explain_themselves_and_carry_no_ca_bundle() {
         }
         assert!(!text.contains("caBundle:") && !text.contains("# Source:"), "{file}");
         assert!(text.lines().all(|line| line.len() <= 120 && line.trim_end() == line), "{file} is not tidy");
-        assert_eq!(objects(&text)[0]["kind"], "Namespace", "{file} begins with what the others live in");
+        assert_eq!(
+            objects(&text)[0]["kind"],
+            "Namespace",
+            "{file} begins with the Namespace of the other objects"
+        );
     }
 }
 
 #[test]
-fn helm_lint_has_nothing_to_say() {
+fn helm_lint_finds_nothing() {
     let chart = chart();
     let output = helm(&["lint", "--strict", "--quiet", &chart], None).ok();
-    assert_eq!(output.trim(), "", "lint complains");
+    assert_eq!(output.trim(), "", "helm lint reports problems");
 }
 
-/// Everything that names the namespace follows it: a guard with the wrong account would stop confrev itself.
+/// Every field with the namespace follows the setting. A guard with the wrong account would block confrev itself.
 #[test]
-fn in_another_namespace_the_same_is_rendered_with_that_namespace_in_every_place() {
+fn manifests_follow_the_namespace_everywhere() {
     for mode in ["self-signed", "cert-manager"] {
         let settings = [("certificates.mode", mode.into())];
         let here = serde_json::to_string(&render("confrev", &settings)).unwrap();
@@ -98,14 +102,14 @@ fn in_another_namespace_the_same_is_rendered_with_that_namespace_in_every_place(
 }
 
 #[test]
-fn the_notes_say_what_to_do_next() {
+fn notes_list_the_next_steps() {
     let chart = chart();
     let bare = Bare::new();
     let notes = |more: &[&str]| {
         let start = ["install", "any", &chart, "--dry-run=client", "--namespace", "there"];
-        // Helm wants a cluster even so, to learn its version.
+        // Helm still needs a cluster, for its version.
         let output = helm(&[&start[..], more].concat(), Some(bare.cluster.kubeconfig())).ok();
-        output.split_once("NOTES:").expect("there are notes").1.to_owned()
+        output.split_once("NOTES:").expect("the output has notes").1.to_owned()
     };
     let plain = notes(&[]);
     for text in [

@@ -1,6 +1,6 @@
-//! The pages about installing, operating and trouble, typed as they stand there, by an administrator with a copy of the
-//! repository, on a control plane on which nothing is installed. Pods are fakes: where a pod of confrev would run it, the
-//! test does.
+//! The commands of the pages about installation, operations and troubleshooting. An administrator with a copy of the
+//! repository types them on a control plane on which nothing is installed. Pods are fakes, so the test runs confrev in
+//! place of its pods.
 
 use std::fs;
 
@@ -11,10 +11,10 @@ use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod,
 use crate::helm::root;
 use crate::reader::Reader;
 
-/// What the pages call the namespace.
+/// The name of the namespace in the pages.
 const SHOP: &str = "shop";
 
-/// The administrator. Their namespace goes with them.
+/// The administrator. The namespace is deleted when this is dropped.
 struct Administrator {
     bare: Bare,
     reader: Reader,
@@ -23,8 +23,8 @@ struct Administrator {
 impl Administrator {
     fn new() -> Self {
         let bare = Bare::new();
-        // The one of the test before may still be going.
-        wait_for("a namespace of one's own", LIMIT, || {
+        // The deletion of the previous test's namespace may not be finished.
+        wait_for("the namespace to be created", LIMIT, || {
             let created = bare.cluster.kubectl(&["create", "namespace", SHOP]).run();
             if created.status.success() { Ok(()) } else { Err(created.stderr) }
         });
@@ -39,14 +39,14 @@ impl Administrator {
         }
     }
 
-    /// In a cluster, the webhooks would lead to the Service all the time. Here they have the URL of the confrev that plays
-    /// the pod, beside which the API server takes no Service.
+    /// In a cluster, the webhooks would always have the Service. Here they have the URL of the confrev that runs in place
+    /// of the pod, and the API server accepts no Service beside a URL.
     fn webhooks_lead_to_the_service_again(&self) {
         let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         self.bare.cluster.kubectl(&["delete", kinds, "confrev", "--ignore-not-found"]).run().ok();
     }
 
-    /// Types what is open: an apply of the manifest, and the look at what came of it.
+    /// Types the next commands: an apply of the manifest, and the checks of its result.
     fn applies_anew(&mut self, program: &mut Program) {
         program.stop();
         self.webhooks_lead_to_the_service_again();
@@ -56,7 +56,7 @@ impl Administrator {
         self.reader.types("kubectl confrev check");
     }
 
-    /// What the pods of an app read, sorted.
+    /// Waits until the pods of an app read these texts.
     #[track_caller]
     fn wait_reads(&self, app: &str, texts: &[&str]) {
         let read = |pod: &Value| match self.bare.cluster.pod_config(pod) {
@@ -80,7 +80,7 @@ impl Administrator {
         });
     }
 
-    /// Applies the manifest of the page; answers with the confrev that plays the pod.
+    /// Applies the manifest of the page. Returns the confrev that runs in place of the pod.
     fn installs_from_the_read_me(&mut self) -> Program {
         self.reader.open("README.md", "Install");
         self.reader.types("kubectl apply -f manifests/self-signed.yaml");
@@ -97,7 +97,7 @@ impl Drop for Administrator {
 }
 
 #[test]
-fn the_read_me_and_the_quick_start_lead_from_nothing_to_a_canary_and_operations_from_trouble_to_rest() {
+fn commands_of_readme_quick_start_and_operations_work() {
     let mut admin = Administrator::new();
     let mut program = admin.installs_from_the_read_me();
     starts_quickly(&mut admin, &mut program);
@@ -112,7 +112,7 @@ fn the_read_me_and_the_quick_start_lead_from_nothing_to_a_canary_and_operations_
 }
 
 fn starts_quickly(admin: &mut Administrator, program: &mut Program) {
-    // Once more, as who begins with the quick start.
+    // Again, like a user who begins with the quick start.
     admin.reader.open("docs/quick-start.md", "Install");
     admin.applies_anew(program);
     admin.reader.open("docs/commands.md", "check");
@@ -132,7 +132,7 @@ fn starts_quickly(admin: &mut Administrator, program: &mut Program) {
 
     admin.reader.open("README.md", "Use");
     admin.types_each(&["kubectl label rollout web", "kubectl label namespace shop"]);
-    // One that says nothing itself is opted in by its namespace.
+    // The namespace opts in a workload without a label.
     let mut objects = web("app:1", "A");
     objects["items"][1]["metadata"]["labels"] = json!({"app": "other"});
     apply(&admin.bare, SHOP, &objects).ok();
@@ -145,14 +145,14 @@ fn starts_quickly(admin: &mut Administrator, program: &mut Program) {
     admin.wait_names(true);
 }
 
-/// A workload that an undo holds.
+/// Finds out why a workload that is pinned by an undo does not roll.
 fn finds_out_what_is_wrong(admin: &mut Administrator) {
     apply(&admin.bare, SHOP, &web("app:1", "A")).ok();
     admin.wait_reads("web", &["A"]);
     apply(&admin.bare, SHOP, &web("app:1", "B")["items"][0]).ok();
     admin.wait_reads("web", &["B"]);
     let undo = ["confrev", "undo", "deployment/web", "--namespace", SHOP];
-    assert!(admin.reader.command("kubectl").args(undo).status().expect("it runs").success());
+    assert!(admin.reader.command("kubectl").args(undo).status().expect("the command runs").success());
     admin.wait_reads("web", &["A"]);
 
     admin.reader.open("docs/troubleshooting.md", "Troubleshooting");
@@ -177,9 +177,9 @@ fn backs_up_and_restores(admin: &mut Administrator) {
     admin.reader.open("docs/operations.md", "Restore");
     admin.types_each(&["kubectl create namespace", "kubectl apply"]);
     let status = admin.reader.types("kubectl confrev status");
-    assert!(status.contains("pinned: demo"), "as it was: {status}");
+    assert!(status.contains("pinned: demo"), "still pinned: {status}");
     admin.wait_reads("web", &["A"]);
-    wait_for("the snapshot to be bound anew", LIMIT, || {
+    wait_for("the snapshot to be bound again", LIMIT, || {
         let snapshot = admin.bare.cluster.get("configmap", SHOP, &reads(&admin.bare, SHOP))?;
         snapshot["metadata"]["ownerReferences"].as_array().map(Vec::len)
     });
@@ -196,7 +196,7 @@ fn upgrades_and_is_in_an_emergency(admin: &mut Administrator, program: &mut Prog
     assert!(refused.contains("failed calling webhook"), "{refused}");
     admin.reader.open("docs/operations.md", "Disaster");
     admin.reader.types("kubectl delete mutatingwebhookconfiguration");
-    // The API server learns of it by a watch of its own.
+    // The API server learns of the deletion with a delay, by its own watch.
     wait_for("a template to change", LIMIT, || {
         let changed = apply(&admin.bare, SHOP, &web("app:2", "B"));
         if changed.status.success() { Ok(()) } else { Err(changed.stderr) }
@@ -209,12 +209,12 @@ fn upgrades_and_is_in_an_emergency(admin: &mut Administrator, program: &mut Prog
 }
 
 #[test]
-fn a_release_of_helms_has_its_clients_checked_as_the_page_says_and_is_taken_away_again() {
+fn commands_for_client_certificates_and_uninstall_work() {
     let mut admin = Administrator::new();
     admin.reader.open("docs/install.md", "With Helm");
     admin.types_each(&["helm install confrev charts/confrev", "kubectl label namespace confrev"]);
     let deployment = |admin: &Administrator| {
-        admin.bare.cluster.get("deployment", "confrev", "confrev").expect("it is there")
+        admin.bare.cluster.get("deployment", "confrev", "confrev").expect("the object exists")
     };
     let container = |deployment: &Value| deployment["spec"]["template"]["spec"]["containers"][0].clone();
     let image = container(&deployment(&admin))["image"].as_str().unwrap_or_default().to_owned();
@@ -224,13 +224,13 @@ fn a_release_of_helms_has_its_clients_checked_as_the_page_says_and_is_taken_away
         admin.reader.open("docs/security.md", "Answer the API server alone");
         admin.types_each(&["openssl req -x509", "openssl req"]);
         let verify = ["verify", "-CAfile", "ca.crt", "-purpose", "sslclient", "webhooks.crt"];
-        assert!(admin.reader.command("openssl").args(verify).status().expect("it runs").success());
+        assert!(admin.reader.command("openssl").args(verify).status().expect("the command runs").success());
         admin.types_each(&["kubectl create configmap", "helm upgrade"]);
         let arguments = container(&deployment(&admin))["args"].to_string();
         for argument in ["--client-ca=/client-ca/ca.crt", "--client-name=kube-apiserver"] {
             assert!(arguments.contains(argument), "{arguments}");
         }
-        assert!(container(&deployment(&admin))["image"] == image, "what was set stays");
+        assert!(container(&deployment(&admin))["image"] == image, "earlier settings stay");
     }
 
     admin.reader.open("docs/install.md", "Uninstall");
@@ -238,13 +238,14 @@ fn a_release_of_helms_has_its_clients_checked_as_the_page_says_and_is_taken_away
     assert_eq!(admin.bare.in_the_way(), [""; 0], "left behind");
 }
 
+/// The pages also run confrev with the user's own certificate.
 #[test]
-fn outside_the_cluster_it_serves_as_the_read_me_says_and_with_a_certificate_of_ones_own() {
+fn commands_for_running_outside_the_cluster_work() {
     let mut admin = Administrator::new();
     admin.reader.open("README.md", "Run it outside the cluster");
     admin.types_each(&["kubectl apply", "kubectl --namespace confrev scale"]);
     let line = admin.reader.next("./target/release/confrev serve").line.replace('\\', " ");
-    // As the administrator, on free ports.
+    // Run by the administrator, on free ports.
     let program = || {
         let program = Program::new(admin.bare.cluster, env!("CARGO_BIN_EXE_confrev").as_ref());
         program.as_user(admin.bare.cluster.kubeconfig())
@@ -259,7 +260,7 @@ fn outside_the_cluster_it_serves_as_the_read_me_says_and_with_a_certificate_of_o
     apply(&admin.bare, SHOP, &web("app:1", "A")).ok();
     admin.wait_names(true);
     let snapshots = || admin.bare.cluster.list("configmap", SHOP, SNAPSHOTS).len();
-    assert_eq!(snapshots(), 1, "made as the ServiceAccount, whom the guard lets");
+    assert_eq!(snapshots(), 1, "created as the ServiceAccount, which the guard allows");
     own.stop();
 
     if ["openssl", "jq"].iter().all(|tool| admin.reader.has(tool)) {
@@ -267,8 +268,8 @@ fn outside_the_cluster_it_serves_as_the_read_me_says_and_with_a_certificate_of_o
         let mut given = program().with_certificates(&certs);
         admin.reader.open("certs/README.md", "certs");
         admin.reader.types("openssl req");
-        let page = fs::read_to_string(root().join("certs/README.md")).expect("there is the page");
-        assert!(page.contains("`--tls-dir certs`"), "as it is started here");
+        let page = fs::read_to_string(root().join("certs/README.md")).expect("the page exists");
+        assert!(page.contains("`--tls-dir certs`"), "the page starts confrev as this test does");
         admin.reader.types("kubectl get");
         given.start();
         apply(&admin.bare, SHOP, &web("app:2", "B")).ok();

@@ -1,4 +1,4 @@
-//! confrev's pods are held to the strictest Pod Security level, and to a little more.
+//! confrev's pods meet the strictest Pod Security level, and some further restrictions.
 
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
@@ -7,21 +7,21 @@ use crate::bare::{Bare, LIMIT, apply};
 use crate::helm::{find, render, root};
 
 #[test]
-fn pods_are_admitted_under_the_restricted_pod_security_level() {
+fn pods_meet_the_restricted_pod_security_level() {
     let bare = Bare::new();
     bare.install(&[("podLabels", json!({"team": "a"}))]);
     wait_for("both pods", LIMIT, || {
         let pods = bare.cluster.ready_pods("confrev", "app.kubernetes.io/name=confrev,team=a").len();
         (pods == 2).then_some(())
     });
-    // The namespace would have refused it otherwise.
+    // The namespace does enforce the level: it refuses a privileged pod.
     let privileged = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "p", "image": "p", "securityContext": {"privileged": true}}]}});
     assert!(apply(&bare, "confrev", &privileged).refused().contains("restricted"));
     bare.uninstall().ok();
 }
 
-/// By JSON pointer: each is needed, for the namespace refuses the pod without it.
+/// Required fields, by JSON pointer: the namespace refuses the pod without any one of them.
 const NEEDED: [&str; 4] = [
     "/spec/securityContext/runAsNonRoot",
     "/spec/securityContext/seccompProfile",
@@ -29,8 +29,9 @@ const NEEDED: [&str; 4] = [
     "/spec/containers/0/securityContext/capabilities",
 ];
 
+/// The pods also have settings that the level does not require.
 #[test]
-fn the_pods_are_refused_without_any_one_of_the_limits_that_the_level_asks_for_and_have_more() {
+fn restricted_level_needs_each_security_setting_of_pods() {
     let bare = Bare::new();
     bare.install(&[("replicas", json!(0))]);
     let attempt = |pod: &Value| {
@@ -43,7 +44,7 @@ fn the_pods_are_refused_without_any_one_of_the_limits_that_the_level_asks_for_an
         let rendered = render("confrev", &settings);
         let mut pod = find(&rendered, "Deployment/confrev").unwrap()["spec"]["template"].clone();
         pod["metadata"]["name"] = json!("trial");
-        // Octal in YAML 1.1, which kubectl and helm read, and this test's reader does not.
+        // The mode is octal in YAML 1.1, which kubectl and helm read, but this test's parser does not.
         if let Some(mode) = pod.pointer_mut("/spec/volumes/0/secret/defaultMode") {
             *mode = json!(0o440);
         }
@@ -52,7 +53,7 @@ fn the_pods_are_refused_without_any_one_of_the_limits_that_the_level_asks_for_an
             let mut lax = pod.clone();
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             let removed = lax.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(field);
-            assert!(removed.is_some(), "{mode}: there is no {pointer}");
+            assert!(removed.is_some(), "{mode}: {pointer} does not exist");
             let (code, message) = attempt(&lax);
             assert!(code == 403 && message.contains("violates PodSecurity"), "{pointer}: {code} {message}");
         }
@@ -64,16 +65,16 @@ fn the_pods_are_refused_without_any_one_of_the_limits_that_the_level_asks_for_an
         for shared in ["hostNetwork", "hostPID", "hostIPC"] {
             assert_eq!(pod["spec"][shared], Value::Null);
         }
-        // Nothing is mounted but the certificate, read-only.
+        // The only mount is the certificate, read-only.
         let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array().cloned().unwrap_or_default();
         assert!(mounts.iter().all(|mount| mount["mountPath"] == "/tls" && mount["readOnly"] == true));
     }
     bare.uninstall().ok();
 }
 
-/// As one command installs it: the namespace of the manifest enforces the level.
+/// confrev is installed with one command. Its pods run in the namespace of the manifest.
 #[test]
-fn the_manifest_makes_a_namespace_that_enforces_the_level_and_its_deployments_pods_run_in_it() {
+fn manifest_namespace_enforces_the_restricted_level() {
     let bare = Bare::new();
     let manifests = root().join("manifests/self-signed.yaml").display().to_string();
     bare.cluster.kubectl(&["apply", "-f", &manifests]).run().ok();

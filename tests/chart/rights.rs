@@ -1,5 +1,5 @@
-//! confrev may do what it does, and nothing else: the API server's audit log of everything that it is there for, beside
-//! the rules of the chart and the table of docs/security.md.
+//! confrev's rights, which are exactly those that it uses: the tests compare the API server's audit log of all its work
+//! with the rules of the chart and the table of docs/security.md.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::bare::{Bare, LIMIT, SNAPSHOTS};
 use crate::helm::{find, render, root};
 
-/// One verb on one resource, for the one object where the rule names it.
+/// One verb on one resource, for one object if the rule names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
-    /// `resource.group`, as kubectl has it.
+    /// `resource.group`, as in kubectl.
     resource: String,
-    /// The object of the rule; empty for all.
+    /// The object of the rule; empty for all objects.
     name: String,
     verb: String,
 }
 
-/// The two objects with rules, and their paths. The Role counts in confrev's own namespace only.
+/// The two objects with rules, and their paths. The Role applies in confrev's own namespace only.
 const ROLES: [(&str, &str); 2] = [
     ("ClusterRole/confrev", "/apis/rbac.authorization.k8s.io/v1/clusterroles/confrev"),
     ("Role/confrev", "/apis/rbac.authorization.k8s.io/v1/namespaces/confrev/roles/confrev"),
@@ -54,7 +54,7 @@ fn rights(role: &Value) -> BTreeSet<Right> {
     rights
 }
 
-/// The role without that right: its rules as single rights again, so that nothing else is lost with it.
+/// The role without that right. Each other right becomes a rule of its own, so that no other right is lost.
 fn without(role: &Value, right: &Right) -> Value {
     let rest: Vec<_> = rights(role)
         .into_iter()
@@ -71,14 +71,14 @@ fn without(role: &Value, right: &Right) -> Value {
     json!({"rules": rest})
 }
 
-/// What is granted: in the whole cluster, and in confrev's own namespace.
+/// The rights in the whole cluster, and those in confrev's own namespace.
 fn granted(settings: &[(&'static str, Value)]) -> [BTreeSet<Right>; 2] {
     let rendered = render("confrev", settings);
-    ROLES.map(|(which, _)| rights(find(&rendered, which).expect("there is the role")))
+    ROLES.map(|(which, _)| rights(find(&rendered, which).expect("the role exists")))
 }
 
 impl Right {
-    /// Whether the request was one that this right lets pass.
+    /// Whether this right permits the request.
     fn covers(&self, request: &Request) -> bool {
         full_name(&request.group, &request.resource) == self.resource
             && request.verb == self.verb
@@ -88,8 +88,9 @@ impl Right {
 
 const SECRETS: [(&str, Value); 1] = [("secrets.enabled", Value::Bool(true))];
 
+/// Unless Secrets are on, confrev can read none outside its own namespace.
 #[test]
-fn no_rule_has_a_wildcard_and_no_secret_of_another_namespace_is_within_reach_unless_secrets_are_on() {
+fn roles_have_no_wildcards_and_no_foreign_secrets() {
     for mode in ["self-signed", "cert-manager", "secret"] {
         let settings = [("certificates.mode", json!(mode)), ("certificates.secret.name", json!("pair"))];
         let [cluster, own] = granted(&settings);
@@ -101,7 +102,7 @@ fn no_rule_has_a_wildcard_and_no_secret_of_another_namespace_is_within_reach_unl
         assert_eq!(of_secrets(&cluster), BTreeSet::new(), "{mode}");
         let authority = (mode == "self-signed").then(|| "confrev-ca".to_owned());
         assert_eq!(of_secrets(&own), authority.into_iter().collect(), "{mode}");
-        // Nothing by which one could come to further rights, or run something.
+        // No resource that gives further rights, or runs code.
         for resource in ["pods", "serviceaccounts", "roles", "nodes", "customresourcedefinitions"] {
             assert!(
                 cluster.iter().chain(&own).all(|right| !right.resource.starts_with(resource)),
@@ -113,7 +114,7 @@ fn no_rule_has_a_wildcard_and_no_secret_of_another_namespace_is_within_reach_unl
 
 /// The table's rows are `| verbs | resource | where | why |`.
 #[test]
-fn the_table_of_the_docs_has_a_reason_for_each_right_and_no_other_row() {
+fn table_of_the_docs_explains_each_right() {
     let docs = fs::read_to_string(root().join("docs/security.md")).unwrap();
     let mut told = BTreeSet::new();
     for line in docs.lines() {
@@ -135,7 +136,7 @@ fn the_table_of_the_docs_has_a_reason_for_each_right_and_no_other_row() {
     assert!(differ.is_empty(), "docs/security.md and the chart differ: {differ:#?}");
 }
 
-/// All that can be turned on: Secrets, and the kinds of the configuration that a Rollout may take its template from.
+/// Everything that can be turned on: Secrets, and the configured kinds that a `workloadRef` may name.
 fn everything() -> Vec<(&'static str, Value)> {
     let kind = |group, resource, kind, path| json!({"group": group, "version": "v1", "resource": resource, "kind": kind, "path": path});
     let kinds = [
@@ -173,7 +174,7 @@ fn workload(version: &str, kind: &str, name: &str) -> Value {
         "CronJob" => {
             json!({"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": pods}}})
         }
-        // A place for a template, without pods.
+        // It only holds a template, and has no pods.
         "ReplicaSet" => json!({"replicas": 0, "selector": {"matchLabels": labels}, "template": pods}),
         _ => json!({"selector": {"matchLabels": labels}, "template": pods}),
     };
@@ -191,7 +192,7 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("v1", "PodTemplate", "podtemplates"),
 ];
 
-/// Both sources, with this content. They keep no snapshot that nothing uses.
+/// Both sources, with this content. They keep no unused snapshot.
 fn sources(text: &str) -> Value {
     let metadata = |name| json!({"name": name, "annotations": {"confrev.dev/keep": "0"}});
     json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -200,7 +201,7 @@ fn sources(text: &str) -> Value {
     ]})
 }
 
-/// Everything that confrev is there for, once.
+/// Everything that confrev does, once.
 struct Story<'a> {
     bare: &'a Bare,
     namespace: &'a str,
@@ -230,7 +231,7 @@ impl Story<'_> {
     }
 
     fn wait_snapshot_in(&self, new_since: &BTreeSet<String>, kinds: usize) -> BTreeSet<String> {
-        wait_for("the workloads to take the content", LIMIT, || {
+        wait_for("the workloads to roll to the content", LIMIT, || {
             let new: Vec<_> = self.snapshots().difference(new_since).cloned().collect();
             let taken: Vec<_> = new.iter().map(|snapshot| self.revisions_that_name(snapshot)).collect();
             if taken.len() == 2 && taken.iter().all(|by| by.len() == kinds) {
@@ -242,7 +243,7 @@ impl Story<'_> {
         self.snapshots()
     }
 
-    /// Every kind takes two contents; a Job takes the first.
+    /// Workloads of every kind roll through two contents; a Job has the first only.
     fn workloads(&self) {
         self.apply(&sources("A"));
         for (version, kind, resource) in KINDS {
@@ -253,7 +254,8 @@ impl Story<'_> {
         self.wait_snapshot_in(&first, 7);
     }
 
-    /// Revisions lose their label: whether they still use what they own is looked at live. A Job of a CronJob is a revision.
+    /// Revisions lose their label, so confrev reads live whether they still use their snapshots. A Job of a CronJob is a
+    /// revision.
     fn unlabelled(&self) {
         let create = ["create", "job", "once", "--from=cronjob/cronjobs", "--namespace", self.namespace];
         self.bare.cluster.kubectl(&create).run().ok();
@@ -268,7 +270,7 @@ impl Story<'_> {
         }
     }
 
-    /// Rollouts with the template of each kind that Argo takes one from.
+    /// Rollouts with a `workloadRef` to each kind that Argo Rollouts supports.
     fn by_reference(&self) {
         let target =
             |(_, kind, _): &&(&str, &str, &str)| ["Deployment", "ReplicaSet", "PodTemplate"].contains(kind);
@@ -294,7 +296,7 @@ impl Story<'_> {
         assert!(refused.contains("invalid"), "{refused}");
     }
 
-    /// A change that fails is held from the next workload, which confrev tells by an Event.
+    /// A change fails, so the next workload is held, and confrev reports that with an Event.
     fn held(&self) {
         let source = |text| {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": text},
@@ -313,7 +315,7 @@ impl Story<'_> {
         self.apply(&source("B"));
     }
 
-    /// The authority's Secret lacks what clients trust.
+    /// The CA's Secret lacks the certificate that clients trust.
     fn broken_authority(&self) {
         let patch = ["patch", "secret", "confrev-ca", "--namespace=confrev", "--type=merge"];
         let change = json!({"data": {"ca.crt": null}}).to_string();
@@ -321,11 +323,10 @@ impl Story<'_> {
     }
 }
 
-/// Both ways: a right that is never used is one too many, and a request without a right would be refused. Then each
-/// right is taken away by itself, and a request that confrev has made is sent once more as confrev: it is refused, so no
-/// other rule stands in for the one.
+/// confrev uses each of its rights, and no request of confrev's is refused. Then the test removes each right in turn and
+/// repeats a request of confrev's that needed it. The request is refused, so no other rule grants the same.
 #[test]
-fn confrev_uses_every_right_that_it_has_and_without_any_one_of_them_a_request_of_its_own_is_forbidden() {
+fn confrev_needs_every_right_that_it_has() {
     let bare = Bare::new();
     let namespace = bare.cluster.namespace_labelled("rights", &[("confrev.dev/enabled", "true")]);
     let before = bare.cluster.requests_of_confrev().len();
@@ -340,7 +341,7 @@ fn confrev_uses_every_right_that_it_has_and_without_any_one_of_them_a_request_of
 
     let [cluster, own] = granted(&everything());
     let requests = || bare.cluster.requests_of_confrev().split_off(before);
-    // Each in its own reach, as a request in confrev's namespace may pass by either role.
+    // Match each right in its own scope: a request in confrev's namespace may be permitted by either role.
     let of = |right: &Right, inside: bool, requests: &[Request]| {
         let is_it = |request: &&Request| right.covers(request) && inside == (request.namespace == "confrev");
         requests.iter().find(is_it).cloned()
@@ -354,22 +355,22 @@ fn confrev_uses_every_right_that_it_has_and_without_any_one_of_them_a_request_of
     });
     let requests = requests();
     let refused: Vec<_> = requests.iter().filter(|request| !request.allowed).collect();
-    assert!(refused.is_empty(), "confrev asked for what it may not: {refused:?}");
+    assert!(refused.is_empty(), "requests of confrev were refused: {refused:?}");
     program.stop();
 
     let mine = bare.cluster.api_as(&bare.cluster.kubeconfig_for_service_account("confrev", "confrev"));
-    // Where Secrets are on, the rights in confrev's own namespace are among those in all namespaces.
+    // If Secrets are on, the cluster-wide rights include those in confrev's own namespace.
     for (reach, settings) in [(0, everything()), (1, Vec::new())] {
         let rendered = render("confrev", &settings);
-        let roles = ROLES.map(|(which, path)| (find(&rendered, which).expect("there is the role"), path));
+        let roles = ROLES.map(|(which, path)| (find(&rendered, which).expect("the role exists"), path));
         for (role, path) in &roles {
             set_rules(&bare, path, role);
         }
         let (role, path) = roles[reach];
         for right in rights(role) {
-            let request = of(&right, reach == 1, &requests).expect("it was used");
+            let request = of(&right, reach == 1, &requests).expect("the right was used");
             set_rules(&bare, path, &without(role, &right));
-            wait_for(&format!("{right:?} to be missed"), LIMIT, || {
+            wait_for(&format!("the request without {right:?} to be refused"), LIMIT, || {
                 let (code, answer) = send(&mine, &request);
                 let message = answer["message"].as_str().unwrap_or_default();
                 let forbidden = code == 403 && message.contains("cannot");
@@ -387,7 +388,7 @@ fn set_rules(bare: &Bare, path: &str, role: &Value) {
     assert_eq!(code, 200, "{answer}");
 }
 
-/// The request again, so that it changes nothing should it pass: authorization comes before all else.
+/// Repeats the request as a dry-run with an empty body. Authorization comes first, so the body does not matter.
 fn send(api: &Api, request: &Request) -> (u16, Value) {
     let joint = if request.uri.contains('?') { '&' } else { '?' };
     let dry = format!("{}{joint}dryRun=All", request.uri);

@@ -1,4 +1,4 @@
-//! Which versions of Kubernetes the chart lets in, the docs speak of, and the tests run on: one answer in all places.
+//! The supported versions of Kubernetes, which must be the same in the chart, the docs and the tests.
 
 use std::fs;
 
@@ -11,23 +11,23 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The first version that the chart's `kubeVersion` lets in, such as `1.30`.
+/// The first version that the chart's `kubeVersion` accepts, such as `1.30`.
 fn first() -> String {
     let chart = read("charts/confrev/Chart.yaml");
     let bound = chart.lines().find_map(|line| line.strip_prefix("kubeVersion: \">=")).expect("a lower bound");
-    // With the suffix, what providers append to a version is let in too.
+    // The suffix `-0` accepts the suffixes of providers too.
     bound.strip_suffix(".0-0\"").expect("X.Y.0-0 alone").to_owned()
 }
 
-/// The line of the support window about Kubernetes.
+/// The line about Kubernetes in the docs' support window.
 fn window() -> String {
     let page = read("docs/install.md");
-    let (_, section) = page.split_once("## Support window\n").expect("there is the section");
+    let (_, section) = page.split_once("## Support window\n").expect("the section exists");
     section.lines().find(|line| line.starts_with("| Kubernetes |")).expect("a line").to_owned()
 }
 
 #[test]
-fn the_chart_the_docs_and_the_manifests_name_the_same_first_version() {
+fn chart_docs_and_manifests_share_the_minimum_version() {
     let first = first();
     let window = window();
     assert!(window.starts_with(&format!("| Kubernetes | {first} and later:")), "{first}: {window}");
@@ -38,8 +38,9 @@ fn the_chart_the_docs_and_the_manifests_name_the_same_first_version() {
     }
 }
 
+/// The minimum version is accepted with any suffix.
 #[test]
-fn helm_refuses_the_version_before_the_first_and_takes_the_first_with_any_suffix() {
+fn helm_refuses_versions_before_the_minimum() {
     let first = first();
     let (major, minor) = first.split_once('.').expect("X.Y");
     let before = format!("{major}.{}.99", minor.parse::<u32>().expect("a number") - 1);
@@ -52,22 +53,22 @@ fn helm_refuses_the_version_before_the_first_and_takes_the_first_with_any_suffix
 }
 
 #[test]
-fn the_versions_that_the_tests_run_on_are_those_that_the_docs_name_and_the_chart_lets_in() {
+fn tested_versions_match_docs_and_chart() {
     let mut tested: Vec<_> = versions().collect();
     let minor = |version: &str| version.split_once('.').and_then(|(_, minor)| minor.parse::<u32>().ok());
     assert!(tested.iter().all(|version| minor(version) >= minor(&first())), "{tested:?}");
-    let oldest = tested.pop().expect("there is one");
+    let oldest = tested.pop().expect("a version is tested");
     let said = format!("Tested on {} (`make test`) and {oldest} (`make test-oldest`", tested.join(", "));
     let window = window();
     assert!(window.contains(&said), "{window} does not say {said:?}");
     let makefile = read("Makefile");
-    assert!(makefile.contains(&format!("\nOLDEST = {oldest}\n")), "make test-oldest takes another version");
+    assert!(makefile.contains(&format!("\nOLDEST = {oldest}\n")), "make test-oldest uses another version");
 }
 
-/// So that nobody is told of a version that did not run.
+/// Otherwise the tests would pass for a version that did not run.
 #[test]
-fn the_control_plane_of_these_tests_is_of_the_version_that_is_asked_for() {
-    // Not of what somebody else has started or built.
+fn control_plane_has_the_requested_version() {
+    // Skipped for a control plane that was started or built elsewhere.
     if ["CONFREV_TEST_CLUSTER", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some()) {
         return;
     }

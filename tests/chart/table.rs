@@ -1,4 +1,4 @@
-//! The values of the chart, and what each of them changes.
+//! The values of the chart, and a change that each of them makes.
 
 mod trust;
 
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use crate::helm::Setting;
 
-/// One value, what it is set to, and one thing that it changes.
+/// One value, its setting, and one field that it changes.
 pub(crate) struct Row {
-    /// The first is the one that the row is about.
+    /// The first setting is the subject of the row.
     pub(crate) settings: Vec<Setting<'static>>,
     /// `Kind/name`.
     pub(crate) object: &'static str,
-    /// JSON pointer in the object.
+    /// The JSON pointer of the field in the object.
     pub(crate) at: &'static str,
-    /// What stands there, `null` for nothing.
+    /// The value of the field, `null` if it is missing.
     pub(crate) becomes: Value,
 }
 
@@ -22,7 +22,7 @@ fn row(value: &'static str, set: Value, object: &'static str, at: &'static str, 
     Row { settings: vec![(value, set)], object, at, becomes }
 }
 
-/// The same, where other values must be set for this one to count.
+/// The same row, with other values that this one depends on.
 fn with(mut row: Row, others: &[Setting<'static>]) -> Row {
     row.settings.extend_from_slice(others);
     row
@@ -48,7 +48,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows
 }
 
-/// The Deployment and what goes with it.
+/// The Deployment and its related objects.
 fn workload() -> Vec<Row> {
     let pod = |value, set: &Value, at| row(value, set.clone(), DEPLOYMENT, at, set.clone());
     let image = |value, set: &str, becomes: &str| {
@@ -119,7 +119,7 @@ fn workload() -> Vec<Row> {
     ]
 }
 
-/// The program's options, and what must agree with them.
+/// The program's options, and the objects that must agree with them.
 fn program() -> Vec<Row> {
     const ARGUMENT: &str = "/spec/template/spec/containers/0/args/3";
     const NOT_A_REVISION: &str = "not-a-revision-of-another";
@@ -174,9 +174,9 @@ fn program() -> Vec<Row> {
             json!({"apiGroups": ["apps.kruise.io"], "resources": ["clonesets"],
                 "verbs": ["get", "list", "watch", "patch"]}),
         ),
-        // With a template elsewhere, for the API server to compile the condition.
+        // A template at another path, so that the API server compiles the condition.
         row("extraKinds", elsewhere, WEBHOOKS, "/webhooks/0/rules/3/resources/0", json!("cs")),
-        // What a Rollout may take its template from: read at its admission, and no revision of another.
+        // Kinds that a `workloadRef` may name: read at the Rollout's admission, and not revisions of other workloads.
         row("extraKinds", pod_templates.clone(), WEBHOOKS, "/webhooks/0/rules/3/apiGroups", json!([""])),
         // The policy for confrev's own writes covers them, too.
         row(
@@ -207,7 +207,7 @@ fn program() -> Vec<Row> {
     ]
 }
 
-/// Who and what is reached.
+/// Namespaces, the webhooks of each, rights, and monitors.
 fn reach() -> Vec<Row> {
     let service = [("serviceMonitor.enabled", json!(true))];
     let pod = [("podMonitor.enabled", json!(true))];
@@ -285,7 +285,7 @@ fn reach() -> Vec<Row> {
     ]
 }
 
-/// Who reaches the pods, and whom they reach.
+/// The network of the pods, inbound and outbound.
 fn network() -> Vec<Row> {
     let open = [("networkPolicy.enabled", json!(true))];
     let peers =
@@ -306,7 +306,7 @@ fn network() -> Vec<Row> {
             row("networkPolicy.apiServerFrom", peers.clone(), POLICY, "/spec/ingress/0/from", peers.clone()),
             &open,
         ),
-        // Beside CIDRs.
+        // In addition to CIDRs.
         with(
             row(
                 "networkPolicy.apiServerFrom",

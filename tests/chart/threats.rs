@@ -29,7 +29,7 @@ fn each_threat_names_tests_that_exist() {
     for folder in ["tests", "src", "core/src", "core/tests", "image/tests"] {
         functions(&root().join(folder), &mut known);
     }
-    let (_, table) = page.split_once("## Threats\n").expect("there is the section");
+    let (_, table) = page.split_once("## Threats\n").expect("the section exists");
     let (table, _) = table.split_once("\n## ").expect("another section follows");
     let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| T")).collect();
     assert!(rows.len() > 20, "the table has {} threats", rows.len());

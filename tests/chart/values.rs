@@ -1,4 +1,4 @@
-//! What each value changes, and that the API server takes the result.
+//! The effect of each value, and the API server's acceptance of the result.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::helm::{Setting, find, render, root};
 use crate::table::{Row, WEBHOOKS, rows};
 
 #[test]
-fn each_value_changes_what_it_says_and_nothing_had_it_before() {
+fn each_value_changes_the_rendered_field() {
     let plain = render("confrev", &[]);
     for Row { settings, object, at, becomes } in rows() {
         let rendered = render("confrev", &settings);
@@ -18,16 +18,16 @@ fn each_value_changes_what_it_says_and_nothing_had_it_before() {
             find(objects, object).and_then(|o| o.pointer(at)).cloned().unwrap_or_default()
         };
         assert_eq!(read(&rendered), becomes, "{settings:?} at {object} {at}");
-        assert_ne!(read(&plain), becomes, "{object} {at} is so without {settings:?}");
+        assert_ne!(read(&plain), becomes, "{object} {at} is the same without {settings:?}");
     }
 }
 
 #[test]
-fn every_value_of_the_schema_has_a_row_in_the_table() {
+fn every_value_of_the_schema_has_a_row() {
     let schema = fs::read_to_string(root().join("charts/confrev/values.schema.json")).unwrap();
     let mut names = BTreeSet::new();
     collect(&serde_json::from_str(&schema).unwrap(), "", &mut names);
-    // Helm's own, unused here.
+    // Helm's own value, which the chart does not use.
     names.remove("global");
     let rows = rows();
     let covered = |name: &str| rows.iter().any(|row| overlap(row.settings[0].0, name));
@@ -36,7 +36,7 @@ fn every_value_of_the_schema_has_a_row_in_the_table() {
 }
 
 #[test]
-fn every_value_of_the_schema_is_told_of_in_the_docs() {
+fn every_value_of_the_schema_is_documented() {
     let schema = fs::read_to_string(root().join("charts/confrev/values.schema.json")).unwrap();
     let docs = fs::read_to_string(root().join("docs/install.md")).unwrap();
     let mut names = BTreeSet::new();
@@ -44,10 +44,10 @@ fn every_value_of_the_schema_is_told_of_in_the_docs() {
     names.remove("global");
     let told: BTreeSet<_> = docs.split('`').skip(1).step_by(2).collect();
     names.retain(|name| !told.iter().any(|told| overlap(told, name)));
-    assert_eq!(names, BTreeSet::new(), "values that docs/install.md does not tell of");
+    assert_eq!(names, BTreeSet::new(), "values that docs/install.md does not have");
 }
 
-/// One is the other, or a part of it.
+/// Whether one name equals the other, or is a part of it.
 fn overlap(a: &str, b: &str) -> bool {
     let within =
         |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -64,10 +64,10 @@ fn collect(schema: &Value, name: &str, names: &mut BTreeSet<String>) {
     }
 }
 
-/// A template elsewhere than where the built-in kinds have it needs a term of its own, else its changes would never be
-/// sent. No other kind gets one: it would undo what is let pass of Rollouts.
+/// A template at another path than that of the built-in kinds needs its own term; otherwise the API server would not send
+/// its changes. No other kind gets a term: it would send changes of Rollouts that need no admission.
 #[test]
-fn a_kind_with_its_template_elsewhere_and_no_other_is_sent_for_that_path() {
+fn match_condition_covers_templates_at_other_paths() {
     let kinds =
         |path| json!([{"group": "a.b", "version": "v1", "resource": "cs", "kind": "C", "path": path}]);
     let conditions = |settings: &[Setting<'_>]| {
@@ -90,21 +90,21 @@ fn a_kind_with_its_template_elsewhere_and_no_other_is_sent_for_that_path() {
     assert_eq!(conditions(&[("extraKinds", kinds("spec.template"))]), plain);
 }
 
-/// Strictly: an unknown field, a wrong type or an expression that does not compile is refused.
+/// The validation is strict: unknown fields, wrong types and expressions that do not compile are refused.
 #[test]
-fn the_api_server_takes_what_every_value_renders() {
-    // Where no other installation is in the way.
+fn api_server_accepts_manifests_of_every_value() {
+    // A cluster without another installation.
     let bare = Bare::new();
     let cluster = bare.cluster;
     let namespace = cluster.namespace("chart");
     let mut seen = BTreeSet::new();
     for Row { settings, .. } in rows() {
-        // Claims are of devices that the pod must name, and the PEM above is no certificate.
+        // Claims refer to devices that the pod must name, and the PEM of the table is not a certificate.
         if ["resources.claims", "certificates.secret.caBundle"].contains(&settings[0].0) {
             continue;
         }
         let mut items = render(namespace.name(), &settings);
-        // Kinds that only their own installation brings.
+        // Kinds whose CRDs are not installed here.
         items.retain(|object| {
             let version = object["apiVersion"].as_str().unwrap();
             !version.starts_with("cert-manager.io/") && !version.starts_with("monitoring.coreos.com/")

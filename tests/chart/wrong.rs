@@ -1,10 +1,10 @@
-//! A wrong value is refused, by its name, before anything is rendered.
+//! Wrong values, which are refused by name before anything is rendered.
 
 use serde_json::{Value, json};
 
 use crate::helm::{Setting, template};
 
-/// Settings, and what helm must name.
+/// Settings, and the text that helm's error must contain.
 fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
     let one = |name, value: Value, named| (vec![(name, value)], named);
     vec![
@@ -75,10 +75,14 @@ fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
     ]
 }
 
+/// The error names the value.
 #[test]
-fn every_wrong_value_and_every_unknown_name_is_refused_by_its_name() {
+fn wrong_values_and_unknown_names_are_refused() {
     for (settings, named) in wrong() {
         let complaint = template("confrev", &settings).refused();
-        assert!(complaint.contains(named), "{settings:?} is refused, but {named} is not named: {complaint}");
+        assert!(
+            complaint.contains(named),
+            "{settings:?} is refused, but the error lacks {named}: {complaint}"
+        );
     }
 }

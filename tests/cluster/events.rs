@@ -1,4 +1,4 @@
-//! Events: what happened to one workload or source, where users look for it.
+//! Events about rolls, undos and problems, on the workload or source concerned.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::shared::running;
 use crate::undo::undone;
 use crate::world::{LIMIT, World, each_kind, text};
 
-/// confrev's Events of a namespace by `Reason Kind/name`, with what each says.
+/// The messages of confrev's Events in a namespace, by `Reason Kind/name`.
 pub(crate) fn told(world: &World) -> BTreeMap<String, Vec<String>> {
     let mut told = BTreeMap::<String, Vec<String>>::new();
     for event in world.cluster.list("events", world.name(), "") {
@@ -25,8 +25,9 @@ pub(crate) fn told(world: &World) -> BTreeMap<String, Vec<String>> {
     told
 }
 
+/// Each Event is on the workload and, if it exists, on the source.
 #[test]
-fn a_roll_an_undo_and_a_missing_source_are_told_once_each_on_the_workload_and_its_source() {
+fn roll_undo_and_missing_source_emit_one_event() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("events");
@@ -82,7 +83,7 @@ fn refused_roll_is_an_event_with_its_reason() {
     });
 }
 
-/// `kubectl describe` is where people look.
+/// Users look for Events with `kubectl describe`.
 #[test]
 fn kubectl_describe_shows_the_events_of_a_workload() {
     let _confrev = running();
@@ -99,10 +100,10 @@ fn kubectl_describe_shows_the_events_of_a_workload() {
     shown("configmap/demo");
 }
 
-/// Events that the API server does not take would be lost in silence. In a namespace that goes away it takes none, and
-/// other tests' namespaces do.
+/// Events that the API server refuses would be lost without a trace. It refuses all Events in a terminating namespace,
+/// such as those of other tests. So only a reason that was refused and never written fails the test.
 #[test]
-fn no_kind_of_event_is_refused_and_rolls_and_their_delay_are_counted() {
+fn all_events_are_accepted_and_rolls_are_counted() {
     let confrev = running();
     let world = World::new("events-counted");
     undone(&world, crate::manifests::Kind::Deployment, 0);
@@ -116,6 +117,6 @@ fn no_kind_of_event_is_refused_and_rolls_and_their_delay_are_counted() {
         assert!(count(reason, "failed") < 1.0 || count(reason, "written") > 0.0, "{reason}");
     }
     assert!(count("Rolled", "written") > 0.0);
-    // Each roll waited a little, at least to settle.
+    // Each roll waited at least for `--settle`.
     assert!(confrev.metric("confrev_roll_delay_seconds_sum") > 0.0);
 }

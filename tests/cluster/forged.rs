@@ -1,4 +1,4 @@
-//! Reviews that the API server never sent: anybody who reaches the port can forge them.
+//! Forged reviews: any client that reaches the port can send them.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ fn forged_reviews_of_sources_write_nothing() {
             }
         }
     }
-    // The controller acts on what is stored: a change of it shows that whatever the reviews led to was done before.
+    // The controller acts on stored objects. When it has rolled this change, it has also processed the reviews' effects.
     world.set_config("demo", "C");
     let workload = Workload::new(Kind::Deployment, "web", &["demo", "bound"]);
     world.wait_resolved(&workload, "demo", "C");
@@ -133,9 +133,9 @@ fn forged_owners_never_reach_a_snapshot() {
     let client = Client::new();
     let world = victim();
     let workload = Workload::new(Kind::Deployment, "web", &["demo", "bound"]);
-    let snapshot = world.resolved(&workload, "demo").expect("it is resolved");
+    let snapshot = world.resolved(&workload, "demo").expect("the reference is resolved");
     let live = world.live(&workload);
-    // An undo of a workload that never was: its owner would be entered at once.
+    // An undo of a workload that does not exist. Admission would bind the snapshot to a real workload at once.
     let mut object = live.clone();
     let mut old = live.clone();
     for object in [&mut object, &mut old] {

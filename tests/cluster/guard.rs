@@ -1,4 +1,4 @@
-//! Nobody but the garbage collector takes away what a revision reads, and it does.
+//! Only the garbage collector deletes a snapshot, after the last revision that reads it.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use crate::manifests::Workload;
 use crate::shared::running;
 use crate::world::{LIMIT, SNAPSHOTS, World, each_kind, expect, name_of, text};
 
+/// Content, confrev's labels and annotations, ownerReferences and finalizers are protected.
 #[test]
-fn an_administrator_can_neither_edit_nor_relabel_nor_reown_nor_delete_a_bound_snapshot() {
+fn administrator_cannot_change_or_delete_bound_snapshots() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("guard");
@@ -19,9 +20,9 @@ fn an_administrator_can_neither_edit_nor_relabel_nor_reown_nor_delete_a_bound_sn
         world.apply(&web.manifest()).ok();
         world.wait_reads(&web, "demo", &["A"]);
         world.wait_at_rest();
-        let snapshot = world.resolved(&web, "demo").expect("it is resolved");
-        let read = || world.cluster.get("configmap", world.name(), &snapshot).expect("the snapshot is there");
-        // A confrev that was just started leads only once the Lease of the one before it has ended.
+        let snapshot = world.resolved(&web, "demo").expect("the reference is resolved");
+        let read = || world.cluster.get("configmap", world.name(), &snapshot).expect("the snapshot exists");
+        // A confrev that has just started leads only after the Lease of the previous process has expired.
         wait_for("the snapshot to be bound", LIMIT, || {
             let owners = read()["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
             if owners >= 3 { Ok(()) } else { Err(format!("{owners} owners")) }
@@ -48,7 +49,7 @@ fn an_administrator_can_neither_edit_nor_relabel_nor_reown_nor_delete_a_bound_sn
         assert_eq!(read(), before);
 
         patched(&world, &snapshot, &json!({"metadata": {"labels": {"team": "shop"}}}))
-            .expect("not confrev's");
+            .expect("other labels may change");
     });
 }
 
@@ -61,7 +62,7 @@ fn patched(world: &World, snapshot: &str, change: &Value) -> Result<(), String> 
 }
 
 #[test]
-fn the_garbage_collector_removes_a_snapshot_after_its_last_replica_set_and_not_before() {
+fn snapshot_is_deleted_only_with_last_replica_set() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("collect");
@@ -85,14 +86,14 @@ fn the_garbage_collector_removes_a_snapshot_after_its_last_replica_set_and_not_b
             Some(names)
         };
         let old = workloads.clone().map(|workload| old_replica_set(&world, &workload, &snapshot));
-        // Only revisions: the workloads and the source have gone on to B.
+        // Only revisions own it: the workloads and the source have moved to B.
         wait_for("the old ReplicaSets to own A's snapshot", LIMIT, || expect(&owners(), &Some(old.to_vec())));
 
         world.delete("replicaset", &old[0]);
-        holds_for("A's snapshot", Duration::from_secs(4), || owners().ok_or("it has gone"));
+        holds_for("A's snapshot", Duration::from_secs(4), || owners().ok_or("it was deleted"));
         assert_eq!(owners(), Some(vec![old[1].clone()]));
         world.delete(kind.name(), "two");
-        wait_for("A's snapshot to go", LIMIT, || owners().is_none().then_some(()));
+        wait_for("A's snapshot to be deleted", LIMIT, || owners().is_none().then_some(()));
         assert_eq!(world.snapshot_texts("demo"), ["B"]);
     });
 }
@@ -102,5 +103,5 @@ fn old_replica_set(world: &World, workload: &Workload, snapshot: &str) -> String
     let is_old = |set: &&Value| {
         crate::world::snapshot_of(&set["spec"]["template"], "demo").as_deref() == Some(snapshot)
     };
-    name_of(world.replica_sets(workload).iter().find(is_old).expect("there is an old ReplicaSet"))
+    name_of(world.replica_sets(workload).iter().find(is_old).expect("an old ReplicaSet exists"))
 }

@@ -1,4 +1,4 @@
-//! What the webhook's port answers to whatever comes.
+//! The answers of the webhook port to valid and invalid requests.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,7 +11,7 @@ use crate::manifests::{Kind, Workload};
 use crate::shared::{Running, running};
 use crate::world::{LIMIT, World, text};
 
-/// A client that trusts the authority in the Secret, as the API server does.
+/// A client that trusts the CA in the Secret, as the API server does.
 pub(crate) struct Client {
     agent: ureq::Agent,
     confrev: Running,
@@ -21,13 +21,13 @@ impl Client {
     pub(crate) fn new() -> Self {
         let confrev = running();
         let cluster = confrev_controlplane::ControlPlane::shared();
-        let secret = cluster.get("secret", "confrev", "confrev-ca").expect("the authority's Secret");
+        let secret = cluster.get("secret", "confrev", "confrev-ca").expect("the CA's Secret");
         let bundle = BASE64_STANDARD.decode(text(&secret["data"]["ca.crt"])).unwrap();
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::new_with_certs(&[Certificate::from_pem(&bundle).unwrap()]))
             .build();
         let config = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).proxy(None);
-        // A connection of its own for each: one whose body was not read to the end is closed behind its answer.
+        // Each request has its own connection: confrev closes a connection whose body it did not read completely.
         let config = config.max_idle_connections(0).build();
         Self { agent: config.new_agent(), confrev }
     }
@@ -47,7 +47,7 @@ impl Client {
 
 const WORKLOADS: &str = "/mutate/workloads";
 
-/// A question about a new Deployment.
+/// An AdmissionReview of a new Deployment.
 fn review(namespace: &str) -> Value {
     let workload = Workload::new(Kind::Deployment, "web", &["demo"]);
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -64,8 +64,9 @@ fn review(namespace: &str) -> Value {
     }})
 }
 
+/// The server then answers valid requests.
 #[test]
-fn whatever_is_no_review_gets_its_status_and_a_message_and_the_server_goes_on() {
+fn invalid_requests_get_a_status_and_a_message() {
     let client = Client::new();
     let world = World::new("http");
     world.set_config("demo", "A");
@@ -118,8 +119,9 @@ fn whatever_is_no_review_gets_its_status_and_a_message_and_the_server_goes_on() 
     assert_eq!(client.post(WORKLOADS, good.to_string().as_bytes()).0, 200);
 }
 
+/// A body of 6 MiB is accepted.
 #[test]
-fn a_body_of_6_mib_is_read_and_one_of_8_mib_is_too_large() {
+fn body_of_8_mib_is_too_large() {
     let client = Client::new();
     let world = World::new("http-size");
     world.set_config("demo", "A");
@@ -132,11 +134,12 @@ fn a_body_of_6_mib_is_read_and_one_of_8_mib_is_too_large() {
     let (code, message) = client.post(WORKLOADS, sized(8).as_bytes());
     assert_eq!(code, 413, "{message}");
     assert!(message.contains("larger than"), "{message}");
-    assert_eq!(client.post(WORKLOADS, sized(1).as_bytes()).0, 200, "the server goes on");
+    assert_eq!(client.post(WORKLOADS, sized(1).as_bytes()).0, 200, "the server continues");
 }
 
+/// The patch is encoded in base64.
 #[test]
-fn an_answer_echoes_the_uid_and_its_patch_is_a_json_patch_in_base64() {
+fn answer_echoes_uid_and_has_a_json_patch() {
     let client = Client::new();
     let world = World::new("http-answer");
     world.set_config("demo", "A");
@@ -156,16 +159,18 @@ fn an_answer_echoes_the_uid_and_its_patch_is_a_json_patch_in_base64() {
     let patch = BASE64_STANDARD.decode(text(&response["patch"])).expect("base64");
     let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a JSON patch");
     let mut object = review["request"]["object"].clone();
-    json_patch::patch(&mut object, &patch).expect("it applies to the object");
-    let name = crate::world::snapshot_of(&object["spec"]["template"], "demo").expect("it is resolved");
+    json_patch::patch(&mut object, &patch).expect("the patch applies to the object");
+    let name =
+        crate::world::snapshot_of(&object["spec"]["template"], "demo").expect("the reference is resolved");
     assert_eq!(object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"], name);
 
-    assert_eq!(ask(), answer, "the same question, the same answer");
-    assert_eq!(world.snapshots(), [] as [Value; 0], "it was a dry run");
+    assert_eq!(ask(), answer, "equal reviews get equal answers");
+    assert_eq!(world.snapshots(), [] as [Value; 0], "a dry-run writes nothing");
 }
 
+/// A ConfigMap without a namespace is allowed.
 #[test]
-fn a_request_of_no_namespace_is_refused_for_good_with_the_reason_and_a_config_map_of_none_is_let_through() {
+fn workload_without_namespace_is_denied_with_the_reason() {
     let client = Client::new();
     let mut request = review("");
     request["request"]["object"]["metadata"]["annotations"] = json!({"confrev.dev/missing": "deny"});
@@ -194,8 +199,9 @@ fn a_request_of_no_namespace_is_refused_for_good_with_the_reason_and_a_config_ma
     assert!(answer["response"]["warnings"].is_null(), "{answer}");
 }
 
+/// It never returns a patch.
 #[test]
-fn validation_refuses_what_mutation_refuses_and_changes_nothing() {
+fn validation_refuses_the_same_workloads_as_mutation() {
     let client = Client::new();
     let world = World::new("http-validate");
     world.set_config("demo", "A");
@@ -224,8 +230,9 @@ fn validation_refuses_what_mutation_refuses_and_changes_nothing() {
     assert_eq!(world.snapshots(), [] as [Value; 0]);
 }
 
+/// Workloads with other settings are not sent.
 #[test]
-fn the_api_server_asks_for_validation_where_what_a_workload_says_is_to_be_looked_at() {
+fn api_server_validates_workloads_with_checked_settings() {
     let client = Client::new();
     let world = World::new("http-validated");
     let asked = || {
@@ -241,13 +248,13 @@ fn the_api_server_asks_for_validation_where_what_a_workload_says_is_to_be_looked
     let mut workload = Workload::new(Kind::Deployment, "web", &["demo"]).manifest();
     workload["metadata"]["annotations"] = json!({"confrev.dev/missing": "deny"});
     world.set_config("demo", "A");
-    // A confrev that was just started is asked as soon as the API server has learned where it is.
-    wait_for("the API server to ask", LIMIT, || {
+    // The API server calls a confrev that has just started as soon as it knows the new address.
+    wait_for("the API server to call the webhook", LIMIT, || {
         world.with_file(&["apply", "--dry-run=server"], &workload).ok();
         let asked = asked();
         if asked > before { Ok(()) } else { Err(asked) }
     });
-    // One that nobody answers, by the same conditions: what it would be asked is refused.
+    // A webhook with the same conditions and no server: the API server refuses the writes that match.
     let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let (_, configuration) = world.cluster.api().get(&format!("{configurations}/confrev"));
     let mut webhook = configuration["webhooks"][0].clone();
@@ -261,7 +268,9 @@ fn the_api_server_asks_for_validation_where_what_a_workload_says_is_to_be_looked
         workload["metadata"]["annotations"] = json!({setting: value});
         world.with_file(&["apply", "--dry-run=server"], &workload).stderr.contains("nobody.example.com")
     };
-    wait_for("the API server to know of it", LIMIT, || is_asked("confrev.dev/missing", "deny").then_some(()));
+    wait_for("the API server to know the webhook", LIMIT, || {
+        is_asked("confrev.dev/missing", "deny").then_some(())
+    });
     for (setting, value, asked) in [
         ("confrev.dev/exclude", "other", true),
         ("confrev.dev/mount", "demo", true),

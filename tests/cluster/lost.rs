@@ -1,4 +1,4 @@
-//! Snapshots that are taken away past the guard, while a revision that lives refers to them.
+//! Snapshots that are deleted in spite of the guard, while a live revision refers to them.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::{Running, running};
 use crate::world::{LIMIT, World, each_kind, name_of, text};
 
-/// What the guard lets delete whatever there is.
+/// The user that the guard lets delete any snapshot.
 const COLLECTOR: &str = "--as=system:serviceaccount:kube-system:generic-garbage-collector";
-/// Of how many snapshots confrev remembers the content for a while.
+/// The number of snapshots whose content confrev remembers for a while.
 const REMEMBERED: usize = 16;
 
-/// Two revisions: an old one at "A" of `demo`, and one at "B".
+/// Creates two revisions: an old one with "A" of `demo`, and one with "B".
 fn rolled(world: &World, web: &Workload) {
     world.set_config("demo", "A");
     world.apply(&web.manifest()).ok();
@@ -24,36 +24,36 @@ fn rolled(world: &World, web: &Workload) {
     world.wait_at_rest();
 }
 
-/// Turns to so many other snapshots that confrev remembers none of those before.
+/// Resolves to so many other snapshots that confrev forgets the earlier ones.
 fn forget(world: &World) {
     let names: Vec<_> = (0..REMEMBERED).map(|number| format!("other-{number}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let others = Workload::new(Kind::Deployment, "others", &names).replicas(0);
     let objects: Vec<_> = names.iter().map(|name| config_map(name, "1")).collect();
     world.apply(&list(&[objects, vec![others.manifest()]].concat())).ok();
-    // By the names of the sources once more: the snapshots that the first apply has made are read.
+    // The second apply names the sources again, so confrev reads the snapshots that the first apply created.
     world.apply(&others.image("app:2").manifest()).ok();
     world.wait_at_rest();
 }
 
 fn take_away(world: &World, snapshot: &str) -> String {
     let uid = |object: Value| text(&object["metadata"]["uid"]);
-    let before = world.cluster.get("configmap", world.name(), snapshot).map(uid).expect("it is there");
+    let before = world.cluster.get("configmap", world.name(), snapshot).map(uid).expect("the object exists");
     world.kubectl(&["delete", "configmap", snapshot, "--wait=false", COLLECTOR]).ok();
     before
 }
 
-/// Waits until there is another object of that name; with the content.
+/// Waits until another object of that name exists, with this content.
 fn wait_made_again(world: &World, snapshot: &str, before: &str, content: &str) {
-    wait_for(&format!("{snapshot} to be made again"), LIMIT, || {
-        let object = world.cluster.get("configmap", world.name(), snapshot).ok_or("it is gone")?;
+    wait_for(&format!("{snapshot} to be recreated"), LIMIT, || {
+        let object = world.cluster.get("configmap", world.name(), snapshot).ok_or("it does not exist")?;
         let same = object["metadata"]["uid"] == *before || !object["metadata"]["deletionTimestamp"].is_null();
         let right = object["data"]["text"] == *content && object["immutable"] == true;
         if !same && right { Ok(()) } else { Err(object.to_string()) }
     });
 }
 
-/// Waits until an Event on this object has this reason, and names all of these.
+/// Waits until an Event on this object has this reason, and names all these objects.
 fn wait_told(world: &World, reason: &str, on: (&str, &str), named: &[String]) {
     wait_for(&format!("{reason} on {} {}", on.0, on.1), LIMIT, || {
         let events = world.cluster.list("events", world.name(), "");
@@ -72,20 +72,21 @@ fn wait_told(world: &World, reason: &str, on: (&str, &str), named: &[String]) {
     });
 }
 
+/// The content comes from the source, or from another snapshot with the same content.
 #[test]
-fn a_snapshot_that_is_gone_is_made_again_of_its_source_or_of_another_snapshot_with_the_same_content() {
+fn missing_snapshot_is_recreated_from_equal_content() {
     let confrev = running();
     each_kind(|kind| {
         let world = World::new("made-again");
         let web = Workload::new(kind, "web", &["demo"]);
         rolled(&world, &web);
-        let present = world.resolved(&web, "demo").expect("it is resolved");
+        let present = world.resolved(&web, "demo").expect("the reference is resolved");
         forget(&world);
         let before = take_away(&world, &present);
         wait_made_again(&world, &present, &before, "B");
         wait_told(&world, "SnapshotRestored", ("ConfigMap", "demo"), std::slice::from_ref(&present));
 
-        // The content of the old revision stands in a snapshot of another source.
+        // A snapshot of another source has the content of the old revision.
         let twin = Workload::new(kind, "twin", &["other"]).replicas(0);
         world.set_config("other", "A");
         world.apply(&twin.manifest()).ok();
@@ -100,8 +101,9 @@ fn a_snapshot_that_is_gone_is_made_again_of_its_source_or_of_another_snapshot_wi
     assert!(confrev.metric("confrev_snapshots_restored_total") >= 4.0);
 }
 
+/// The Event names the revision that cannot start pods.
 #[test]
-fn where_the_content_is_known_no_more_an_event_and_a_gauge_say_which_revision_starts_no_pods() {
+fn event_and_gauge_report_unrecoverable_snapshot() {
     let confrev = running();
     each_kind(|kind| {
         let world = World::new("lost");
@@ -110,32 +112,33 @@ fn where_the_content_is_known_no_more_an_event_and_a_gauge_say_which_revision_st
         let old = world.snapshot_name("demo", "A");
         let sets = world.replica_sets(&web);
         let names_it = |set: &&Value| set["spec"]["template"].to_string().contains(&old);
-        let revision = name_of(sets.iter().find(names_it).expect("there is the old revision"));
+        let revision = name_of(sets.iter().find(names_it).expect("the old revision exists"));
         forget(&world);
         take_away(&world, &old);
         wait_for("the gauge", LIMIT, || lost(&confrev));
         wait_told(&world, "SnapshotLost", ("ConfigMap", "demo"), &[old.clone(), revision.clone()]);
         wait_told(&world, "SnapshotLost", ("ReplicaSet", &revision), std::slice::from_ref(&old));
-        // The pods that run read the other one.
+        // The running pods read the other snapshot.
         world.reads_for(2, &web, "demo", &["B"]);
-        // Once its content is there again, so is the snapshot, and the revision can start pods.
+        // When the source has the content again, the snapshot is recreated, and the revision can start pods.
         world.set_config("demo", "A");
         world.wait_reads(&web, "demo", &["A"]);
         assert_eq!(world.snapshot_name("demo", "A"), old);
     });
-    wait_for("the gauge to be at rest", LIMIT, || match lost(&confrev) {
-        Ok(()) => Err("some are lost"),
+    wait_for("the gauge to return to 0", LIMIT, || match lost(&confrev) {
+        Ok(()) => Err("snapshots are lost"),
         Err(_) => Ok(()),
     });
 }
 
-/// Whether the gauge says that a snapshot is lost.
+/// Whether the gauge reports a lost snapshot.
 fn lost(confrev: &Running) -> Result<(), String> {
     let count = confrev.metric("confrev_lost_snapshots");
     if count > 0.0 { Ok(()) } else { Err(format!("{count}")) }
 }
 
-/// Argo CD deletes so. The collector takes the snapshots while the workload and its ReplicaSet still wait for a pod.
+/// Argo CD deletes like this. The garbage collector deletes the snapshots while the workload and its ReplicaSet still
+/// wait for a pod.
 #[test]
 fn foreground_deletion_restores_and_reports_nothing() {
     let _confrev = running();
@@ -154,7 +157,7 @@ fn foreground_deletion_restores_and_reports_nothing() {
             let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
             assert!(code < 300, "{code} {answer}");
         };
-        // It stays for as long as the test looks.
+        // The finalizer keeps the pod until the end of the test.
         finalizers(json!(["example.com/stay"]));
         let delete = |what: &str| {
             world.kubectl(&["delete", what, "--cascade=foreground", "--wait=false"]).ok();

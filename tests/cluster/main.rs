@@ -1,8 +1,8 @@
 //! The main job, end to end: confrev under its own ServiceAccount, installed with exactly the manifests that users
 //! install, on a real API server with real controllers and Argo Rollouts.
 //!
-//! All tests share one control plane and one running confrev. Each has a namespace of its own; those that stop or
-//! restart confrev have it for themselves meanwhile (`Exclusive`).
+//! All tests share one control plane and one running confrev. Each has its own namespace. Tests that stop or
+//! restart confrev use it exclusively (`Exclusive`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,8 +1,8 @@
-//! What the tests apply: the same workload as a Rollout and as a Deployment.
+//! The objects that the tests apply: the same workload as a Rollout and as a Deployment.
 
 use serde_json::{Value, json};
 
-/// The kinds for which everything is tested.
+/// The kinds that each test covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rollout,
@@ -12,7 +12,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 2] = [Self::Rollout, Self::Deployment];
 
-    /// As kubectl has it.
+    /// The resource, as kubectl names it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rollout => "rollout",
@@ -29,8 +29,8 @@ impl Kind {
     }
 }
 
-/// A workload that mounts each of its sources as a volume of the source's name. It is opted in by its own label unless
-/// told otherwise, and rolls as often as its sources change.
+/// A workload that mounts each of its sources as a volume of the source's name. By default its own label opts it in. It
+/// rolls at every change of its sources.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
@@ -44,7 +44,7 @@ impl Workload {
             sources.iter().map(|source| json!({"name": source, "configMap": {"name": source}})).collect();
         let mounts: Vec<_> =
             sources.iter().map(|source| json!({"name": source, "mountPath": format!("/{source}")})).collect();
-        // The first is read as an environment, too.
+        // The first source is also read as environment variables.
         let env: Vec<_> =
             sources.iter().take(1).map(|source| json!({"configMapRef": {"name": source}})).collect();
         let (version, kind_name) = match kind {
@@ -95,15 +95,15 @@ impl Workload {
         self
     }
 
-    /// The workload's own label `enabled`, or none.
+    /// Sets the workload's own label `enabled`, or removes it.
     pub(crate) fn enabled(mut self, value: Option<&str>) -> Self {
         self.manifest["metadata"]["labels"] =
             value.map_or(json!({}), |value| json!({"confrev.dev/enabled": value}));
         self
     }
 
-    /// A quarter of the pods is replaced, then the roll stands still until it is promoted: a Rollout by a step of its
-    /// canary, a Deployment by pods that are not counted as available yet.
+    /// A roll replaces a quarter of the pods, then pauses until it is promoted: a Rollout by a step of its canary, a
+    /// Deployment by pods that do not count as available yet.
     pub(crate) fn pausing(mut self) -> Self {
         let spec = &mut self.manifest["spec"];
         match self.kind {
@@ -125,7 +125,7 @@ impl Workload {
         self.manifest.clone()
     }
 
-    /// As kubectl names one object.
+    /// The object, as kubectl names it.
     pub(crate) fn reference(&self) -> String {
         format!("{}/{}", self.kind.name(), self.name)
     }

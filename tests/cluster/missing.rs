@@ -1,11 +1,12 @@
-//! ConfigMaps that are not there yet, and such as are there no more.
+//! ConfigMaps that do not exist yet, and ConfigMaps that were deleted.
 
 use crate::manifests::Workload;
 use crate::shared::running;
 use crate::world::{World, each_kind};
 
+/// Until then, the workload is admitted with a warning.
 #[test]
-fn a_workload_without_its_config_map_is_admitted_with_a_warning_and_resolved_when_it_comes() {
+fn workload_resolves_when_missing_config_map_is_created() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("not-yet");
@@ -24,8 +25,9 @@ fn a_workload_without_its_config_map_is_admitted_with_a_warning_and_resolved_whe
     });
 }
 
+/// New pods of the workload start with that snapshot.
 #[test]
-fn without_its_config_map_a_running_workload_keeps_starting_pods_and_keeps_its_snapshot() {
+fn workload_keeps_snapshot_of_deleted_config_map() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("no-more");
@@ -34,7 +36,7 @@ fn without_its_config_map_a_running_workload_keeps_starting_pods_and_keeps_its_s
         world.apply(&web.manifest()).ok();
         world.wait_reads(&web, "demo", &["A", "A"]);
         let snapshot = world.resolved(&web, "demo");
-        // As soon as there is something to lose: before the source is its only owner, too.
+        // At once, possibly before all owners of the snapshot are recorded.
         world.delete("configmap", "demo");
         world.lose_pod(&web, "demo", "A");
         world.reads_for(6, &web, "demo", &["A", "A"]);
@@ -48,7 +50,7 @@ fn without_its_config_map_a_running_workload_keeps_starting_pods_and_keeps_its_s
         world.wait_replica_sets(&web, 2);
         assert_eq!(world.resolved(&web, "demo"), snapshot);
         world.wait_reads(&web, "demo", &["A", "A"]);
-        // From the manifest, with the name of the source in it, too.
+        // Also from the manifest, which has the source's name.
         world.apply(&web.clone().image("app:3").manifest()).ok();
         world.wait_replica_sets(&web, 3);
         assert_eq!(world.resolved(&web, "demo"), snapshot);

@@ -1,4 +1,4 @@
-//! Who takes part.
+//! Opting workloads, namespaces and sources in and out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::manifests::Workload;
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect};
 
-/// That nothing of confrev is on the workload, and its template names the source.
+/// Checks that the workload has no label or annotation of confrev's, and that its template names the source.
 fn is_as_written(world: &World, web: &Workload) -> Result<(), String> {
     let live = world.live(web);
     let template = &live["spec"]["template"];
@@ -23,7 +23,7 @@ fn is_as_written(world: &World, web: &Workload) -> Result<(), String> {
 }
 
 #[test]
-fn a_namespace_opts_its_workloads_in_but_for_those_that_say_no() {
+fn namespace_opts_in_workloads_that_do_not_decline() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::labelled("opt-in", &[("confrev.dev/enabled", "true")]);
@@ -43,7 +43,7 @@ fn a_namespace_opts_its_workloads_in_but_for_those_that_say_no() {
 }
 
 #[test]
-fn a_namespace_that_is_labelled_later_opts_all_its_workloads_in_and_out_again() {
+fn later_namespace_label_opts_workloads_in_and_out() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("opt-later");
@@ -56,7 +56,7 @@ fn a_namespace_that_is_labelled_later_opts_all_its_workloads_in_and_out_again() 
         }
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
-            // Others keep writing them, as their own controllers do, in ways that do not come to admission.
+            // Meanwhile, another client keeps writing them, as their controllers do. Admission does not see these writes.
             scope.spawn(|| {
                 let start = Instant::now();
                 while !done.load(Ordering::Relaxed) && start.elapsed() < LIMIT {
@@ -97,7 +97,7 @@ fn removed_mark_of_namespace_is_restored() {
             |live: &serde_json::Value| live["metadata"]["annotations"]["confrev.dev/enabled-by"].clone();
         assert_eq!(mark(&world.live(&web)), "namespace");
         world.kubectl(&["annotate", &web.reference(), "confrev.dev/enabled-by-"]).ok();
-        assert_eq!(mark(&world.live(&web)), "namespace", "the mark is back in the same write");
+        assert_eq!(mark(&world.live(&web)), "namespace", "the same write restores the mark");
         world.cluster.kubectl(&["label", "namespace", world.name(), "confrev.dev/enabled-"]).run().ok();
         wait_for("the workload to be as its user wrote it", LIMIT, || is_as_written(&world, &web));
         assert_eq!(world.live(&web)["metadata"]["labels"]["confrev.dev/enabled"], json!(null));
@@ -123,7 +123,7 @@ fn opting_out_restores_the_names_of_the_sources() {
 }
 
 #[test]
-fn a_source_that_says_no_stays_as_it_is_written_and_rolls_nothing() {
+fn disabled_source_stays_as_written_and_rolls_nothing() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("source-out");

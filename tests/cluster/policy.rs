@@ -1,4 +1,4 @@
-//! What users ask for with annotations: when to roll by itself, and what to keep.
+//! Annotations that determine when a workload rolls, and how many snapshots a source keeps.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -12,8 +12,9 @@ use crate::manifests::Workload;
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, text};
 
+/// The last change is rolled as well.
 #[test]
-fn many_quick_changes_make_one_automatic_roll_per_interval_and_end_on_the_last() {
+fn min_interval_separates_rolls_of_quick_changes() {
     const INTERVAL: SignedDuration = SignedDuration::from_secs(4);
     let _confrev = running();
     each_kind(|kind| {
@@ -34,13 +35,13 @@ fn many_quick_changes_make_one_automatic_roll_per_interval_and_end_on_the_last()
             changes += 1;
             world.set_config("demo", &changes.to_string());
             look();
-            // Changes must be apart in time here: that they are is the input, nothing is waited for.
+            // The time between changes is part of the test's input; nothing is waited for.
             thread::sleep(Duration::from_millis(150));
         }
         let last = changes.to_string();
-        wait_for("the last content to be taken up", LIMIT, || {
+        wait_for("the workload to roll to the last content", LIMIT, || {
             let resolved = world.resolves_to(&web, "demo", &last);
-            // Afterwards, so that the roll that did it is among them.
+            // After that, so that the last roll is recorded too.
             look();
             resolved
         });
@@ -54,7 +55,7 @@ fn many_quick_changes_make_one_automatic_roll_per_interval_and_end_on_the_last()
 }
 
 #[test]
-fn a_workload_that_does_not_track_takes_the_newest_when_it_is_applied_or_told_to_and_only_then() {
+fn untracked_workload_moves_only_on_apply_or_roll() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("track");
@@ -65,17 +66,17 @@ fn a_workload_that_does_not_track_takes_the_newest_when_it_is_applied_or_told_to
         holds_for("A", Duration::from_secs(4), || world.resolves_to(&web, "demo", "A"));
 
         world.set_image(&web, "app:2").ok();
-        world.resolves_to(&web, "demo", "A").expect("another change of the template is no reason");
+        world.resolves_to(&web, "demo", "A").expect("another change of the template keeps the snapshot");
         world.apply(&web.manifest()).ok();
-        world.resolves_to(&web, "demo", "B").expect("an apply takes the newest");
+        world.resolves_to(&web, "demo", "B").expect("an apply resolves to the newest content");
         world.set_config("demo", "C");
         world.kubectl(&["annotate", &web.reference(), "confrev.dev/roll=now"]).ok();
-        world.resolves_to(&web, "demo", "C").expect("a new value of `roll` takes the newest");
+        world.resolves_to(&web, "demo", "C").expect("a new value of `roll` resolves to the newest content");
     });
 }
 
 #[test]
-fn a_new_value_of_roll_leaves_a_pin() {
+fn new_value_of_roll_ends_a_pin() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("roll");
@@ -85,8 +86,9 @@ fn a_new_value_of_roll_leaves_a_pin() {
     });
 }
 
+/// Without `confrev.dev/keep`, the source keeps one.
 #[test]
-fn as_many_of_the_newest_snapshots_live_on_as_the_source_says_and_one_where_it_does_not() {
+fn source_keeps_as_many_snapshots_as_configured() {
     let _confrev = running();
     let world = World::new("keep");
     for (name, keep) in [("three", Some("3")), ("one", None)] {
@@ -102,12 +104,12 @@ fn as_many_of_the_newest_snapshots_live_on_as_the_source_says_and_one_where_it_d
             world.set_config(source, version);
         }
         let last = newest_snapshot(&world);
-        // Their age tells which are the newest, in whole seconds.
+        // The age of a snapshot is in whole seconds, so the next one must be created in a later second.
         wait_for("another second", LIMIT, || (Timestamp::now().as_second() > last.as_second()).then_some(()));
     }
     world.wait_snapshot_texts("three", &["3", "4", "5"]);
     world.wait_snapshot_texts("one", &["5"]);
-    holds_for("the kept ones", Duration::from_secs(6), || {
+    holds_for("the kept snapshots", Duration::from_secs(6), || {
         crate::world::expect(&world.snapshot_texts("three"), &["3", "4", "5"])
     });
 }
@@ -116,5 +118,5 @@ fn newest_snapshot(world: &World) -> Timestamp {
     let created = |snapshot: &serde_json::Value| {
         text(&snapshot["metadata"]["creationTimestamp"]).parse::<Timestamp>().expect("a time")
     };
-    world.snapshots().iter().map(created).max().expect("there is a snapshot")
+    world.snapshots().iter().map(created).max().expect("a snapshot exists")
 }

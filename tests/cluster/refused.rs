@@ -1,4 +1,5 @@
-//! What the API server refuses, and what is as large as it takes: a right answer each time, and the others go on.
+//! Writes that the API server refuses, and objects of the maximum size. confrev answers each of them correctly, and
+//! continues to serve other clients.
 
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
@@ -7,13 +8,14 @@ use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect, name_of, text};
 
-/// A name as long as may be.
+/// A name of the maximum length.
 fn longest() -> String {
     ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60), "e".repeat(9)].join(".")
 }
 
+/// 5,000 references to one source are resolved; 5,000 sources are refused with the name of the option that limits them.
 #[test]
-fn five_thousand_references_are_resolved_or_refused_with_the_option_that_limits_them() {
+fn limit_counts_sources_and_not_references() {
     let _confrev = running();
     let world = World::new("many");
     world.set_config("demo", "A");
@@ -29,20 +31,22 @@ fn five_thousand_references_are_resolved_or_refused_with_the_option_that_limits_
         object["metadata"]["annotations"] = json!({"confrev.dev/missing": "allow"});
         object
     };
-    // One source by 5,000 references.
+    // 5,000 references to one source.
     world.with_file(&["create"], &with("web", 0)).ok();
-    let live = world.cluster.get("deployment", world.name(), "web").expect("it is there");
-    let env = live["spec"]["template"]["spec"]["containers"][0]["env"].as_array().expect("it has variables");
+    let live = world.cluster.get("deployment", world.name(), "web").expect("the object exists");
+    let env = live["spec"]["template"]["spec"]["containers"][0]["env"]
+        .as_array()
+        .expect("the container has variables");
     let named = |variable: &Value| text(&variable["valueFrom"]["configMapKeyRef"]["name"]);
     let snapshot = world.snapshot_name("demo", "A");
     assert_eq!(env.iter().filter(|variable| named(variable) == snapshot).count(), 5000);
-    // 5,000 sources, each of which would be read. (A server-side apply over the other ones takes the API server seconds.)
+    // 5,000 sources, each of which would be read. (The API server would need seconds for a server-side apply over the others.)
     let refusal = world.with_file(&["create"], &with("more", 5000)).refused();
     assert!(refusal.contains("--max-reads"), "{refusal}");
 }
 
 #[test]
-fn names_and_contents_as_large_as_may_be_are_snapshotted() {
+fn longest_names_and_largest_contents_are_snapshotted() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("largest");
@@ -51,32 +55,32 @@ fn names_and_contents_as_large_as_may_be_are_snapshotted() {
         let web = Workload::new(kind, "web", &["demo"]).replicas(0);
         let mut object = web.manifest();
         object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(name);
-        // Just within what the API server takes of one.
+        // Just below the API server's limit for a ConfigMap.
         let large = "x".repeat((1 << 20) - 100);
         world.with_file(&["create"], &config_map(&name, &large)).ok();
         world.apply(&object).ok();
-        let snapshot = world.resolved(&web, &name).expect("it is resolved");
+        let snapshot = world.resolved(&web, &name).expect("the reference is resolved");
         assert_eq!(snapshot.len(), 253);
-        let taken = world.cluster.get("configmap", world.name(), &snapshot).expect("there is a snapshot");
-        assert!(taken["data"]["text"] == *large, "it holds the content");
+        let taken = world.cluster.get("configmap", world.name(), &snapshot).expect("the snapshot exists");
+        assert!(taken["data"]["text"] == *large, "the snapshot has the content");
         assert_eq!(taken["metadata"]["annotations"]["confrev.dev/source-name"], *name);
         world.set_config(&name, &"y".repeat((1 << 20) - 100));
-        wait_for("the next one to be taken", LIMIT, || {
-            let now = world.resolved(&web, &name).expect("it is resolved");
+        wait_for("the workload to roll to the next snapshot", LIMIT, || {
+            let now = world.resolved(&web, &name).expect("the reference is resolved");
             if now == snapshot { Err(now) } else { Ok(()) }
         });
     });
 }
 
+/// The refusal gives the reason. The workload is admitted as soon as the quota has room.
 #[test]
-fn where_a_quota_refuses_the_snapshot_the_workload_is_refused_with_the_reason_and_goes_on_when_there_is_room()
-{
+fn workload_is_refused_when_quota_refuses_its_snapshot() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("quota");
         let web = Workload::new(kind, "web", &["demo"]);
         world.set_config("demo", "A");
-        // As many as there are, kube-root-ca.crt among them.
+        // As many as exist, including kube-root-ca.crt.
         wait_for("the namespace's own ConfigMap", LIMIT, || {
             expect(&world.cluster.list("configmap", world.name(), "").len(), &2)
         });
@@ -95,7 +99,7 @@ fn where_a_quota_refuses_the_snapshot_the_workload_is_refused_with_the_reason_an
         });
         let refusal = world.apply(&web.manifest()).refused();
         assert!(refusal.contains("exceeded quota") && refusal.contains("confrev"), "{refusal}");
-        // The source itself can be written: it is confrev that lacks the room.
+        // The source itself can be written: only the new snapshot would exceed the quota.
         world.set_config("demo", "B");
         world.delete("resourcequota", "full");
         wait_for("the workload to be admitted", LIMIT, || {
@@ -106,8 +110,9 @@ fn where_a_quota_refuses_the_snapshot_the_workload_is_refused_with_the_reason_an
     });
 }
 
+/// The refusal contains the policy's message.
 #[test]
-fn where_a_policy_refuses_the_snapshot_the_workload_is_refused_with_its_words() {
+fn workload_is_refused_when_policy_refuses_its_snapshot() {
     let _confrev = running();
     let world = World::new("policy-refuses");
     let name = world.name().to_owned();
@@ -128,7 +133,7 @@ fn where_a_policy_refuses_the_snapshot_the_workload_is_refused_with_its_words() 
     }
     let probe =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, "immutable": true});
-    wait_for("the policy to hold", LIMIT, || {
+    wait_for("the policy to take effect", LIMIT, || {
         let tried = world.with_file(&["create", "--dry-run=server"], &probe);
         if tried.status.success() { Err("not yet") } else { Ok(()) }
     });
@@ -146,12 +151,12 @@ fn where_a_policy_refuses_the_snapshot_the_workload_is_refused_with_its_words() 
 }
 
 #[test]
-fn a_namespace_that_is_going_away_goes_and_whoever_writes_there_is_told_so() {
+fn terminating_namespace_is_deleted_and_refuses_writes() {
     let confrev = running();
     let world = World::new("terminating");
     let web = Workload::new(Kind::Deployment, "web", &["demo"]);
     world.set_config("demo", "A");
-    // It keeps the namespace from going.
+    // Its finalizer delays the deletion of the namespace.
     let mut held = config_map("held", "1");
     held["metadata"]["finalizers"] = json!(["example.com/held"]);
     world.apply(&held).ok();
@@ -161,24 +166,24 @@ fn a_namespace_that_is_going_away_goes_and_whoever_writes_there_is_told_so() {
     kept["metadata"]["finalizers"] = json!(["example.com/held"]);
     world.apply(&kept).ok();
     world.cluster.kubectl(&["delete", "namespace", world.name(), "--wait=false"]).run().ok();
-    wait_for("all that may go to be gone", LIMIT, || {
+    wait_for("all objects without a finalizer to be deleted", LIMIT, || {
         let left = world.cluster.list("configmap", world.name(), "");
         let left: Vec<_> = left.iter().map(name_of).collect();
         expect(&left, &vec!["held".to_owned()])?;
-        // What holds on has been asked to go, too.
-        let kept = world.cluster.get("deployment", world.name(), "kept").ok_or("it is gone")?;
+        // The deletion of the Deployment with a finalizer has begun.
+        let kept = world.cluster.get("deployment", world.name(), "kept").ok_or("it does not exist")?;
         if kept["metadata"]["deletionTimestamp"].is_null() {
-            Err("not yet asked to go".to_owned())
+            Err("its deletion has not begun".to_owned())
         } else {
             Ok(())
         }
     });
-    // The snapshots are gone, and none can be made: what holds on can still be changed, and let go.
+    // The snapshots are deleted, and none can be created. The Deployment can still be changed and released.
     let refusal = world.apply(&config_map("other", "1")).refused();
     assert!(refusal.contains("being terminated"), "{refusal}");
     let refusal = world.apply(&Workload::new(Kind::Deployment, "new", &["demo"]).manifest()).refused();
     assert!(refusal.contains("being terminated") || refusal.contains("not found"), "{refusal}");
-    // Even a change of its template that would need another snapshot.
+    // That includes a change of its template that would need another snapshot.
     let change =
         json!([{"op": "replace", "path": "/spec/template/spec/volumes/0/configMap/name", "value": "held"}]);
     world.kubectl(&["patch", "deployment/kept", "--type=json", "--patch", &change.to_string()]).ok();
@@ -186,7 +191,7 @@ fn a_namespace_that_is_going_away_goes_and_whoever_writes_there_is_told_so() {
     for object in ["deployment/kept", "configmap/held"] {
         world.kubectl(&["patch", object, "--type=merge", "--patch", &free]).ok();
     }
-    wait_for("the namespace to be gone", LIMIT, || {
+    wait_for("the namespace to be deleted", LIMIT, || {
         let namespace = world.cluster.get("namespace", "", world.name());
         namespace.map_or(Ok(()), |namespace| Err(namespace["status"].to_string()))
     });

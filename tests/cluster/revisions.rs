@@ -1,4 +1,4 @@
-//! When there is a new revision and when there is none.
+//! Which writes make a new revision, and which do not.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::shared::running;
 use crate::world::{World, each_kind};
 
 #[test]
-fn a_then_b_then_a_returns_to_the_snapshot_and_the_replica_set_of_a() {
+fn earlier_content_reuses_its_snapshot_and_replica_set() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("a-b-a");
@@ -27,7 +27,7 @@ fn a_then_b_then_a_returns_to_the_snapshot_and_the_replica_set_of_a() {
     });
 }
 
-/// How a manifest is applied again and again.
+/// The command that applies a manifest repeatedly.
 #[derive(Clone, Copy, PartialEq)]
 enum Tool {
     ClientSide,
@@ -45,9 +45,9 @@ impl Tool {
         world.with_file(command, manifest).ok();
     }
 
-    /// What an apply of the same leaves as it is: all, with two exceptions that have nothing to do with confrev. A
-    /// replace takes off what the workload's controller then writes anew, and a client-side apply of a custom resource
-    /// sends its lists whole, so that the API server notes the time.
+    /// The part of the object that a repeated apply must not change. Two exceptions are unrelated to confrev. A replace
+    /// removes fields that the workload's controller then writes again. A client-side apply of a custom resource sends
+    /// whole lists, so the API server records the time.
     fn unchanged(self, kind: Kind, mut object: Value) -> Value {
         if self == Self::Replace {
             return object["spec"].take();
@@ -79,24 +79,25 @@ fn applied_again(kind: Kind, first: Tool, again: Tool) {
     let once = again.unchanged(kind, world.live(&web));
     again.apply(&world, &web.manifest());
     world.wait_at_rest();
-    assert_eq!(again.unchanged(kind, world.live(&web)), once, "the same once more is no change");
+    assert_eq!(again.unchanged(kind, world.live(&web)), once, "a repeated apply changes nothing");
     assert_eq!(world.replica_sets(&web).len(), 2);
 }
 
 #[test]
-fn a_client_side_apply_after_a_roll_makes_no_new_replica_set() {
+fn client_side_apply_after_roll_makes_no_revision() {
     let _confrev = running();
     each_kind(|kind| applied_again(kind, Tool::ClientSide, Tool::ClientSide));
 }
 
+/// Nor does the apply conflict with another field manager.
 #[test]
-fn a_server_side_apply_after_a_roll_has_no_conflict_and_makes_no_new_replica_set() {
+fn server_side_apply_after_roll_makes_no_revision() {
     let _confrev = running();
     each_kind(|kind| applied_again(kind, Tool::ServerSide, Tool::ServerSide));
 }
 
 #[test]
-fn a_replace_after_a_roll_makes_no_new_replica_set() {
+fn replace_after_roll_makes_no_revision() {
     let _confrev = running();
     each_kind(|kind| applied_again(kind, Tool::ClientSide, Tool::Replace));
 }

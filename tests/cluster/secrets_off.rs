@@ -1,4 +1,4 @@
-//! Workloads that read Secrets, where Secrets are off, as they are unless an installation asks for them.
+//! Workloads that read Secrets while Secrets are off, which is the default of an installation.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::manifests::Workload;
 use crate::shared::running;
 use crate::world::{World, each_kind};
 
-/// Reads a Secret in every form, beside its ConfigMap.
+/// Adds references of every form to a Secret, beside the ConfigMap.
 fn with_secret(mut manifest: Value) -> Value {
     let pods = &mut manifest["spec"]["template"]["spec"];
     let container = &mut pods["containers"][0];
@@ -19,7 +19,7 @@ fn with_secret(mut manifest: Value) -> Value {
     manifest
 }
 
-/// Of its template, what names the Secret.
+/// The parts of a template that name the Secret.
 fn named(template: &Value) -> Vec<Value> {
     let pods = &template["spec"];
     let container = &pods["containers"][0];
@@ -31,8 +31,9 @@ fn named(template: &Value) -> Vec<Value> {
     ]
 }
 
+/// References to ConfigMaps in the same template are resolved.
 #[test]
-fn where_secrets_are_off_references_to_them_stay_as_written_and_those_to_config_maps_are_resolved() {
+fn secret_references_stay_unchanged_if_secrets_are_off() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("secrets-off");
@@ -53,7 +54,7 @@ fn where_secrets_are_off_references_to_them_stay_as_written_and_those_to_config_
         world.wait_reads(&web, "demo", &["A"]);
         assert!(as_written(), "{}", world.live(&web));
 
-        // Who asks for it all the same is told.
+        // A workload that nevertheless opts in its Secrets gets a warning.
         let mut asking = manifest;
         asking["metadata"]["annotations"]["confrev.dev/secrets"] = json!("true");
         asking["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use confrev_controlplane::{ControlPlane, Program};
 
-/// Short, so that tests see the sweep.
+/// Short, so that the tests observe the sweep.
 const ORPHAN_GRACE: &str = "--orphan-grace=5s";
 
 /// Installs the manifests.

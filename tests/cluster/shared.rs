@@ -1,4 +1,4 @@
-//! The one running confrev, and who may stop it when.
+//! The shared confrev, and the lock that a test needs to stop it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -6,13 +6,13 @@ use std::thread;
 
 use confrev_controlplane::Program;
 
-/// While one has this, confrev is running and nobody stops it.
+/// While a test holds this, confrev runs and no other test stops it.
 pub(crate) struct Running(RwLockReadGuard<'static, Program>);
 
-/// While one has this, nobody else relies on confrev.
+/// While a test holds this, no other test uses confrev.
 pub(crate) struct Exclusive(RwLockWriteGuard<'static, Program>);
 
-/// Waits until confrev is nobody's own; it is running then.
+/// Waits until no test uses confrev exclusively. It is running then.
 pub(crate) fn running() -> Running {
     loop {
         let program = program().read().unwrap_or_else(PoisonError::into_inner);
@@ -24,10 +24,10 @@ pub(crate) fn running() -> Running {
     }
 }
 
-/// Waits until no other test relies on confrev; it is running then.
+/// Waits until no other test uses confrev. It is running then.
 pub(crate) fn exclusive() -> Exclusive {
     let mut program = program().write().unwrap_or_else(PoisonError::into_inner);
-    // A test that failed halfway may have left it in any state: that is seen to here.
+    // A failed test may have left confrev in any state, so start it if necessary.
     if !program.is_running() {
         program.kill();
         program.start();
@@ -41,7 +41,7 @@ fn program() -> &'static RwLock<Program> {
 }
 
 impl Exclusive {
-    /// Lets the others go on. It must be running.
+    /// Lets the other tests continue. confrev must be running.
     pub(crate) fn downgrade(self) -> Running {
         Running(RwLockWriteGuard::downgrade(self.0))
     }

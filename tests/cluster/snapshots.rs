@@ -1,4 +1,4 @@
-//! Names that are taken, writes that are only tried, and snapshots that nobody wants.
+//! Snapshot names that are already taken, dry-runs, and unused snapshots.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect, snapshot_of};
 
-/// What `confrev digest` says of a ConfigMap: its name, its digest, and what the snapshot will be called.
+/// The output of `confrev digest` for a ConfigMap: its name, its digest, and the name of the snapshot.
 pub(crate) fn digest_line(manifest: &Value) -> [String; 3] {
     let mut command = Command::new(env!("CARGO_BIN_EXE_confrev"));
     command.args(["digest", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -27,10 +27,11 @@ fn wanted_name(manifest: &Value) -> String {
     name
 }
 
+/// The foreign object stays as it is.
 #[test]
-fn a_name_that_a_foreign_object_has_is_left_to_it_and_a_longer_one_is_taken() {
+fn snapshot_gets_longer_name_if_name_is_taken() {
     let _confrev = running();
-    // Even the same content is no snapshot where it can be changed.
+    // A mutable object is not a snapshot, even if it has the same content.
     for (case, foreign) in [("other", "theirs"), ("same", "A")] {
         each_kind(|kind| {
             let world = World::new(&format!("taken-{case}"));
@@ -42,7 +43,7 @@ fn a_name_that_a_foreign_object_has_is_left_to_it_and_a_longer_one_is_taken() {
             let web = Workload::new(kind, "web", &["demo"]);
             world.set_config("demo", "A");
             world.apply(&web.manifest()).ok();
-            let taken = world.resolved(&web, "demo").expect("it is resolved");
+            let taken = world.resolved(&web, "demo").expect("the reference is resolved");
             assert!(taken.starts_with(&name) && taken.len() > name.len(), "{taken}");
             world.wait_reads(&web, "demo", &["A"]);
             world.set_config("demo", "B");
@@ -56,7 +57,7 @@ fn a_name_that_a_foreign_object_has_is_left_to_it_and_a_longer_one_is_taken() {
 }
 
 #[test]
-fn a_dry_run_answers_with_the_same_names_and_writes_nothing() {
+fn dry_run_returns_same_names_and_writes_nothing() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("dry");
@@ -72,7 +73,7 @@ fn a_dry_run_answers_with_the_same_names_and_writes_nothing() {
         assert_eq!(name, Some(wanted_name(&config_map("demo", "A"))));
         assert_eq!(world.snapshots(), [] as [Value; 0]);
         world.apply(&web.manifest()).ok();
-        // Argo spells the rest of the template in its own way.
+        // Argo Rollouts writes the rest of the template in its own notation.
         let (tried, live) = (&answer["spec"]["template"], &world.live(&web)["spec"]["template"]);
         assert_eq!(live["metadata"], tried["metadata"]);
         assert_eq!(live["spec"]["volumes"], tried["spec"]["volumes"]);
@@ -90,17 +91,17 @@ fn a_dry_run_answers_with_the_same_names_and_writes_nothing() {
 }
 
 #[test]
-fn the_snapshot_of_a_write_that_was_refused_goes_after_the_grace() {
+fn snapshot_of_refused_write_is_deleted_after_grace() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("orphan");
-        // Else the source itself would keep it.
+        // Otherwise the source itself would own the snapshot.
         let metadata = json!({"name": "demo", "annotations": {"confrev.dev/keep": "0"}});
         let source =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "A"}});
         world.apply(&source).ok();
         let mut invalid = Workload::new(kind, "web", &["demo"]).manifest();
-        // Found out after admission, by the API server itself.
+        // The API server refuses the write after admission.
         match kind {
             Kind::Deployment => invalid["spec"]["selector"]["matchLabels"]["app"] = json!("other"),
             Kind::Rollout => invalid["spec"]["minReadySeconds"] = json!("ten"),
@@ -116,12 +117,12 @@ fn the_snapshot_of_a_write_that_was_refused_goes_after_the_grace() {
 }
 
 #[test]
-fn what_merely_looks_like_a_snapshot_is_never_deleted() {
+fn objects_resembling_snapshots_are_never_deleted() {
     let _confrev = running();
     let world = World::new("lookalike");
     let lookalikes = [
         json!({"labels": {"app.kubernetes.io/managed-by": "confrev"}}),
-        // An administrator may make these. The digest is not that of the content.
+        // An administrator may create these. Their digest does not match the content.
         json!({
             "labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "demo"},
             "annotations": {
@@ -138,19 +139,19 @@ fn what_merely_looks_like_a_snapshot_is_never_deleted() {
         let object = json!({"metadata": metadata, "immutable": true, "data": {"text": "mine"}});
         uids.push(world.cluster.create("configmap", world.name(), &object)["metadata"]["uid"].clone());
     }
-    // While the source has none of its own, they are all that it seems to have.
+    // While the source has no real snapshot, these seem to be its only ones.
     world.wait_at_rest();
-    // Beside one that does go, so that the sweep is known to have been there.
+    // A real snapshot is deleted meanwhile, which proves that the sweep has run.
     let web = Workload::new(Kind::Deployment, "web", &["demo"]).replicas(0);
     world.apply(&web.manifest()).ok();
     world.wait_replica_sets(&web, 1);
     world.delete("deployment", "web");
     world.delete("configmap", "demo");
-    wait_for("the real snapshot to go", LIMIT, || {
+    wait_for("the real snapshot to be deleted", LIMIT, || {
         let real = |s: &Value| s["data"]["text"] == "A";
-        if world.snapshots().iter().any(real) { Err("it is there") } else { Ok(()) }
+        if world.snapshots().iter().any(real) { Err("it still exists") } else { Ok(()) }
     });
-    holds_for("the others", Duration::from_secs(8), || {
+    holds_for("the other objects", Duration::from_secs(8), || {
         let live: Vec<_> = (0..uids.len())
             .filter_map(|number| world.cluster.get("configmap", world.name(), &format!("demo-{number}")))
             .filter(|object| object["metadata"]["deletionTimestamp"].is_null())

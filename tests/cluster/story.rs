@@ -7,8 +7,9 @@ use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect};
 use confrev_controlplane::wait_for;
 
+/// Tested from canary to promotion and undo, until the revision is deleted.
 #[test]
-fn each_revision_keeps_the_config_it_was_born_with_from_canary_to_undo_and_until_it_goes() {
+fn each_revision_keeps_its_original_config() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("story");
@@ -31,7 +32,7 @@ fn each_revision_keeps_the_config_it_was_born_with_from_canary_to_undo_and_until
         promote_where_it_stands_still(&world, &web);
         world.wait_reads(&web, "demo", &["A", "A", "A", "A"]);
         world.reads_for(5, &web, "demo", &["A", "A", "A", "A"]);
-        assert_eq!(world.replica_sets(&web).len(), 2, "an undo goes back to the old ReplicaSet");
+        assert_eq!(world.replica_sets(&web).len(), 2, "an undo reuses the old ReplicaSet");
 
         world.set_config("demo", "C");
         promote_where_it_stands_still(&world, &web);
@@ -40,10 +41,10 @@ fn each_revision_keeps_the_config_it_was_born_with_from_canary_to_undo_and_until
     });
 }
 
-/// A Rollout stands still once more; the Deployment was told not to.
+/// A Rollout pauses again. The Deployment does not: its first promotion removed the delay.
 fn promote_where_it_stands_still(world: &World, web: &Workload) {
     if web.kind == crate::manifests::Kind::Rollout {
-        wait_for("the canary to stand still", LIMIT, || {
+        wait_for("the canary to pause", LIMIT, || {
             let live = world.live(web);
             let current =
                 live["status"]["observedGeneration"] == json!(live["metadata"]["generation"].to_string());
@@ -62,8 +63,8 @@ fn old_revisions_go(world: &World, web: &Workload) {
 
     world.delete(web.kind.name(), &web.name);
     world.wait_replica_sets(web, 0);
-    // The newest stays for whoever comes next, as long as its source does.
+    // The newest snapshot is kept as long as its source exists.
     assert_eq!(world.snapshot_texts("demo"), ["C"]);
     world.delete("configmap", "demo");
-    wait_for("the last snapshot to go", LIMIT, || expect(&world.snapshots().len(), &0));
+    wait_for("the last snapshot to be deleted", LIMIT, || expect(&world.snapshots().len(), &0));
 }

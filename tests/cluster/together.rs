@@ -1,4 +1,4 @@
-//! A ConfigMap and the workloads that use it, changed at once.
+//! A ConfigMap and the workloads that use it, changed in one apply.
 
 use std::time::Duration;
 
@@ -27,8 +27,9 @@ fn file(number: usize, image: &str, text: &str) -> Vec<Value> {
     vec![config_map(&source, text), rollout.manifest(), deployment.manifest()]
 }
 
+/// The test repeats it 50 times, with two workloads each.
 #[test]
-fn a_config_map_and_its_workloads_in_one_apply_make_one_new_replica_set_each_50_times_of_50() {
+fn one_apply_of_source_and_workloads_rolls_once() {
     let _confrev = running();
     let world = World::new("together");
     let all: Vec<_> = (0..TIMES).flat_map(|number| file(number, "app:1", "A")).collect();
@@ -36,7 +37,7 @@ fn a_config_map_and_its_workloads_in_one_apply_make_one_new_replica_set_each_50_
     world.wait_at_rest();
 
     for number in 0..TIMES {
-        // Every fifth time nothing but the ConfigMap changes: kubectl then has no request for the workloads.
+        // Every fifth time only the ConfigMap changes, so kubectl sends no request for the workloads.
         let image = if number % 5 == 0 { "app:1" } else { "app:2" };
         world.apply(&list(&file(number, image, "B"))).ok();
     }
@@ -46,7 +47,7 @@ fn a_config_map_and_its_workloads_in_one_apply_make_one_new_replica_set_each_50_
         world.wait_resolved(workload, &source, "B");
         world.wait_replica_sets(workload, 2);
     }
-    // Whatever was still to be rolled would be by now: a change settles in a second.
+    // Any further roll would have happened by then: a change settles in a second.
     holds_for("that there are two ReplicaSets for each", Duration::from_secs(3), || {
         expect(&world.cluster.list("replicaset", world.name(), "").len(), &(2 * workloads.len()))
     });

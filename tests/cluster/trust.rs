@@ -1,4 +1,4 @@
-//! What people with few rights can do by way of confrev: no more than without it.
+//! Users with few rights can do no more through confrev than without it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::shared::running;
 use crate::snapshots::digest_line;
 use crate::world::{LIMIT, World, each_kind, expect};
 
-/// A client of a user who may do everything with the namespace's ConfigMaps, and nothing else.
+/// A client of a user with all rights on the namespace's ConfigMaps, and no others.
 fn config_editor(world: &World) -> Api {
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
@@ -24,16 +24,16 @@ fn config_editor(world: &World) -> Api {
     world.cluster.create("rolebinding", world.name(), &binding);
     let kubeconfig = world.cluster.kubeconfig_for_user("config-editor", &[]).expect("the tests' own cluster");
     let api = world.cluster.api_as(&kubeconfig);
-    wait_for("the rights to count", LIMIT, || {
+    wait_for("the rights to take effect", LIMIT, || {
         let (code, answer) = api.get(&format!("/api/v1/namespaces/{}/configmaps", world.name()));
         if code == 200 { Ok(()) } else { Err(answer) }
     });
     api
 }
 
-/// An administrator could: with leave, all labels and the digest that the true content has.
+/// Only an administrator may create it, with all labels and with the digest of the true content.
 #[test]
-fn a_forged_snapshot_of_other_content_is_refused_to_editors_and_never_used_whoever_made_it() {
+fn forged_snapshot_is_refused_and_never_used() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("forged");
@@ -52,7 +52,7 @@ fn a_forged_snapshot_of_other_content_is_refused_to_editors_and_never_used_whoev
         });
         let path = format!("/api/v1/namespaces/{}/configmaps", world.name());
         let editor = config_editor(&world);
-        // The API server takes up the guard a moment after it is installed.
+        // The API server enforces the guard a moment after its installation.
         wait_for("an editor to be refused", LIMIT, || {
             let (code, answer) = editor.post(&format!("{path}?dryRun=All"), &forged);
             if code == 403 { Ok(()) } else { Err(answer) }
@@ -63,13 +63,13 @@ fn a_forged_snapshot_of_other_content_is_refused_to_editors_and_never_used_whoev
         world.set_config("demo", "A");
         world.apply(&web.manifest()).ok();
         world.wait_reads(&web, "demo", &["A"]);
-        let taken = world.resolved(&web, "demo").expect("it is resolved");
+        let taken = world.resolved(&web, "demo").expect("the reference is resolved");
         assert!(taken.starts_with(&name) && taken != name, "{taken}");
         world.set_config("demo", "B");
         world.wait_reads(&web, "demo", &["B"]);
         world.undo(&web);
         world.wait_reads(&web, "demo", &["A"]);
-        holds_for("that the forged one is nobody's", Duration::from_secs(6), || {
+        holds_for("that the forged snapshot has no owner", Duration::from_secs(6), || {
             let object = world.cluster.get("configmap", world.name(), &name).ok_or("it was deleted")?;
             if object["metadata"]["ownerReferences"].is_null() { Ok(()) } else { Err("it was bound") }
         });
@@ -77,7 +77,7 @@ fn a_forged_snapshot_of_other_content_is_refused_to_editors_and_never_used_whoev
 }
 
 #[test]
-fn who_may_only_edit_config_maps_changes_no_workload_that_did_not_ask_for_it() {
+fn config_map_editor_affects_only_opted_in_workloads() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::labelled("editor", &[("confrev.dev/enabled", "true")]);
@@ -102,8 +102,8 @@ fn who_may_only_edit_config_maps_changes_no_workload_that_did_not_ask_for_it() {
         let merge = |name: &str, change: &Value| {
             editor.patch(&format!("{path}/{name}"), "application/merge-patch+json", change)
         };
-        let snapshot = world.resolved(&asked, "demo").expect("it is resolved");
-        // All that the words of the README let such a user say.
+        let snapshot = world.resolved(&asked, "demo").expect("the reference is resolved");
+        // All of confrev's labels and annotations that such a user may try.
         for value in ["true", "bind", "false"] {
             let change = json!({"metadata": {"labels": {"confrev.dev/enabled": value},
                 "annotations": {"confrev.dev/keep": "9", "confrev.dev/max-in-flight": "9",
@@ -112,9 +112,9 @@ fn who_may_only_edit_config_maps_changes_no_workload_that_did_not_ask_for_it() {
             assert_eq!(merge("demo", &change).0, 200);
         }
         assert_eq!(merge("demo", &json!({"metadata": {"labels": null}, "data": {"text": "B"}})).0, 200);
-        // Neither another's snapshot, nor one of their own making, nor a source under a snapshot's name.
+        // The user can neither change a snapshot, nor create one, nor pass off a source under a snapshot's name as one.
         assert_eq!(merge(&snapshot, &json!({"data": {"text": "evil"}})).0, 422);
-        let mut copy = world.cluster.get("configmap", world.name(), &snapshot).expect("it is there");
+        let mut copy = world.cluster.get("configmap", world.name(), &snapshot).expect("the object exists");
         copy["metadata"] = json!({"name": "other", "labels": copy["metadata"]["labels"],
             "annotations": copy["metadata"]["annotations"]});
         assert_eq!(editor.post(&path, &copy).0, 403);
@@ -124,6 +124,6 @@ fn who_may_only_edit_config_maps_changes_no_workload_that_did_not_ask_for_it() {
 
         world.wait_resolved(&asked, "demo", "C");
         world.wait_at_rest();
-        expect(&specs(), &before).expect("nobody else is changed");
+        expect(&specs(), &before).expect("no other workload changes");
     });
 }

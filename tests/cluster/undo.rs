@@ -9,7 +9,7 @@ use crate::shared::running;
 use crate::world::{World, each_kind, expect};
 
 #[test]
-fn an_undo_holds_until_the_config_map_changes_again_which_then_rolls() {
+fn undo_holds_until_config_map_changes_again() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("undo");
@@ -25,7 +25,7 @@ fn an_undo_holds_until_the_config_map_changes_again_which_then_rolls() {
 }
 
 #[test]
-fn an_undo_while_a_change_still_waits_to_be_rolled_takes_that_change_into_account() {
+fn undo_counts_pending_change_as_seen() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("undo-pending");
@@ -36,7 +36,7 @@ fn an_undo_while_a_change_still_waits_to_be_rolled_takes_that_change_into_accoun
         world.set_config("demo", "B");
         world.wait_resolved(&web, "demo", "B");
         world.wait_replica_sets(&web, 2);
-        // It waits: the roll to B was less than an interval ago.
+        // This change is pending: the roll to B was less than an interval ago.
         world.set_config("demo", "C");
         world.undo(&web);
         holds_for("the undo", Duration::from_secs(9), || world.resolves_to(&web, "demo", "A"));
@@ -45,7 +45,7 @@ fn an_undo_while_a_change_still_waits_to_be_rolled_takes_that_change_into_accoun
 }
 
 #[test]
-fn what_is_undone_stays_when_another_source_of_the_workload_changes() {
+fn undo_holds_when_another_source_changes() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("undo-two");
@@ -125,7 +125,7 @@ fn undo_of_image_leaves_pending_change_alone() {
     });
 }
 
-/// A workload that went from A to B and was taken back to A.
+/// A workload that rolled from A to B, with an undo to A.
 pub(crate) fn undone(world: &World, kind: Kind, replicas: usize) -> Workload {
     let web = Workload::new(kind, "web", &["demo"]).replicas(replicas);
     let texts = |text| vec![text; replicas];

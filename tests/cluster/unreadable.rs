@@ -1,4 +1,4 @@
-//! Objects that cannot be read, and revisions without their label: one tenant's object never stops another's.
+//! Objects that cannot be read, and revisions without their label: an object of one tenant never affects another tenant.
 
 use confrev_controlplane::{ControlPlane, wait_for};
 use serde_json::{Value, json};
@@ -8,12 +8,12 @@ use crate::manifests::{Kind, Workload};
 use crate::shared::{exclusive, running};
 use crate::world::{LIMIT, World, each_kind, name_of};
 
-/// Arrays within arrays, deeper than readers of JSON go.
+/// Nested arrays, deeper than JSON parsers accept.
 fn nested() -> Value {
     (0..200).fold(json!(1), |inner, _| json!([inner]))
 }
 
-/// Puts the nested value into a Rollout: where nobody looks, and inside its template.
+/// A Rollout with the nested value inside its template, or in a field that confrev ignores.
 fn hostile(name: &str, in_template: bool) -> Value {
     let mut rollout = Workload::new(Kind::Rollout, name, &["demo"]).manifest();
     if in_template {
@@ -40,9 +40,7 @@ fn readiness_and_other_tenants_survive_deep_objects() {
     }
     confrev.kill();
     confrev.start();
-    wait_for("confrev to be ready beside objects that are nested deep", LIMIT, || {
-        confrev.is_ready().then_some(())
-    });
+    wait_for("confrev to be ready despite deeply nested objects", LIMIT, || confrev.is_ready().then_some(()));
     let confrev = confrev.downgrade();
     world.set_config("demo", "B");
     world.wait_resolved(&web, "demo", "B");
@@ -63,7 +61,7 @@ fn unreadable_revision_keeps_its_snapshot_and_is_named() {
     world.apply(&source("A")).ok();
     world.wait_snapshot_texts("demo", &["A"]);
     let snapshot = world.snapshot_name("demo", "A");
-    // A revision in all but form: nobody knows what it refers to, so it may refer to whatever it mentions.
+    // A revision that cannot be parsed: it may refer to every name that it contains.
     let revision = json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
         "metadata": {"name": "odd", "labels": {"confrev.dev/revision": "0123456789"}},
@@ -71,14 +69,14 @@ fn unreadable_revision_keeps_its_snapshot_and_is_named() {
     });
     world.apply(&revision).ok();
     let event = "ObjectUnreadable ControllerRevision/odd";
-    wait_for("an Event on what cannot be read", LIMIT, || {
+    wait_for("an Event on the unreadable object", LIMIT, || {
         let events = told(&world);
         if events.contains_key(event) { Ok(()) } else { Err(format!("{events:?}")) }
     });
     // The source owns the newest snapshot only.
     world.apply(&source("B")).ok();
-    wait_for("the snapshot to be bound to what may use it", LIMIT, || {
-        let object = world.cluster.get("configmap", world.name(), &snapshot).ok_or("it is gone")?;
+    wait_for("the unreadable revision to own the snapshot", LIMIT, || {
+        let object = world.cluster.get("configmap", world.name(), &snapshot).ok_or("it does not exist")?;
         let owners = object["metadata"]["ownerReferences"].to_string();
         if owners.contains("\"odd\"") { Ok(()) } else { Err(owners) }
     });
@@ -99,7 +97,7 @@ fn removing_the_revision_label_changes_nothing() {
         world.set_config("demo", "B");
         world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
         world.kubectl(&["label", "replicaset", &stable, "confrev.dev/revision-"]).ok();
-        // Longer than the time after which an owner too many leaves, and a snapshot that nothing wants is deleted.
+        // Longer than confrev needs to remove a superfluous owner, and to delete an unused snapshot.
         confrev_controlplane::holds_for(
             "that the snapshot is kept",
             std::time::Duration::from_secs(30),
@@ -110,7 +108,7 @@ fn removing_the_revision_label_changes_nothing() {
         );
         world.lose_pod(&web, "demo", "A");
         world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
-        // What the label hides goes with its revision all the same.
+        // The snapshot of the unlabelled revision is still deleted with that revision.
         world.promote(&web);
         world.wait_reads(&web, "demo", &["B", "B", "B", "B"]);
         world.patch(&web, &json!({"spec": {"revisionHistoryLimit": 0}}));

@@ -1,4 +1,4 @@
-//! A test's namespace, and what is done and seen in it.
+//! A test's namespace, with the actions of users in it and observations of its objects.
 
 use std::thread;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::manifests::{Kind, Workload, config_map};
 
-/// How long anything may take that should take a second or two. The machine may be busy.
+/// The limit for anything that normally takes a second or two. The machine may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
-/// Snapshots, whatever their source.
+/// The label selector of all snapshots.
 pub(crate) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 
 /// One namespace.
@@ -20,7 +20,7 @@ pub(crate) struct World {
     namespace: Namespace<'static>,
 }
 
-/// Does the same for each kind, at the same time; a panic's message begins with the kind.
+/// Runs the body for all kinds in parallel. A panic's message begins with the kind.
 pub(crate) fn each_kind(body: impl Fn(Kind) + Sync) {
     thread::scope(|scope| {
         for kind in Kind::ALL {
@@ -46,7 +46,7 @@ impl World {
         self.namespace.name()
     }
 
-    // What users do.
+    // Actions of users.
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Output {
         self.cluster.kubectl(arguments).arg("--namespace").arg(self.name()).run()
@@ -89,14 +89,14 @@ impl World {
         answer
     }
 
-    /// A template change, by kubectl, for its warnings and refusals.
+    /// Changes the template with kubectl, whose output has warnings and refusals.
     pub(crate) fn set_image(&self, workload: &Workload, image: &str) -> Output {
         let patch =
             json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]);
         self.kubectl(&["patch", &workload.reference(), "--type=json", "--patch", &patch.to_string()])
     }
 
-    /// Back to the revision before, by the tool of the kind.
+    /// Undoes to the previous revision, with the tool of the kind.
     #[track_caller]
     pub(crate) fn undo(&self, workload: &Workload) {
         match workload.kind {
@@ -105,7 +105,7 @@ impl World {
         };
     }
 
-    /// Lets a roll that stands still go on to its end.
+    /// Lets a paused roll finish.
     #[track_caller]
     pub(crate) fn promote(&self, workload: &Workload) {
         match workload.kind {
@@ -119,21 +119,22 @@ impl World {
         self.kubectl(&["delete", kind, name, "--wait=false"]).ok();
     }
 
-    /// A node goes, with a ready pod on it that reads this; waits for the pod in its place.
+    /// Deletes a ready pod that reads this text, as if its node failed. Waits for the replacement.
     #[track_caller]
     pub(crate) fn lose_pod(&self, workload: &Workload, source: &str, text: &str) {
         let pods = || self.cluster.ready_pods(self.name(), &format!("app={}", workload.name));
         let before = pods();
-        let lost = before.iter().find(|pod| self.pod_reads(pod, source) == text).expect("a pod reads it");
+        let lost =
+            before.iter().find(|pod| self.pod_reads(pod, source) == text).expect("a pod reads the text");
         self.delete("pod", &name_of(lost));
-        wait_for("a ready pod in place of the lost one", LIMIT, || {
+        wait_for("a ready replacement of the lost pod", LIMIT, || {
             let names: Vec<_> = pods().iter().map(name_of).collect();
             let replaced = names.len() == before.len() && !names.contains(&name_of(lost));
             if replaced { Ok(()) } else { Err(format!("{names:?}")) }
         });
     }
 
-    // What is seen.
+    // Observations.
 
     #[track_caller]
     pub(crate) fn live(&self, workload: &Workload) -> Value {
@@ -154,7 +155,7 @@ impl World {
         self.cluster.list("configmap", self.name(), SNAPSHOTS)
     }
 
-    /// The name of the snapshot of this text, which the controller makes soon after the write.
+    /// The name of the snapshot of this text, which the controller creates soon after the write.
     #[track_caller]
     pub(crate) fn snapshot_name(&self, source: &str, wanted: &str) -> String {
         let is_it = |snapshot: &&Value| {
@@ -175,7 +176,7 @@ impl World {
         texts
     }
 
-    /// What the ready pods of a workload read of a source, sorted; what a pod that could not start lacks, instead.
+    /// The texts of a source that the ready pods of a workload read, sorted. For a pod that could not start: what it lacks.
     pub(crate) fn reads(&self, workload: &Workload, source: &str) -> Vec<String> {
         let pods = self.cluster.ready_pods(self.name(), &format!("app={}", workload.name));
         let mut texts: Vec<_> = pods.iter().map(|pod| self.pod_reads(pod, source)).collect();
@@ -196,7 +197,7 @@ impl World {
         }
     }
 
-    /// Waits until the ready pods are as many as texts, and read them.
+    /// Waits until the ready pods read exactly these texts.
     #[track_caller]
     pub(crate) fn wait_reads(&self, workload: &Workload, source: &str, texts: &[&str]) {
         let what = format!("pods of {} to read {texts:?} of {source}", workload.reference());
@@ -212,7 +213,7 @@ impl World {
     /// Waits until the workload's template names a snapshot with this text.
     #[track_caller]
     pub(crate) fn wait_resolved(&self, workload: &Workload, source: &str, wanted: &str) {
-        let what = format!("{} to take up {wanted:?} of {source}", workload.reference());
+        let what = format!("{} to roll to {wanted:?} of {source}", workload.reference());
         wait_for(&what, LIMIT, || self.resolves_to(workload, source, wanted));
     }
 
@@ -222,7 +223,7 @@ impl World {
         let object = self.cluster.get("configmap", self.name(), &snapshot);
         let object = object.ok_or_else(|| format!("there is no {snapshot}"))?;
         let found = text(&object["data"]["text"]);
-        if found == wanted { Ok(()) } else { Err(format!("it names {snapshot}, which is {found:?}")) }
+        if found == wanted { Ok(()) } else { Err(format!("it names {snapshot}, with content {found:?}")) }
     }
 
     #[track_caller]
@@ -231,7 +232,7 @@ impl World {
         wait_for(&what, LIMIT, || expect(&self.snapshot_texts(source), texts));
     }
 
-    /// Waits until the workload has so many ReplicaSets.
+    /// Waits until the workload has this many ReplicaSets.
     #[track_caller]
     pub(crate) fn wait_replica_sets(&self, workload: &Workload, count: usize) {
         let what = format!("{count} ReplicaSets of {}", workload.reference());
@@ -250,7 +251,7 @@ impl World {
         });
     }
 
-    /// What every object of the namespace is at: a line for each.
+    /// The resourceVersion of every object in the namespace, one line each.
     pub(crate) fn versions(&self) -> Vec<String> {
         let kinds = ["configmap", "secret", "deployment", "rollout", "replicaset", "pod", "serviceaccount"];
         let mut lines = Vec::new();
@@ -275,7 +276,7 @@ pub(crate) fn snapshot_of(template: &Value, source: &str) -> Option<String> {
     sources["configmaps"][source].as_str().map(str::to_owned)
 }
 
-/// An expectation, for the waiting functions.
+/// Compares two values, for the waiting functions.
 pub(crate) fn expect<T: std::fmt::Debug + PartialEq<U>, U: std::fmt::Debug + ?Sized>(
     seen: &T,
     wanted: &U,

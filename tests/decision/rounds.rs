@@ -230,7 +230,7 @@ async fn namespace_is_read_beside_sources() {
 }
 
 #[tokio::test]
-async fn no_snapshot_of_a_secret_is_read_for_who_does_not_take_secrets() {
+async fn no_secret_snapshot_is_guessed_without_opt_in() {
     for takes in ["true", "false"] {
         let mut written = deployment(&[]);
         written["spec"]["template"]["spec"]["volumes"] =

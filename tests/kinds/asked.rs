@@ -1,4 +1,4 @@
-//! What users ask for with labels and annotations, also where they come, change or go later.
+//! The settings in labels and annotations, also when users add, change or remove them later.
 
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ fn deployment(name: &str, sources: &[&str]) -> Load {
 /// The name in the volume of a source.
 fn named(world: &World, web: &Load, source: &str) -> String {
     let template = web.stored(world);
-    let volumes = template["spec"]["volumes"].as_array().expect("it has volumes");
-    let volume = volumes.iter().find(|volume| volume["name"] == source).expect("it has that volume");
+    let volumes = template["spec"]["volumes"].as_array().expect("the template has volumes");
+    let volume =
+        volumes.iter().find(|volume| volume["name"] == source).expect("the template has that volume");
     text(&volume["configMap"]["name"])
 }
 
@@ -28,7 +29,7 @@ fn wait_named(world: &World, web: &Load, source: &str, wanted: &str) {
 }
 
 #[test]
-fn what_is_excluded_stays_as_written_from_when_it_is_until_it_no_longer_is() {
+fn excluded_reference_stays_as_written_while_excluded() {
     let _confrev = running();
     let world = World::new("exclude");
     let web = deployment("web", &["demo", "other"]).annotation("exclude", "other");
@@ -54,8 +55,9 @@ fn what_is_excluded_stays_as_written_from_when_it_is_until_it_no_longer_is() {
     web.wait_resolved(&world, "demo", "B");
 }
 
+/// Warnings and refusals name the object and the key.
 #[test]
-fn what_is_missing_is_warned_of_or_refused_or_let_pass_as_the_workload_says_and_named_object_and_key() {
+fn missing_annotation_selects_warning_refusal_or_silence() {
     let _confrev = running();
     let world = World::new("missing");
     world.set_config("demo", "A");
@@ -75,7 +77,7 @@ fn what_is_missing_is_warned_of_or_refused_or_let_pass_as_the_workload_says_and_
         let optional = variable(source, key, true).annotation("missing", "deny").apply(&world);
         assert_eq!(optional.stderr, "", "{key}");
         optional.ok();
-        // It says so later: the next write of its template is judged by it.
+        // An annotation that changes later applies to the next write of the template.
         web.annotate(&world, "missing", None);
         let warned = web.apply(&world);
         assert!(told_of(&warned.stderr) && warned.stderr.contains("Warning"), "{warned}");
@@ -91,8 +93,9 @@ fn what_is_missing_is_warned_of_or_refused_or_let_pass_as_the_workload_says_and_
     }
 }
 
+/// A later apply makes no revision either.
 #[test]
-fn a_workload_that_reads_some_keys_does_not_roll_for_others_and_a_later_apply_makes_no_revision() {
+fn change_of_unused_keys_rolls_nothing() {
     let _confrev = running();
     let world = World::new("keys");
     let mut web = deployment("web", &["demo"]);
@@ -114,15 +117,17 @@ fn a_workload_that_reads_some_keys_does_not_roll_for_others_and_a_later_apply_ma
     let first = web.decided(&world);
 
     set("A", "1", "y");
-    wait_for("what reads the whole to roll", LIMIT, || expect(&whole.changes(&world), &2));
+    wait_for("the workload that reads the whole source to roll", LIMIT, || {
+        expect(&whole.changes(&world), &2)
+    });
     let same = || {
         expect(&web.decided(&world), &first)?;
         expect(&web.changes(&world), &1)
     };
-    holds_for("what reads other keys", Duration::from_secs(3), same);
+    holds_for("the workload that reads other keys", Duration::from_secs(3), same);
     web.apply(&world).ok();
     world.with_file(&["replace"], &web.manifest).ok();
-    holds_for("what is applied again", Duration::from_secs(2), same);
+    holds_for("the workload after another apply", Duration::from_secs(2), same);
 
     for (text, one, changes) in [("A", "2", 2), ("B", "2", 3)] {
         set(text, one, "y");
@@ -131,8 +136,9 @@ fn a_workload_that_reads_some_keys_does_not_roll_for_others_and_a_later_apply_ma
     web.resolves_to(&world, "demo", "B").unwrap();
 }
 
+/// The workload's label overrides its namespace's, and the source's label overrides both, also when labels change.
 #[test]
-fn the_workloads_own_label_wins_over_its_namespaces_and_the_sources_over_both_also_when_they_change() {
+fn most_specific_enabled_label_wins() {
     let _confrev = running();
     for (namespace, workload, source, wanted) in [
         (None, None, None, false),
@@ -157,7 +163,7 @@ fn the_workloads_own_label_wins_over_its_namespaces_and_the_sources_over_both_al
         world.set_config("demo", "A");
         let web = deployment("web", &["demo"]).unlabelled();
         web.apply(&world).ok();
-        // Each comes after the objects are there.
+        // Each label is added after the objects exist.
         let look = |wanted: bool| {
             wait_for(&format!("{case}: resolved is {wanted}"), LIMIT, || {
                 expect(&(named(&world, &web, "demo") != "demo"), &wanted)
@@ -173,7 +179,7 @@ fn the_workloads_own_label_wins_over_its_namespaces_and_the_sources_over_both_al
             label_namespace(namespace);
         }
         look(wanted);
-        // And goes again.
+        // Then each label is removed.
         label_namespace(None);
         label("configmap/demo", None);
         look(workload == Some("true"));
@@ -182,8 +188,9 @@ fn the_workloads_own_label_wins_over_its_namespaces_and_the_sources_over_both_al
     }
 }
 
+/// Snapshots are created even if no workload uses the source.
 #[test]
-fn a_source_that_says_yes_is_snapshotted_at_every_change_used_or_not_from_when_it_does() {
+fn enabled_source_is_snapshotted_at_every_change() {
     let _confrev = running();
     let world = World::new("source-in");
     world.set_config("demo", "A");
@@ -193,7 +200,7 @@ fn a_source_that_says_yes_is_snapshotted_at_every_change_used_or_not_from_when_i
     world.wait_snapshot_texts("demo", &["A"]);
     world.set_config("demo", "B");
     world.wait_snapshot_texts("demo", &["A", "B"]);
-    // It wants fewer later.
+    // The number is lowered later.
     world.kubectl(&["annotate", "configmap/demo", "confrev.dev/keep=1", "--overwrite"]).ok();
     world.wait_snapshot_texts("demo", &["B"]);
     world.kubectl(&["label", "configmap/demo", "confrev.dev/enabled=false", "--overwrite"]).ok();
@@ -205,7 +212,7 @@ fn a_source_that_says_yes_is_snapshotted_at_every_change_used_or_not_from_when_i
 }
 
 #[test]
-fn the_interval_that_a_workload_is_given_later_holds_from_then_on() {
+fn later_min_interval_applies_from_then_on() {
     let _confrev = running();
     let world = World::new("interval");
     let web = deployment("web", &["demo"]);
@@ -220,8 +227,9 @@ fn the_interval_that_a_workload_is_given_later_holds_from_then_on() {
     web.wait_resolved(&world, "demo", "C");
 }
 
+/// The refusal names the value.
 #[test]
-fn a_value_that_means_nothing_is_refused_and_named_and_what_is_stored_stays() {
+fn invalid_setting_is_refused_and_stored_state_stays() {
     let _confrev = running();
     let world = World::new("malformed");
     world.set_config("demo", "A");
@@ -241,11 +249,12 @@ fn a_value_that_means_nothing_is_refused_and_named_and_what_is_stored_stays() {
     web.resolves_to(&world, "demo", "A").unwrap();
 }
 
+/// So does removing the annotation.
 #[test]
-fn a_change_that_waits_for_others_goes_on_when_max_in_flight_is_raised_or_taken_off() {
+fn raising_max_in_flight_rolls_held_workloads() {
     let _confrev = running();
     let world = World::new("limit");
-    // Their pods never start, so that who takes a change is on its way for ever.
+    // The pods never start, so a workload that rolls never finishes.
     let loads = ["web-0", "web-1", "web-2"].map(|name| {
         let mut load =
             Load::new("deployments", name, &["demo"]).spec(json!({"progressDeadlineSeconds": 3600}));
@@ -272,12 +281,12 @@ fn a_change_that_waits_for_others_goes_on_when_max_in_flight_is_raised_or_taken_
     world.set_config("demo", "B");
     for (value, count) in [("=1", 1), ("=2", 2), ("-", 3)] {
         limit(value);
-        wait_for("as many as may to take the change up", LIMIT, || expect(&on("B"), &count));
-        holds_for("the others", Duration::from_secs(3), || expect(&on("B"), &count));
+        wait_for("as many workloads as allowed to roll", LIMIT, || expect(&on("B"), &count));
+        holds_for("the other workloads", Duration::from_secs(3), || expect(&on("B"), &count));
     }
-    // It comes back, and holds for the next change.
+    // The annotation is added again, and limits the next change.
     limit("=1");
     world.set_config("demo", "C");
-    wait_for("one to take the next change up", LIMIT, || expect(&on("C"), &1));
-    holds_for("the others", Duration::from_secs(3), || expect(&on("C"), &1));
+    wait_for("one workload to roll to the next change", LIMIT, || expect(&on("C"), &1));
+    holds_for("the other workloads", Duration::from_secs(3), || expect(&on("C"), &1));
 }

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that a tool names anew on each change, and deletes as it likes.
+//! ConfigMaps and Secrets to which a tool gives a new name at each change, and which it may delete at any time.
 
 use std::thread;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::load::{Load, owners};
 use crate::shared::running;
 use crate::world::{LIMIT, SNAPSHOTS, World, expect, name_of, text};
 
-/// What is bound.
+/// A kind of bound object.
 #[derive(Clone, Copy)]
 struct Source {
     kind: &'static str,
-    /// In a volume: its field, and that of the name in it.
+    /// The field of the volume, and the field of the name in it.
     volume: [&'static str; 2],
 }
 
@@ -30,7 +30,7 @@ impl Source {
         json!({"apiVersion": "v1", "kind": self.kind, "metadata": metadata, field: {"text": text}})
     }
 
-    /// A Deployment with it as its volume `demo`; half of the pods are replaced, then it waits.
+    /// Applies a Deployment that mounts the object as its volume `demo`. A roll pauses when half of the pods are replaced.
     fn deployed(self, world: &World, name: &str) -> Load {
         let [field, key] = self.volume;
         let mut load = Load::new("deployments", "web", &["demo"]).annotation("secrets", "true").spec(json!({
@@ -56,14 +56,14 @@ impl Source {
 
     fn wait_bound(self, world: &World, name: &str) {
         wait_for(&format!("a ReplicaSet to own {name}"), LIMIT, || {
-            let owners = owners(&self.get(world, name).ok_or("it is gone")?);
+            let owners = owners(&self.get(world, name).ok_or("it does not exist")?);
             let bound = owners.iter().any(|owner| owner.starts_with("ReplicaSet/"));
             if bound { Ok(()) } else { Err(format!("{owners:?}")) }
         });
     }
 }
 
-/// Does the same for each, at the same time.
+/// Runs the body for both kinds in parallel.
 fn each(body: impl Fn(&World, Source) + Sync) {
     thread::scope(|scope| {
         for source in SOURCES {
@@ -76,16 +76,16 @@ fn each(body: impl Fn(&World, Source) + Sync) {
 
 fn lose_pod(world: &World, web: &Load, wanted: &str) {
     let pods = web.pods(world);
-    let lost = pods.iter().find(|pod| world.pod_reads(pod, "demo") == wanted).expect("a pod reads it");
+    let lost = pods.iter().find(|pod| world.pod_reads(pod, "demo") == wanted).expect("a pod reads the text");
     world.delete("pod", &name_of(lost));
-    wait_for("a pod in place of the lost one", LIMIT, || {
+    wait_for("a replacement of the lost pod", LIMIT, || {
         let names: Vec<_> = web.pods(world).iter().map(name_of).collect();
         (names.len() == pods.len() && !names.contains(&name_of(lost))).then_some(())
     });
 }
 
 #[test]
-fn a_bound_object_outlives_its_deletion_for_old_pods_and_goes_with_its_last_replica_set() {
+fn deleted_bound_object_lives_until_last_replica_set() {
     let _confrev = running();
     each(|world, source| {
         world.apply(&source.bound("demo-1", "old")).ok();
@@ -96,7 +96,7 @@ fn a_bound_object_outlives_its_deletion_for_old_pods_and_goes_with_its_last_repl
 
         world.apply(&source.bound("demo-2", "new")).ok();
         source.deployed(world, "demo-2");
-        // Right after, as a tool does that waits for nothing.
+        // Immediately, like a tool that does not wait for the roll.
         world.delete(source.kind, "demo-1");
         web.wait_reads(world, "demo", &["new", "old"]);
         lose_pod(world, &web, "old");
@@ -108,17 +108,18 @@ fn a_bound_object_outlives_its_deletion_for_old_pods_and_goes_with_its_last_repl
         web.wait_reads(world, "demo", &["new", "new"]);
         let sets = world.cluster.list("replicasets", world.name(), "app=web");
         let old = sets.iter().find(|set| source.named_in(set) == "demo-1");
-        world.delete("replicaset", &name_of(old.expect("the old one is kept for an undo")));
-        wait_for("demo-1 to go", LIMIT, || source.get(world, "demo-1").is_none().then_some(()));
-        holds_for("the new one", Duration::from_secs(3), || {
+        world.delete("replicaset", &name_of(old.expect("the old ReplicaSet is kept for an undo")));
+        wait_for("demo-1 to be deleted", LIMIT, || source.get(world, "demo-1").is_none().then_some(()));
+        holds_for("the new content", Duration::from_secs(3), || {
             expect(&web.reads(world, "demo"), &["new", "new"])
         });
         assert!(source.get(world, "demo-2").is_some());
     });
 }
 
+/// When the label is removed, the reference resolves to a snapshot again.
 #[test]
-fn a_source_that_is_labelled_bind_later_is_named_as_written_again_and_snapshotted_once_the_label_goes() {
+fn later_bind_label_restores_name_of_source() {
     let _confrev = running();
     each(|world, source| {
         let mut object = source.bound("demo", "A");
@@ -132,7 +133,7 @@ fn a_source_that_is_labelled_bind_later_is_named_as_written_again_and_snapshotte
             world.kubectl(&["label", source.kind, "demo", value]).ok();
         };
         label("confrev.dev/enabled=bind");
-        wait_for("the source to be named itself", LIMIT, || expect(&named(), "demo"));
+        wait_for("the template to name the source", LIMIT, || expect(&named(), "demo"));
         source.wait_bound(world, "demo");
         label("confrev.dev/enabled-");
         wait_for("a snapshot", LIMIT, || if named() == "demo" { Err("it names the source") } else { Ok(()) });
@@ -140,7 +141,7 @@ fn a_source_that_is_labelled_bind_later_is_named_as_written_again_and_snapshotte
 }
 
 #[test]
-fn what_is_bound_no_longer_loses_the_owners_it_was_given_and_outlives_its_workload() {
+fn unbound_object_loses_owners_and_outlives_workload() {
     let _confrev = running();
     each(|world, source| {
         let web = {
@@ -153,15 +154,15 @@ fn what_is_bound_no_longer_loses_the_owners_it_was_given_and_outlives_its_worklo
         plain["metadata"].as_object_mut().unwrap().remove("labels");
         world.apply(&plain).ok();
         wait_for("the object to have no owners", LIMIT, || {
-            let owners = owners(&source.get(world, "demo-1").ok_or("it is gone")?);
+            let owners = owners(&source.get(world, "demo-1").ok_or("it does not exist")?);
             if owners.is_empty() { Ok(()) } else { Err(format!("{owners:?}")) }
         });
         world.delete("deployment", "web");
-        wait_for("the ReplicaSets to go", LIMIT, || {
+        wait_for("the ReplicaSets to be deleted", LIMIT, || {
             world.cluster.list("replicasets", world.name(), "app=web").is_empty().then_some(())
         });
-        holds_for("it is there", Duration::from_secs(3), || {
-            source.get(world, "demo-1").map(drop).ok_or("it is gone")
+        holds_for("the object", Duration::from_secs(3), || {
+            source.get(world, "demo-1").map(drop).ok_or("it does not exist")
         });
     });
 }

@@ -1,4 +1,4 @@
-//! A blue-green Rollout: the preview shows the new content, the active pods keep theirs.
+//! A blue-green Rollout: the preview has the new content, and the active pods keep the old.
 
 use std::time::Duration;
 
@@ -11,16 +11,17 @@ use crate::world::{LIMIT, World, expect};
 
 const HASH: &str = "rollouts-pod-template-hash";
 
-/// What the pods behind a Service read.
+/// The texts that the pods behind a Service read.
 fn behind(world: &World, service: &str) -> Vec<String> {
-    let object = world.cluster.get("service", world.name(), service).expect("it is there");
+    let object = world.cluster.get("service", world.name(), service).expect("the object exists");
     let Some(hash) = object["spec"]["selector"][HASH].as_str() else { return Vec::new() };
     let pods = world.cluster.ready_pods(world.name(), &format!("app=web,{HASH}={hash}"));
     pods.iter().map(|pod| world.pod_reads(pod, "demo")).collect()
 }
 
+/// After the promotion, the active pods have it too.
 #[test]
-fn a_preview_has_the_new_content_and_the_active_pods_the_old_until_it_is_promoted() {
+fn blue_green_preview_alone_has_new_content() {
     let _confrev = running();
     let world = World::new("blue-green");
     for name in ["active", "preview"] {

@@ -1,4 +1,4 @@
-//! A kind of the configuration's own, whose CRD comes after confrev.
+//! A configured kind whose CRD is installed after confrev has started.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use crate::setup::LATE_CRD;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};
 
+/// Its workloads are resolved, rolled and bound.
 #[test]
-fn a_kind_of_the_configuration_is_resolved_rolled_and_bound_whenever_its_crd_is_there() {
+fn configured_kind_works_once_its_crd_exists() {
     let _confrev = running();
     let world = World::new("clones");
     let web = Load::new("apps.kruise.io/v1alpha1/clonesets", "web", &["demo"]);
     world.set_config("demo", "A");
     install(&world, &web);
-    // confrev was not told of the kind: it looks for it again after a while.
+    // confrev gets no event about the new CRD: it looks for the kind again after a while.
     web.wait_resolved(&world, "demo", "A");
     wait_owned(&world, "A");
 
@@ -25,7 +26,7 @@ fn a_kind_of_the_configuration_is_resolved_rolled_and_bound_whenever_its_crd_is_
     let live = web.live(&world);
     assert!(text(&live["metadata"]["annotations"]["confrev.dev/roll"]).starts_with("auto-"), "{live}");
     wait_owned(&world, "B");
-    // Nothing says what revisions it has, so the present one alone is kept.
+    // confrev does not know the revisions of this kind, so only the present snapshot is kept.
     world.wait_snapshot_texts("demo", &["B"]);
     web.apply(&world).ok();
     let generation = live["metadata"]["generation"].clone();
@@ -33,7 +34,7 @@ fn a_kind_of_the_configuration_is_resolved_rolled_and_bound_whenever_its_crd_is_
         expect(&web.live(&world)["metadata"]["generation"], &generation)
     });
 
-    // All CloneSets go with it. A kind that is not there holds up none of the others.
+    // This deletes all CloneSets. A missing kind does not delay the other kinds.
     world.kubectl(&["delete", "customresourcedefinition", LATE_CRD]).ok();
     let other = Load::new("deployments", "other", &["demo"]);
     other.apply(&world).ok();
@@ -52,7 +53,7 @@ fn install(world: &World, web: &Load) {
         "",
         &crd("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet"),
     );
-    wait_for("the new kind to be served", LIMIT, || {
+    wait_for("the API server to serve the new kind", LIMIT, || {
         let applied = web.apply(world);
         if applied.status.success() { Ok(()) } else { Err(applied.stderr) }
     });
@@ -61,7 +62,7 @@ fn install(world: &World, web: &Load) {
 fn wait_owned(world: &World, wanted: &str) {
     wait_for("the workload to own its snapshot", LIMIT, || {
         let snapshot = world.cluster.get("configmap", world.name(), &world.snapshot_name("demo", wanted));
-        let owners = owners(&snapshot.expect("it is there"));
+        let owners = owners(&snapshot.expect("the object exists"));
         if owners.contains("CloneSet/web") { Ok(()) } else { Err(format!("{owners:?}")) }
     });
 }

@@ -1,4 +1,4 @@
-//! What holds for every kind alike. A new kind has a row in `load::KINDS`, and with it all of this.
+//! Tests of every kind. A new kind needs a row in `load::KINDS`, and all these tests cover it.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::manifests::{config_map, list};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, snapshot_of};
 
-/// Does the same for each kind, at the same time.
+/// Runs the body for each kind in parallel.
 fn each(rolls: &[bool], body: impl Fn(&World, Load) + Sync) {
     thread::scope(|scope| {
         for kind in KINDS.iter().filter(|kind| rolls.contains(&kind.rolls)) {
@@ -24,13 +24,13 @@ fn each(rolls: &[bool], body: impl Fn(&World, Load) + Sync) {
     });
 }
 
-/// Those whose stored templates can change.
+/// Runs the body for the kinds whose stored templates can change.
 fn each_that_rolls(body: impl Fn(&World, Load) + Sync) {
     each(&[true], body);
 }
 
 #[test]
-fn every_built_in_kind_is_among_those_of_these_tests() {
+fn every_built_in_kind_has_a_row() {
     for kind in Kinds::default().iter() {
         let row = KINDS.iter().find(|row| row.name == kind.kind);
         let row = row.unwrap_or_else(|| panic!("{kind} has no row"));
@@ -39,8 +39,9 @@ fn every_built_in_kind_is_among_those_of_these_tests() {
     }
 }
 
+/// Its snapshot is bound to the workload.
 #[test]
-fn every_kind_is_resolved_when_it_is_created_is_told_of_its_owner_and_is_quiet_when_it_is_applied_again() {
+fn every_kind_resolves_on_create_and_reapplies_unchanged() {
     let _confrev = running();
     each(&[true, false], |world, web| {
         world.set_config("demo", "A");
@@ -52,15 +53,16 @@ fn every_kind_is_resolved_when_it_is_created_is_told_of_its_owner_and_is_quiet_w
         let changes = web.changes(world);
         web.apply(world).ok();
         web.apply(world).ok();
-        holds_for("what is stored", Duration::from_secs(3), || {
+        holds_for("the stored object", Duration::from_secs(3), || {
             expect(&web.decided(world), &decided)?;
             expect(&web.changes(world), &changes)
         });
     });
 }
 
+/// The workload also returns to an earlier content.
 #[test]
-fn every_kind_is_resolved_once_its_config_map_comes_and_goes_back_to_an_earlier_content() {
+fn every_kind_resolves_when_its_config_map_appears() {
     let _confrev = running();
     each(&[true, false], |world, web| {
         let applied = web.apply(world);
@@ -69,7 +71,7 @@ fn every_kind_is_resolved_once_its_config_map_comes_and_goes_back_to_an_earlier_
         world.set_config("demo", "A");
         if !web.kind().rolls {
             let as_written = || expect(&snapshot_of(&web.stored(world), "demo"), &None::<String>);
-            return holds_for("what cannot change", Duration::from_secs(4), as_written);
+            return holds_for("a template that cannot change", Duration::from_secs(4), as_written);
         }
         web.wait_resolved(world, "demo", "A");
         let first = web.decided(world);
@@ -83,7 +85,7 @@ fn every_kind_is_resolved_once_its_config_map_comes_and_goes_back_to_an_earlier_
 }
 
 #[test]
-fn every_kind_changes_once_where_its_config_map_is_applied_with_it() {
+fn every_kind_rolls_once_with_its_config_map() {
     let _confrev = running();
     each(&[true, false], |world, mut web| {
         world.apply(&list(&[config_map("demo", "A"), web.manifest.clone()])).ok();
@@ -95,7 +97,7 @@ fn every_kind_changes_once_where_its_config_map_is_applied_with_it() {
 
         let mut manifest = web.manifest.clone();
         let image = format!("{}/spec/containers/0/image", web.template);
-        *manifest.pointer_mut(&image).expect("it has an image") = json!("app:2");
+        *manifest.pointer_mut(&image).expect("the container has an image") = json!("app:2");
         world.apply(&list(&[config_map("demo", "B"), manifest.clone()])).ok();
         web.resolves_to(world, "demo", "B").unwrap();
         wait_for("the change", LIMIT, || expect(&web.changes(world), &(before + 1)));
@@ -107,11 +109,11 @@ fn every_kind_changes_once_where_its_config_map_is_applied_with_it() {
 }
 
 #[test]
-fn every_kind_keeps_what_it_was_put_back_to_until_its_config_map_changes_again() {
+fn every_kind_holds_an_undo_until_next_change() {
     let _confrev = running();
     each_that_rolls(|world, web| {
         world.set_config("demo", "A");
-        // What a kind without revisions is put back to is nobody's meanwhile.
+        // A kind without revisions has no other owner of the earlier snapshot.
         world.kubectl(&["annotate", "configmap/demo", "confrev.dev/keep=2"]).ok();
         web.apply(world).ok();
         web.resolves_to(world, "demo", "A").unwrap();
@@ -123,33 +125,35 @@ fn every_kind_keeps_what_it_was_put_back_to_until_its_config_map_changes_again()
 
         web.undo(world, &first);
         web.wait_resolved(world, "demo", "A");
-        holds_for("what it was put back to", Duration::from_secs(4), || web.resolves_to(world, "demo", "A"));
+        holds_for("the undo", Duration::from_secs(4), || web.resolves_to(world, "demo", "A"));
         world.set_config("demo", "C");
         web.wait_resolved(world, "demo", "C");
     });
 }
 
+/// When the ConfigMap is created again, the workload rolls to it.
 #[test]
-fn every_kind_keeps_its_snapshot_while_its_config_map_is_gone_and_takes_the_next_one_up() {
+fn every_kind_keeps_snapshot_of_deleted_config_map() {
     let _confrev = running();
     each_that_rolls(|world, web| {
         world.set_config("demo", "A");
         web.apply(world).ok();
         web.resolves_to(world, "demo", "A").unwrap();
         world.delete("configmap", "demo");
-        // From the manifest, with the name of the source in it.
+        // From the manifest, which has the source's name.
         let applied = web.apply(world);
         assert!(applied.stderr.is_empty() || applied.stderr.contains("no longer exists"), "{applied}");
         applied.ok();
-        // Beyond the time after which unowned snapshots are swept.
+        // Longer than unowned snapshots are kept.
         holds_for("its snapshot", Duration::from_secs(7), || web.resolves_to(world, "demo", "A"));
         world.set_config("demo", "B");
         web.wait_resolved(world, "demo", "B");
     });
 }
 
+/// Its references change to the sources' names, and back to snapshots.
 #[test]
-fn every_kind_has_the_names_of_its_sources_back_once_it_opts_out_and_snapshots_once_it_opts_in_again() {
+fn every_kind_can_opt_out_and_in_again() {
     let _confrev = running();
     each_that_rolls(|world, web| {
         world.set_config("demo", "A");
@@ -168,7 +172,7 @@ fn every_kind_has_the_names_of_its_sources_back_once_it_opts_out_and_snapshots_o
 }
 
 #[test]
-fn every_kind_takes_the_newest_when_it_is_told_to_where_it_does_not_track() {
+fn every_untracked_kind_rolls_on_request() {
     let _confrev = running();
     each_that_rolls(|world, web| {
         let web = web.annotation("track", "false");
@@ -178,7 +182,7 @@ fn every_kind_takes_the_newest_when_it_is_told_to_where_it_does_not_track() {
         holds_for("A", Duration::from_secs(3), || web.resolves_to(world, "demo", "A"));
         web.annotate(world, "roll", Some("now"));
         web.resolves_to(world, "demo", "B").unwrap();
-        // Told to track later, it catches up.
+        // When it tracks again, it rolls to the missed change.
         world.set_config("demo", "C");
         web.annotate(world, "track", None);
         web.wait_resolved(world, "demo", "C");

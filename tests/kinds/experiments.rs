@@ -11,7 +11,7 @@ use crate::manifests::config_map;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
 
-/// The ReplicaSets of Experiments, with the content that their pods read, by the name of their template.
+/// The template names of an Experiment's ReplicaSets, each with the content that its pods read.
 fn of_experiments(world: &World) -> BTreeSet<(String, String)> {
     let pods = world.cluster.ready_pods(world.name(), "");
     let sets = world.cluster.list("replicasets", world.name(), "");
@@ -32,14 +32,14 @@ fn pair(template: &str, text: &str) -> (String, String) {
 }
 
 #[test]
-fn an_experiment_of_a_canary_runs_both_contents_and_keeps_their_snapshots() {
+fn experiment_keeps_snapshots_of_both_contents() {
     let _confrev = running();
     let world = World::new("experiment");
-    // Each with a label of its own, so that they are ReplicaSets beside the Rollout's.
+    // A separate label for each, so that their ReplicaSets differ from the Rollout's.
     let template = |name: &str| json!({"name": name, "specRef": name, "metadata": {"labels": {"run": name}}});
     let web = Load::new("rollouts", "web", &["demo"]).spec(json!({
         "replicas": 1,
-        // Nothing but the Experiment holds the content of before, once the history is gone.
+        // Without a history, only the Experiment uses the previous content.
         "revisionHistoryLimit": 0,
         "strategy": {"canary": {"steps": [
             {"experiment": {"templates": [template("stable"), template("canary")]}},
@@ -65,18 +65,18 @@ fn an_experiment_of_a_canary_runs_both_contents_and_keeps_their_snapshots() {
     };
     wait_for("the Experiment's ReplicaSets to own the snapshots", LIMIT, || {
         let missing = sets().into_iter().find(|set| {
-            let name = snapshot_of(&set["spec"]["template"], "demo").expect("it names a snapshot");
+            let name = snapshot_of(&set["spec"]["template"], "demo").expect("the template names a snapshot");
             let content = if name == world.snapshot_name("demo", "A") { "A" } else { "B" };
             !bound(content).contains(&format!("ReplicaSet/{}", name_of(set)))
         });
         missing.map_or(Ok(()), |set| Err(format!("{} does not", name_of(&set))))
     });
-    // Whatever happens to the source, and to pods.
+    // Even if the source and the pods are deleted.
     world.delete("configmap", "demo");
     for pod in world.cluster.ready_pods(world.name(), "run") {
         world.delete("pod", &name_of(&pod));
     }
-    // Beyond the time after which unowned snapshots are swept.
+    // Longer than unowned snapshots are kept.
     holds_for("the snapshots", Duration::from_secs(7), || expect(&world.snapshot_texts("demo"), &["A", "B"]));
     wait_for("the Experiment's pods again", LIMIT, || expect(&of_experiments(&world), &both));
 }
@@ -101,7 +101,7 @@ fn analysis(name: &str, labels: &Value) -> Value {
 }
 
 #[test]
-fn the_job_of_an_analysis_is_frozen_where_it_is_opted_in_by_its_own_label_and_as_written_where_it_is_not() {
+fn analysis_job_resolves_only_with_own_label() {
     let _confrev = running();
     let world = World::new("analysis");
     world.apply(&analysis("opted-in", &json!({"confrev.dev/enabled": "true"}))).ok();
@@ -128,13 +128,13 @@ fn the_job_of_an_analysis_is_frozen_where_it_is_opted_in_by_its_own_label_and_as
     let owner = format!("Job/{}", name_of(&opted_in));
     wait_for("the Job to own the snapshot", LIMIT, || {
         let name = world.snapshot_name("demo", "B");
-        let owners = owners(&world.cluster.get("configmap", world.name(), &name).expect("it is there"));
+        let owners = owners(&world.cluster.get("configmap", world.name(), &name).expect("the object exists"));
         if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
     });
     let plain = wait_for("the second analysis", LIMIT, || job("plain"));
     assert_eq!(volume(&plain), "demo");
 
-    // confrev starts and ends neither: a further change makes no further Job of this canary.
+    // confrev neither starts nor ends these Jobs.
     let names = || world.cluster.list("jobs", world.name(), "").iter().map(name_of).collect::<BTreeSet<_>>();
     let two = BTreeSet::from([name_of(&opted_in), name_of(&plain)]);
     holds_for("two Jobs", Duration::from_secs(3), || expect(&names(), &two));

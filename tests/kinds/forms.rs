@@ -10,7 +10,7 @@ use crate::manifests::config_map;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};
 
-/// Where a pod spec with every form has the names.
+/// The places of ConfigMap names in a pod spec with every form of reference.
 const CONFIG_MAPS: [&str; 6] = [
     "/volumes/0/configMap/name",
     "/volumes/2/projected/sources/0/configMap/name",
@@ -19,7 +19,7 @@ const CONFIG_MAPS: [&str; 6] = [
     "/initContainers/0/env/0/valueFrom/configMapKeyRef/name",
     "/initContainers/0/envFrom/0/configMapRef/name",
 ];
-/// The same of Secrets.
+/// The places of Secret names.
 const SECRETS: [&str; 6] = [
     "/volumes/1/secret/secretName",
     "/volumes/2/projected/sources/1/secret/name",
@@ -28,7 +28,7 @@ const SECRETS: [&str; 6] = [
     "/initContainers/0/env/1/valueFrom/secretKeyRef/name",
     "/initContainers/0/envFrom/1/secretRef/name",
 ];
-/// Names that are nobody's reference, or none of confrev's to change.
+/// Names that are not references, or that confrev must not change.
 const OTHERS: [&str; 2] = ["/imagePullSecrets/0/name", "/volumes/3/projected/sources/0/configMap/name"];
 
 fn every_form() -> Value {
@@ -64,7 +64,7 @@ fn secret(text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "demo"}, "stringData": {"text": text}})
 }
 
-/// Whether every form names the snapshot of this text.
+/// Whether every reference names the snapshot of this text.
 fn frozen(world: &World, load: &Load, wanted: &str) -> Result<(), String> {
     let spec = load.stored(world)["spec"].take();
     for (kind, pointers) in [("configmap", CONFIG_MAPS), ("secret", SECRETS)] {
@@ -72,7 +72,7 @@ fn frozen(world: &World, load: &Load, wanted: &str) -> Result<(), String> {
             let name = text(spec.pointer(pointer).ok_or(pointer)?);
             let object = world.cluster.get(kind, world.name(), &name);
             let object = object.ok_or_else(|| format!("{pointer}: there is no {kind} {name}"))?;
-            // Secrets hold it in base64: of `A` and `B`.
+            // Secrets have the text in base64.
             let texts = [text(&object["data"]["text"]), text(&object["stringData"]["text"])];
             let encoded = if wanted == "A" { "QQ==" } else { "Qg==" };
             let is_it = name != "demo" && texts.iter().any(|found| found == wanted || found == encoded);
@@ -89,8 +89,9 @@ fn others_are_as_written(spec: &Value) -> Result<(), String> {
     expect(&names, &["demo", "kube-root-ca.crt"])
 }
 
+/// Each reference is resolved, rolled to a change, and restored to the source's name.
 #[test]
-fn every_kind_has_every_form_of_reference_frozen_moved_and_put_back() {
+fn every_kind_resolves_every_form_of_reference() {
     let _confrev = running();
     let body = |world: &World, resource| {
         let mut load = Load::new(resource, "web", &[]).annotation("secrets", "true");
@@ -98,7 +99,7 @@ fn every_kind_has_every_form_of_reference_frozen_moved_and_put_back() {
         if resource.ends_with("jobs") {
             spec["restartPolicy"] = json!("Never");
         }
-        load.manifest.pointer_mut(load.template).expect("it has a template")["spec"] = spec;
+        load.manifest.pointer_mut(load.template).expect("the manifest has a template")["spec"] = spec;
         world.apply(&config_map("demo", "A")).ok();
         world.apply(&secret("A")).ok();
         load.apply(world).ok();
@@ -108,7 +109,7 @@ fn every_kind_has_every_form_of_reference_frozen_moved_and_put_back() {
         }
         world.apply(&config_map("demo", "B")).ok();
         world.apply(&secret("B")).ok();
-        wait_for("every form to name B", LIMIT, || frozen(world, &load, "B"));
+        wait_for("every reference to name B", LIMIT, || frozen(world, &load, "B"));
         world.kubectl(&["label", &load.reference(), "confrev.dev/enabled=false", "--overwrite"]).ok();
         let spec = load.stored(world)["spec"].take();
         for pointer in CONFIG_MAPS.iter().chain(&SECRETS) {

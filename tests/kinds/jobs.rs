@@ -10,8 +10,9 @@ use crate::load::{Load, owners, wait_owner};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of};
 
+/// The CronJob stays suspended.
 #[test]
-fn a_cron_job_takes_a_change_up_without_starting_or_ending_a_job_and_stays_suspended() {
+fn config_change_starts_and_ends_no_job() {
     let _confrev = running();
     let world = World::new("cron");
     let cron = Load::new("cronjobs", "nightly", &["demo"]);
@@ -24,8 +25,8 @@ fn a_cron_job_takes_a_change_up_without_starting_or_ending_a_job_and_stays_suspe
     world.set_config("demo", "B");
     cron.wait_resolved(&world, "demo", "B");
     let jobs = || world.cluster.list("jobs", world.name(), "").iter().map(name_of).collect::<Vec<_>>();
-    // Beyond the time after which unowned snapshots are swept.
-    holds_for("one Job, and what it reads", Duration::from_secs(7), || {
+    // Longer than unowned snapshots are kept.
+    holds_for("one Job with its snapshot", Duration::from_secs(7), || {
         expect(&jobs(), &["first"])?;
         expect(&cron.live(&world)["spec"]["suspend"], &true)?;
         expect(&world.snapshot_texts("demo"), &["A", "B"])
@@ -43,7 +44,7 @@ fn a_cron_job_takes_a_change_up_without_starting_or_ending_a_job_and_stays_suspe
 }
 
 #[test]
-fn labels_that_a_schedule_gives_its_jobs_later_do_not_take_their_revision() {
+fn later_labels_of_job_template_keep_revision() {
     let _confrev = running();
     let world = World::new("cron-labels");
     let cron = Load::new("cronjobs", "nightly", &["demo"]);
@@ -56,8 +57,8 @@ fn labels_that_a_schedule_gives_its_jobs_later_do_not_take_their_revision() {
     assert_eq!(wait_owner(&world, "demo", "A", "Job"), "first");
 }
 
-/// Lets a CronJob's own controller find that it has missed its one time of the year, so that it starts a Job now. Each
-/// day of January makes a Job of another name.
+/// Makes the CronJob's own controller start a Job now, since the only time of its yearly schedule was missed. Each day of
+/// January gives a Job of another name.
 fn let_it_start(world: &World, cron: &Load, day: u8) {
     cron.patch(world, &json!({"spec": {"schedule": format!("0 0 {day} 1 *")}}));
     let long_ago = (Timestamp::now() - SignedDuration::from_hours(24 * 400)).to_string();
@@ -67,13 +68,14 @@ fn let_it_start(world: &World, cron: &Load, day: u8) {
     assert_eq!(code, 200, "{answer}");
 }
 
+/// Only the CronJob's schedule starts Jobs; confrev starts none.
 #[test]
-fn the_jobs_of_a_schedule_have_snapshots_of_their_own_and_only_the_schedule_starts_them() {
+fn jobs_of_cron_job_own_their_snapshots() {
     let _confrev = running();
     let world = World::new("schedule");
     let mut cron =
         Load::new("cronjobs", "nightly", &["demo"]).spec(json!({"successfulJobsHistoryLimit": 10}));
-    // Jobs then have these labels, and not their template's.
+    // Jobs then have these labels, and not those of their template.
     cron.manifest["spec"]["jobTemplate"]["metadata"] = json!({"labels": {"team": "shop"}});
     let jobs = || world.cluster.list("jobs", world.name(), "");
     world.set_config("demo", "A");
@@ -86,12 +88,12 @@ fn the_jobs_of_a_schedule_have_snapshots_of_their_own_and_only_the_schedule_star
         cron.patch(&world, &json!({"spec": {"suspend": true}}));
         world.set_config("demo", wanted);
         cron.wait_resolved(&world, "demo", wanted);
-        // confrev has changed it: that starts nothing.
-        holds_for("the Jobs there are", Duration::from_secs(2), || expect(&jobs().len(), &names.len()));
+        // confrev's change of the CronJob starts no Job.
+        holds_for("the number of Jobs", Duration::from_secs(2), || expect(&jobs().len(), &names.len()));
         assert_eq!(cron.live(&world)["spec"]["suspend"], true);
         let_it_start(&world, &cron, day);
         cron.patch(&world, &json!({"spec": {"suspend": false}}));
-        let job = wait_for("the schedule's Job", LIMIT, || {
+        let job = wait_for("the CronJob's Job", LIMIT, || {
             jobs().into_iter().find(|job| !names.contains(&name_of(job)))
         });
         assert_eq!(owners(&job).into_iter().collect::<Vec<_>>(), ["CronJob/nightly"]);
@@ -100,13 +102,13 @@ fn the_jobs_of_a_schedule_have_snapshots_of_their_own_and_only_the_schedule_star
         let owner = format!("Job/{}", name_of(&job));
         wait_for("the Job to own its snapshot", LIMIT, || {
             let owners =
-                owners(&world.cluster.get("configmap", world.name(), &snapshot).ok_or("it is gone")?);
+                owners(&world.cluster.get("configmap", world.name(), &snapshot).ok_or("it does not exist")?);
             if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
         });
         names.push(name_of(&job));
     }
-    // Each is what it was, and reads what it was made with, beyond the time after which unowned snapshots are swept.
-    holds_for("both Jobs and what they read", Duration::from_secs(7), || {
+    // Both Jobs and their snapshots stay for longer than unowned snapshots are kept.
+    holds_for("both Jobs with their snapshots", Duration::from_secs(7), || {
         expect(&jobs().len(), &2)?;
         expect(&world.snapshot_texts("demo"), &["A", "B"])
     });
@@ -118,7 +120,7 @@ fn the_jobs_of_a_schedule_have_snapshots_of_their_own_and_only_the_schedule_star
 }
 
 #[test]
-fn a_job_is_resolved_when_it_is_created_owns_its_snapshot_and_is_never_rolled() {
+fn job_owns_its_snapshot_and_never_rolls() {
     let _confrev = running();
     let world = World::new("job");
     let job = Load::new("jobs", "once", &["demo"]);
@@ -133,19 +135,20 @@ fn a_job_is_resolved_when_it_is_created_owns_its_snapshot_and_is_never_rolled() 
     wait_for("the Job's pod", LIMIT, || expect(&reads(), &["A"]));
 
     world.set_config("demo", "B");
-    holds_for("the Job as it was", Duration::from_secs(4), || {
+    holds_for("the unchanged Job", Duration::from_secs(4), || {
         job.resolves_to(&world, "demo", "A")?;
         expect(&reads(), &["A"])
     });
     job.apply(&world).ok();
     job.resolves_to(&world, "demo", "A").unwrap();
     world.delete("job", "once");
-    // The present content is kept for as long as its ConfigMap is there.
+    // The present snapshot is kept for as long as its ConfigMap exists.
     world.wait_snapshot_texts("demo", &["B"]);
 }
 
+/// The Jobs are those of a CronJob that the namespace opts in.
 #[test]
-fn in_a_namespace_that_opts_in_a_cron_jobs_jobs_keep_the_content_that_they_were_made_with() {
+fn namespace_opt_in_keeps_content_of_existing_jobs() {
     let _confrev = running();
     let world = World::labelled("cron-all", &[("confrev.dev/enabled", "true")]);
     let cron = Load::new("cronjobs", "nightly", &["demo"]).unlabelled();
@@ -158,8 +161,8 @@ fn in_a_namespace_that_opts_in_a_cron_jobs_jobs_keep_the_content_that_they_were_
     world.kubectl(&["create", "job", "second", "--from=cronjob/nightly"]).ok();
 
     for (job, wanted) in [("first", "A"), ("second", "B")] {
-        let live = world.cluster.get("jobs", world.name(), job).expect("it is there");
-        let name = snapshot_of(&live["spec"]["template"], "demo").expect("it names a snapshot");
+        let live = world.cluster.get("jobs", world.name(), job).expect("the object exists");
+        let name = snapshot_of(&live["spec"]["template"], "demo").expect("the template names a snapshot");
         assert_eq!(name, world.snapshot_name("demo", wanted), "{job}");
         assert_eq!(wait_owner(&world, "demo", wanted, "Job"), job);
     }

@@ -1,4 +1,4 @@
-//! A workload of any kind, and what is done with it.
+//! A workload of any kind, with actions on it and observations of it.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
 
-/// What tests need to know of a kind.
+/// The properties of a kind that the tests need.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// As the API's paths have it; with group and version where it is no kind of the control plane's own.
+    /// The resource, as in API paths; with group and version unless the control plane has the kind built in.
     pub(crate) resource: &'static str,
     version: &'static str,
-    /// As owners have it.
+    /// The kind, as in ownerReferences.
     pub(crate) name: &'static str,
     /// Whether a stored template can change.
     pub(crate) rolls: bool,
-    /// What keeps the templates of before.
+    /// The resource of the revisions, if any.
     revisions: Option<&'static str>,
 }
 
-/// Every kind of workload: the built-in ones, and those of the configuration that are there from the start.
+/// Every kind of workload: the built-in kinds, and the configured kinds whose CRD exists from the start.
 pub(crate) const KINDS: [Kind; 9] = [
     Kind::new("rollouts", "argoproj.io/v1alpha1", "Rollout", Some("replicasets")),
     Kind::new("deployments", "apps/v1", "Deployment", Some("replicasets")),
@@ -33,7 +33,7 @@ pub(crate) const KINDS: [Kind; 9] = [
     Kind::new("podtemplates", "v1", "PodTemplate", None),
     Kind::new("test.confrev.dev/v1/webs", "test.confrev.dev/v1", "Web", None),
 ];
-/// The kind whose CRD comes later.
+/// The kind whose CRD is installed later.
 const LATE: Kind =
     Kind::new("apps.kruise.io/v1alpha1/clonesets", "apps.kruise.io/v1alpha1", "CloneSet", None);
 
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// The CRD of a kind of any form.
+/// A CRD whose schema allows any fields.
 pub(crate) fn crd(group: &str, version: &str, plural: &str, kind: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -75,7 +75,7 @@ pub(crate) fn crd(group: &str, version: &str, plural: &str, kind: &str) -> Value
 pub(crate) struct Load {
     resource: &'static str,
     pub(crate) name: String,
-    /// From the object to its pod template.
+    /// The JSON pointer of the pod template in the object.
     pub(crate) template: &'static str,
     pub(crate) manifest: Value,
 }
@@ -119,7 +119,7 @@ impl Load {
             spec["strategy"] = json!({"canary": {}});
         }
         if *kind == "ReplicaSet" {
-            // It is but the place of a template, or its pods would never change.
+            // The ReplicaSet only holds a template: the content of its own pods would never change.
             spec["replicas"] = json!(0);
         }
         let field = if *kind == "PodTemplate" { "template" } else { "spec" };
@@ -129,7 +129,7 @@ impl Load {
             "metadata": {
                 "name": name,
                 "labels": {"confrev.dev/enabled": "true"},
-                // It rolls as often as its sources change.
+                // The workload rolls at every change of its sources.
                 "annotations": {"confrev.dev/min-interval": "0"},
             },
             field: spec,
@@ -140,7 +140,7 @@ impl Load {
     /// Adds to the spec.
     pub(crate) fn spec(mut self, more: Value) -> Self {
         let Value::Object(more) = more else { panic!("a spec is an object") };
-        self.manifest["spec"].as_object_mut().expect("it has a spec").extend(more);
+        self.manifest["spec"].as_object_mut().expect("the manifest has a spec").extend(more);
         self
     }
 
@@ -149,7 +149,7 @@ impl Load {
         self
     }
 
-    /// Without the label of its own.
+    /// Removes the workload's own label.
     pub(crate) fn unlabelled(mut self) -> Self {
         self.manifest["metadata"]["labels"] = json!({});
         self
@@ -159,9 +159,9 @@ impl Load {
         Kind::of(self.resource)
     }
 
-    /// As kubectl names one object.
+    /// The object, as kubectl names it.
     pub(crate) fn reference(&self) -> String {
-        let resource = self.resource.rsplit('/').next().expect("there is a last part");
+        let resource = self.resource.rsplit('/').next().expect("the resource has a last part");
         format!("{resource}/{}", self.name)
     }
 
@@ -172,7 +172,7 @@ impl Load {
         format!("/{root}/{version}/namespaces/{}/{}", world.name(), self.reference())
     }
 
-    /// Changes its stored form by a merge patch.
+    /// Changes the stored object by a merge patch.
     #[track_caller]
     pub(crate) fn patch(&self, world: &World, change: &Value) -> Value {
         let (code, answer) =
@@ -181,7 +181,7 @@ impl Load {
         answer
     }
 
-    /// Sets the value of an annotation of confrev's on the stored object; `None` takes it off.
+    /// Sets an annotation of confrev's on the stored object; `None` removes it.
     #[track_caller]
     pub(crate) fn annotate(&self, world: &World, key: &str, value: Option<&str>) {
         self.patch(world, &json!({"metadata": {"annotations": {format!("confrev.dev/{key}"): value}}}));
@@ -190,17 +190,17 @@ impl Load {
     /// The template as it is stored.
     #[track_caller]
     pub(crate) fn stored(&self, world: &World) -> Value {
-        self.live(world).pointer(self.template).cloned().expect("it has a template")
+        self.live(world).pointer(self.template).cloned().expect("the object has a template")
     }
 
-    /// What of the stored template is confrev's to decide. A Rollout's own controller spells the rest in its way.
+    /// The parts of the stored template that confrev decides. A Rollout's own controller rewrites the rest in its notation.
     #[track_caller]
     pub(crate) fn decided(&self, world: &World) -> Value {
         let template = self.stored(world);
         json!([template["metadata"], template["spec"]["volumes"]])
     }
 
-    /// Brings the template before back: by the tool of the kind; where there is none, as a tool does that stored it.
+    /// Restores the previous template with the tool of the kind. For a kind without such a tool, writes the stored template.
     #[track_caller]
     pub(crate) fn undo(&self, world: &World, before: &Value) {
         if self.kind().name == "Rollout" {
@@ -215,12 +215,13 @@ impl Load {
         }
     }
 
-    /// What counts its templates: its revisions, else the generations of the object.
+    /// The number of templates so far: revisions, or generations of the object if the kind has no revisions.
     #[track_caller]
     pub(crate) fn changes(&self, world: &World) -> usize {
-        let generation = || self.live(world)["metadata"]["generation"].as_u64().expect("it has a generation");
+        let generation =
+            || self.live(world)["metadata"]["generation"].as_u64().expect("the object has a generation");
         self.kind().revisions.map_or_else(
-            || usize::try_from(generation()).expect("it is small"),
+            || usize::try_from(generation()).expect("the generation is small"),
             |kind| world.cluster.list(kind, world.name(), &format!("app={}", self.name)).len(),
         )
     }
@@ -240,7 +241,7 @@ impl Load {
         world.cluster.ready_pods(world.name(), &format!("app={}", self.name))
     }
 
-    /// What its ready pods read, sorted.
+    /// The texts that the ready pods read, sorted.
     #[track_caller]
     pub(crate) fn reads(&self, world: &World, source: &str) -> Vec<String> {
         let mut texts: Vec<_> = self.pods(world).iter().map(|pod| world.pod_reads(pod, source)).collect();
@@ -254,13 +255,14 @@ impl Load {
         wait_for(&what, LIMIT, || expect(&self.reads(world, source), texts));
     }
 
-    /// Whether its template names a snapshot with this text.
+    /// Whether the template names a snapshot with this text.
     pub(crate) fn resolves_to(&self, world: &World, source: &str, wanted: &str) -> Result<(), String> {
         let live = self.live(world);
-        let template = live.pointer(self.template).expect("it has a template");
+        let template = live.pointer(self.template).expect("the object has a template");
         let snapshot = snapshot_of(template, source).ok_or("it is not resolved")?;
-        let volumes = template["spec"]["volumes"].as_array().expect("it has volumes");
-        let reference = volumes.iter().find(|volume| volume["name"] == source).expect("it has a volume");
+        let volumes = template["spec"]["volumes"].as_array().expect("the template has volumes");
+        let reference =
+            volumes.iter().find(|volume| volume["name"] == source).expect("the source has a volume");
         expect(&text(&reference["configMap"]["name"]), &snapshot)?;
         let object = world.cluster.get("configmap", world.name(), &snapshot);
         let object = object.ok_or_else(|| format!("there is no {snapshot}"))?;
@@ -269,7 +271,7 @@ impl Load {
 
     #[track_caller]
     pub(crate) fn wait_resolved(&self, world: &World, source: &str, wanted: &str) {
-        let what = format!("{} to take up {wanted:?} of {source}", self.reference());
+        let what = format!("{} to roll to {wanted:?} of {source}", self.reference());
         wait_for(&what, LIMIT, || self.resolves_to(world, source, wanted));
     }
 
@@ -285,7 +287,7 @@ pub(crate) fn owners(object: &Value) -> BTreeSet<String> {
     owners.map(|owner| format!("{}/{}", text(&owner["kind"]), text(&owner["name"]))).collect()
 }
 
-/// Waits until the snapshot of this text has an owner of this kind; its name.
+/// Waits until the snapshot of this text has an owner of this kind. Returns the owner's name.
 #[track_caller]
 pub(crate) fn wait_owner(world: &World, source: &str, wanted: &str, kind: &str) -> String {
     let what = format!("a {kind} to own the snapshot of {wanted:?} of {source}");

@@ -1,8 +1,8 @@
-//! Everything beside the main job, on real controllers: the other kinds of workloads, Secrets, a kind of the
-//! configuration's, and the rules that need a workload's own controller to be seen.
+//! Everything beside the main job, on real controllers: the other kinds of workloads, Secrets, configured kinds, and
+//! rules whose effect only a workload's own controller shows.
 //!
-//! The confrev of these tests is installed from the chart with Secrets and a further kind on, which the manifests of
-//! `tests/cluster` leave off.
+//! The confrev of these tests is installed from the chart, with Secrets and further kinds. The manifests of
+//! `tests/cluster` have neither.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! ConfigMaps in every container, by an annotation alone.
+//! ConfigMaps that an annotation mounts in every container.
 
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn more(text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}, "data": {"more": text}})
 }
 
-/// What the pod finds under the path: the same volume in each container.
+/// The files of the pod under the path. Every container must have the same volume.
 fn mounted(world: &World, web: &Load) -> Result<Vec<(String, String)>, String> {
     let pods = web.pods(world);
     let [pod] = &pods[..] else { return Err(format!("{} pods are ready", pods.len())) };
@@ -31,7 +31,7 @@ fn mounted(world: &World, web: &Load) -> Result<Vec<(String, String)>, String> {
     if files.is_empty() || containers == 3 {
         Ok(files.into_iter().collect())
     } else {
-        Err(format!("it is in {containers} containers"))
+        Err(format!("{containers} containers have the mount"))
     }
 }
 
@@ -41,8 +41,9 @@ fn wait_mounted(world: &World, web: &Load, wanted: &[(&str, &str)]) {
     wait_for(&format!("the pod to find {wanted:?}"), LIMIT, || expect(&mounted(world, web)?, &wanted));
 }
 
+/// The mount rolls to changes, and is removed with the annotation.
 #[test]
-fn a_mount_is_in_every_container_moves_with_a_change_and_goes_with_its_annotation() {
+fn mount_annotation_mounts_source_in_every_container() {
     let _confrev = running();
     let world = World::new("mount");
     let mut web = Load::new("deployments", "web", &[]);
@@ -67,7 +68,7 @@ fn a_mount_is_in_every_container_moves_with_a_change_and_goes_with_its_annotatio
     web.clone().annotation("mount", "demo,more=/etc/shop").apply(&world).ok();
     assert_eq!(web.live(&world)["metadata"]["generation"], generation);
 
-    // It asks for less later.
+    // The annotation lists fewer sources later.
     web.annotate(&world, "mount", Some("more=/etc/shop"));
     wait_mounted(&world, &web, &[("more", "2")]);
     world.kubectl(&["annotate", "deployment/web", "confrev.dev/mount-"]).ok();

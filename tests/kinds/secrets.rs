@@ -1,4 +1,4 @@
-//! Secrets, for those that ask.
+//! Secrets of workloads and namespaces that opt in.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::setup::logs;
 use crate::shared::{exclusive, running};
 use crate::world::{LIMIT, SNAPSHOTS, World, expect, text};
 
-/// Found in a log, they are no chance.
+/// Values that do not occur in a log by chance.
 const VALUES: [&str; 2] = ["kAhyS7cFw2", "mEbrZ9xQt4"];
 
 fn secret(name: &str, kind: &str, value: &str) -> Value {
@@ -20,7 +20,7 @@ fn secret(name: &str, kind: &str, value: &str) -> Value {
            "stringData": {"username": "shop", "password": value}})
 }
 
-/// A Deployment that refers to the Secret `keys` in each form there is, and to one that is never snapshotted.
+/// A Deployment that refers to the Secret `keys` in every form, and to a Secret that is never snapshotted.
 fn every_form() -> Load {
     let mut load = Load::new("deployments", "web", &[]);
     load.manifest["spec"]["template"]["spec"] = json!({
@@ -43,7 +43,7 @@ fn snapshots(world: &World) -> Vec<Value> {
     world.cluster.list("secrets", world.name(), SNAPSHOTS)
 }
 
-/// What the one pod reads by each form is the same; the value.
+/// The value that the only pod reads, which must be the same by every form of reference.
 fn read(world: &World, web: &Load) -> Result<String, String> {
     let pods = web.pods(world);
     let [pod] = &pods[..] else { return Err(format!("{} pods are ready", pods.len())) };
@@ -71,7 +71,7 @@ fn roll(world: &World, web: &Load) {
 }
 
 #[test]
-fn a_workload_that_asks_for_it_has_its_secrets_frozen_in_every_form_and_no_value_is_logged() {
+fn secrets_resolve_in_every_form_and_stay_unlogged() {
     let _confrev = running();
     let world = World::new("secrets");
     let web = every_form().annotation("secrets", "true");
@@ -100,7 +100,7 @@ fn a_workload_that_asks_for_it_has_its_secrets_frozen_in_every_form_and_no_value
 }
 
 #[test]
-fn a_namespace_that_opts_in_asks_for_the_secrets_of_all_its_workloads_and_one_may_decline() {
+fn namespace_opts_in_secrets_unless_workload_declines() {
     let _confrev = running();
     let world = World::labelled("secrets-all", &[("confrev.dev/enabled", "true")]);
     world.kubectl(&["annotate", "namespace", world.name(), "confrev.dev/secrets=true"]).ok();
@@ -114,8 +114,9 @@ fn a_namespace_that_opts_in_asks_for_the_secrets_of_all_its_workloads_and_one_ma
     assert_eq!(volume(&world, &other, 0), "keys");
 }
 
+/// So do Secrets of types that are never snapshotted.
 #[test]
-fn secrets_stay_as_written_where_nobody_asks_and_where_their_type_is_never_snapshotted() {
+fn secrets_stay_as_written_without_opt_in() {
     let _confrev = running();
     let world = World::new("secrets-not");
     let web = every_form();
@@ -130,7 +131,7 @@ fn secrets_stay_as_written_where_nobody_asks_and_where_their_type_is_never_snaps
     });
 
     world.kubectl(&["annotate", "deployment/web", "confrev.dev/secrets=true"]).ok();
-    wait_for("the Secret to be taken up", LIMIT, || {
+    wait_for("the workload to roll to a snapshot of the Secret", LIMIT, || {
         let name = volume(&world, &web, 0);
         if name.starts_with("keys-") { Ok(()) } else { Err(name) }
     });
@@ -145,15 +146,15 @@ fn secrets_stay_as_written_where_nobody_asks_and_where_their_type_is_never_snaps
     }
 }
 
-/// The name in a volume of a Secret.
+/// The name of the Secret in a volume.
 fn volume(world: &World, web: &Load, index: usize) -> String {
     let live = web.live(world);
     text(&live["spec"]["template"]["spec"]["volumes"][index]["secret"]["secretName"])
 }
 
-/// Somebody who may look at everything but Secrets: the role `view`, and RBAC that goes with it.
+/// A user with the role `view`, which may read everything but Secrets.
 #[test]
-fn who_may_not_read_secrets_finds_no_value_of_one_in_anything_that_confrev_writes() {
+fn users_without_secret_access_see_no_values() {
     let _confrev = running();
     let world = World::new("secrets-view");
     let binding = ["create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer"];
@@ -162,7 +163,7 @@ fn who_may_not_read_secrets_finds_no_value_of_one_in_anything_that_confrev_write
     let viewer = world.cluster.api_as(&kubeconfig);
     let web = every_form().annotation("secrets", "true").annotation("missing", "warn");
     roll(&world, &web);
-    wait_for("the rights to count", LIMIT, || {
+    wait_for("the rights to take effect", LIMIT, || {
         let (code, answer) = viewer.get(&format!("/api/v1/namespaces/{}/configmaps", world.name()));
         if code == 200 { Ok(()) } else { Err(answer) }
     });
@@ -186,12 +187,12 @@ fn who_may_not_read_secrets_finds_no_value_of_one_in_anything_that_confrev_write
             assert!(!text.contains(value), "{path} has a value of a Secret");
         }
     }
-    assert!(seen > 1, "the snapshots' names were there to be seen");
+    assert!(seen > 1, "some objects show the snapshots' names");
     for name in [String::new(), text(&snapshots(&world)[0]["metadata"]["name"])] {
         let (code, answer) = viewer.get(&format!("{core}/secrets/{name}"));
         assert_eq!(code, 403, "{answer}");
     }
-    // What is missing is told by name only, and only to who changes the workload.
+    // A message about a missing Secret or key has its name only.
     let denied = every_form().annotation("secrets", "true").annotation("missing", "deny");
     world.delete("secret", "release");
     let told = denied.apply(&world).stderr + &logs();
@@ -203,7 +204,7 @@ fn who_may_not_read_secrets_finds_no_value_of_one_in_anything_that_confrev_write
 /// The Secret of the key, in confrev's namespace.
 const KEY: &str = "confrev-digest-key";
 
-/// Whose turn it is to delete the key, or to try it.
+/// A test holds this lock while it deletes the key, or tries to.
 static KEY_TURN: Mutex<()> = Mutex::new(());
 
 fn key(world: &World) -> Option<String> {
@@ -217,7 +218,7 @@ fn seen(world: &World, web: &Load) -> String {
     text(&seen["secrets"]["keys"])
 }
 
-/// The versions of all that a write of confrev would change.
+/// The names and versions of the objects that a write of confrev would change.
 fn versions(world: &World) -> Vec<String> {
     let all = ["deployments", "replicasets", "secrets"];
     let objects = all.iter().flat_map(|kind| world.cluster.list(kind, world.name(), ""));
@@ -244,11 +245,11 @@ fn wait_at_rest(world: &World) {
         let all = [versions(world), vec![text(&now["metadata"]["resourceVersion"])]].concat();
         let same = before == all;
         before = all;
-        if same { Ok(()) } else { Err("it changes".to_owned()) }
+        if same { Ok(()) } else { Err("it still changes".to_owned()) }
     });
 }
 
-/// As an older confrev left it: a snapshot that is named after the plain digest, which the workload has seen.
+/// An older confrev left a snapshot named after the plain digest, and that digest in the workload's `seen`.
 #[test]
 fn upgrade_from_plain_digests_writes_nothing() {
     let _confrev = running();
@@ -274,7 +275,7 @@ fn upgrade_from_plain_digests_writes_nothing() {
             },
         }))
         .ok();
-    // Before it opts in, no webhook sees what it says.
+    // Before the opt-in, no webhook checks the workload.
     let mut old = web.clone().unlabelled();
     let manifest = old.manifest.to_string().replace("\"keys\"", &format!("{name:?}"));
     old.manifest = serde_json::from_str(&manifest).unwrap();
@@ -322,13 +323,13 @@ fn lost_key_writes_nothing_and_next_change_rolls() {
     let mut confrev = exclusive();
     let before = [versions(&world), versions(&undone)];
     let template = |world: &World| web.live(world)["spec"]["template"].clone();
-    let (of_live, first) = (template(&live), key(&world).expect("there is a key"));
+    let (of_live, first) = (template(&live), key(&world).expect("the key exists"));
     confrev.stop();
     world.cluster.kubectl(&["delete", "secret", KEY, "--namespace", "confrev"]).run().ok();
     confrev.start();
     let confrev = confrev.downgrade();
-    assert_ne!(key(&world).expect("there is another key"), first);
-    wait_for("the lost key to be counted", LIMIT, || {
+    assert_ne!(key(&world).expect("another key exists"), first);
+    wait_for("the metric to count the unverifiable snapshots", LIMIT, || {
         let count = confrev.metric("confrev_unverifiable_snapshots");
         if count >= 4.0 { Ok(()) } else { Err(format!("{count} snapshots")) }
     });
@@ -336,7 +337,7 @@ fn lost_key_writes_nothing_and_next_change_rolls() {
         expect(&[versions(&world), versions(&undone)], &before)?;
         expect(&template(&live), &of_live)
     });
-    // Its owners are as they were: an undo turns to a snapshot whose digest nobody can compute.
+    // The snapshots keep their owners, so an undo finds a snapshot whose digest cannot be computed any more.
     world.kubectl(&["rollout", "undo", "deployment/web"]).ok();
     wait_reads(&world, &web, VALUES[0]);
 
@@ -346,21 +347,21 @@ fn lost_key_writes_nothing_and_next_change_rolls() {
     }
     live.apply(&with_mode(secret("keys", "Opaque", VALUES[1]), "live")).ok();
     wait_for("the live Secret to roll", LIMIT, || {
-        if template(&live) == of_live { Err("it has not".to_owned()) } else { Ok(()) }
+        if template(&live) == of_live { Err("it has not rolled".to_owned()) } else { Ok(()) }
     });
     assert_eq!(replica_sets(&undone), 3);
 }
 
 #[test]
-fn deleted_key_is_written_again() {
+fn deleted_key_is_restored() {
     let _confrev = running();
     let _turn = KEY_TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let world = World::new("key-deleted");
-    let before = key(&world).expect("there is a key");
+    let before = key(&world).expect("the key exists");
     world.cluster.kubectl(&["delete", "secret", KEY, "--namespace", "confrev"]).run().ok();
-    wait_for("the key to be written again", Duration::from_mins(1), || match key(&world) {
+    wait_for("the key to be restored", Duration::from_mins(1), || match key(&world) {
         Some(now) => expect(&now, &before),
-        None => Err("there is none".to_owned()),
+        None => Err("the key does not exist".to_owned()),
     });
 }
 
@@ -387,7 +388,7 @@ fn live_secret_rolls_once_and_undo_holds() {
 
     world.apply(&live(VALUES[1])).ok();
     wait_for("the change to roll", LIMIT, || {
-        if digest() == first { Err("it has not".to_owned()) } else { Ok(()) }
+        if digest() == first { Err("it has not rolled".to_owned()) } else { Ok(()) }
     });
     wait_reads(&world, &web, VALUES[1]);
     let second = digest();
@@ -397,7 +398,7 @@ fn live_secret_rolls_once_and_undo_holds() {
     world.kubectl(&["set", "image", "deployment/web", "app=app:2"]).ok();
     world.kubectl(&["rollout", "undo", "deployment/web"]).ok();
     wait_at_rest(&world);
-    assert_eq!(digest(), second, "the present content is what pods read");
+    assert_eq!(digest(), second, "pods read the present content");
     let count = replica_sets(&world);
     holds_for("that nothing rolls again", Duration::from_secs(4), || {
         expect(&replica_sets(&world), &count)?;
@@ -405,7 +406,7 @@ fn live_secret_rolls_once_and_undo_holds() {
     });
     wait_reads(&world, &web, VALUES[1]);
 
-    // Each other mode takes effect once.
+    // A change of the mode takes effect with one roll.
     world.apply(&with_mode(secret("keys", "Opaque", VALUES[1]), "true")).ok();
     wait_for("the Secret to be snapshotted", LIMIT, || {
         let name = volume(&world, &web, 0);
@@ -414,13 +415,13 @@ fn live_secret_rolls_once_and_undo_holds() {
     wait_at_rest(&world);
     assert_eq!(replica_sets(&world), count + 1);
     world.apply(&live(VALUES[1])).ok();
-    wait_for("the reference to go back", LIMIT, || expect(&volume(&world, &web, 0), "keys"));
+    wait_for("the reference to name the source again", LIMIT, || expect(&volume(&world, &web, 0), "keys"));
     wait_at_rest(&world);
-    assert_eq!((digest(), replica_sets(&world)), (second.clone(), count + 1), "the template of before");
+    assert_eq!((digest(), replica_sets(&world)), (second.clone(), count + 1), "the previous template");
 }
 
 #[test]
-fn snapshot_carries_the_label_that_keeps_it_from_backups() {
+fn snapshot_has_label_that_excludes_it_from_backups() {
     let _confrev = running();
     let world = World::new("secrets-labels");
     let mut source = secret("keys", "Opaque", VALUES[0]);
@@ -434,13 +435,13 @@ fn snapshot_carries_the_label_that_keeps_it_from_backups() {
     assert_eq!(labels["app.kubernetes.io/instance"], Value::Null);
 }
 
-/// The role `edit` allows both by RBAC: the guard refuses.
+/// RBAC allows both with the role `edit`, so the guard refuses them.
 #[test]
 fn editor_can_neither_delete_nor_change_the_key() {
     let _confrev = running();
     let _turn = KEY_TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let world = World::new("key-guarded");
-    let before = key(&world).expect("there is a key");
+    let before = key(&world).expect("the key exists");
     let kubectl = |arguments: &[&str]| world.cluster.kubectl(arguments).run();
     let binding =
         ["create", "rolebinding", "key-editor", "--clusterrole=edit", "--user=key-editor", "-n", "confrev"];
@@ -449,7 +450,7 @@ fn editor_can_neither_delete_nor_change_the_key() {
     let as_editor = |arguments: &[&str]| {
         world.cluster.kubectl(arguments).arg("--namespace=confrev").kubeconfig(&kubeconfig).run()
     };
-    wait_for("the rights to count", LIMIT, || {
+    wait_for("the rights to take effect", LIMIT, || {
         let allowed = as_editor(&["auth", "can-i", "delete", "secrets"]);
         if allowed.status.success() { Ok(()) } else { Err(allowed.stdout) }
     });

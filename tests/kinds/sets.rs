@@ -1,4 +1,4 @@
-//! StatefulSets and DaemonSets: their revisions are ControllerRevisions, and their pods go by their own strategy.
+//! StatefulSets and DaemonSets, which have ControllerRevisions and their own update strategies.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::load::{Load, wait_owner};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of};
 
-/// A StatefulSet whose pods come all at once.
+/// A StatefulSet that starts all its pods in parallel.
 fn stateful(replicas: usize) -> Load {
     let spec = json!({"replicas": replicas, "serviceName": "web", "podManagementPolicy": "Parallel"});
     Load::new("statefulsets", "web", &["demo"]).spec(spec)
@@ -21,7 +21,7 @@ fn daemon() -> Load {
     Load::new("daemonsets", "web", &["demo"])
 }
 
-/// Both kinds at the same time.
+/// Runs the body for both kinds in parallel.
 fn both(body: impl Fn(&World, Load) + Sync) {
     thread::scope(|scope| {
         for load in [stateful(1), daemon()] {
@@ -33,7 +33,7 @@ fn both(body: impl Fn(&World, Load) + Sync) {
 }
 
 #[test]
-fn a_change_rolls_a_set_once_and_its_controller_revisions_own_the_snapshots() {
+fn change_rolls_set_once_and_revisions_own_snapshots() {
     let _confrev = running();
     both(|world, web| {
         world.set_config("demo", "A");
@@ -58,7 +58,7 @@ fn a_change_rolls_a_set_once_and_its_controller_revisions_own_the_snapshots() {
 }
 
 #[test]
-fn an_undo_of_a_set_brings_the_content_back_and_holds_until_the_next_change() {
+fn undo_of_set_holds_until_next_change() {
     let _confrev = running();
     both(|world, web| {
         world.set_config("demo", "A");
@@ -77,7 +77,7 @@ fn an_undo_of_a_set_brings_the_content_back_and_holds_until_the_next_change() {
 }
 
 #[test]
-fn pods_below_the_partition_keep_the_old_content_also_when_they_are_lost() {
+fn replaced_pods_below_partition_keep_old_content() {
     let _confrev = running();
     let world = World::new("partition");
     let strategy = |partition: usize| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}});
@@ -96,14 +96,14 @@ fn pods_below_the_partition_keep_the_old_content_also_when_they_are_lost() {
     let wanted = [("web-0", "A"), ("web-1", "A"), ("web-2", "B")];
     let wanted = wanted.map(|(pod, text)| (pod.to_owned(), text.to_owned()));
     holds_for("the partition", Duration::from_secs(3), || expect(&by_pod(), &BTreeSet::from(wanted.clone())));
-    // From the manifest, with the name of the source in it.
+    // From the manifest, which has the source's name.
     web.clone().spec(strategy(0)).apply(&world).ok();
     web.wait_reads(&world, "demo", &["B", "B", "B"]);
     assert_eq!(web.revisions(&world).len(), 2);
 }
 
 #[test]
-fn a_set_on_delete_restarts_nothing_and_gives_a_lost_pod_the_new_content() {
+fn on_delete_set_updates_only_replaced_pods() {
     let _confrev = running();
     both(|world, web| {
         let web = web.spec(json!({"updateStrategy": {"type": "OnDelete"}}));
@@ -119,19 +119,20 @@ fn a_set_on_delete_restarts_nothing_and_gives_a_lost_pod_the_new_content() {
             expect(&uids(), &before)?;
             expect(&web.reads(world, "demo"), &["A"])
         });
-        let pod = name_of(web.pods(world).first().expect("there is a pod"));
+        let pod = name_of(web.pods(world).first().expect("a pod exists"));
         lose(world, &web, &pod);
         web.wait_reads(world, "demo", &["B"]);
     });
 }
 
-/// Deletes a pod and waits for the one in its place.
+/// Deletes a pod and waits for its replacement.
 fn lose(world: &World, web: &Load, name: &str) {
     let uids = || web.pods(world).iter().map(|pod| pod["metadata"]["uid"].clone()).collect::<Vec<Value>>();
     let before = uids();
-    let lost = world.cluster.get("pod", world.name(), name).expect("it is there")["metadata"]["uid"].clone();
+    let lost =
+        world.cluster.get("pod", world.name(), name).expect("the object exists")["metadata"]["uid"].clone();
     world.delete("pod", name);
-    wait_for("a pod in place of the lost one", LIMIT, || {
+    wait_for("a replacement of the lost pod", LIMIT, || {
         let now = uids();
         (now.len() == before.len() && !now.contains(&lost)).then_some(())
     });

@@ -1,4 +1,4 @@
-//! confrev from the chart, with all that is off by default.
+//! confrev from the chart, with everything on that is off by default.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::json;
 
 /// A kind whose CRD a test installs after confrev has started.
 pub(crate) const LATE_CRD: &str = "clonesets.apps.kruise.io";
-/// The kinds that are no built-in ones, as the option and the chart have them: what Argo takes templates from beside
-/// Deployments, the kind of a CRD that is there, and that of [`LATE_CRD`].
+/// The configured kinds, as in the option and in the chart: the targets of a `workloadRef` other than Deployments, a kind
+/// whose CRD exists from the start, and the kind of [`LATE_CRD`].
 const KINDS: [[&str; 5]; 4] = [
     ["apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", "spec.template"],
     ["test.confrev.dev", "v1", "webs", "Web", "spec.pods.template"],
@@ -23,7 +23,7 @@ pub(crate) fn program() -> Program {
     program_with(&["--settle=3s"])
 }
 
-/// The same with more options.
+/// Installs the chart, and adds these options to confrev's.
 pub(crate) fn program_with(more: &[&str]) -> Program {
     let cluster = ControlPlane::shared();
     install(cluster);
@@ -31,7 +31,7 @@ pub(crate) fn program_with(more: &[&str]) -> Program {
     let kinds = KINDS.map(|[group, version, resource, kind, path]| {
         format!("--kind={group}/{version}/{resource}/{kind}={path}")
     });
-    // The grace is short, so that tests see the sweep.
+    // A short grace, so that the tests observe the sweep.
     let options = ["--secrets", "--orphan-grace=5s"].into_iter().chain(kinds.iter().map(String::as_str));
     let options = options.chain(more.iter().copied()).collect::<Vec<_>>();
     Program::new(cluster, binary).options(&options)
@@ -45,14 +45,14 @@ fn install(cluster: &ControlPlane) {
         json!({"group": group, "version": version, "resource": resource, "kind": kind, "path": path})
     });
     let kinds = format!("extraKinds={}", json!(kinds));
-    // It runs beside the control plane, not in pods.
+    // confrev runs beside the control plane, not in pods.
     cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true", &kinds]);
 }
 
-/// Everything that any confrev of this control plane has logged.
+/// The logs of every confrev of this control plane.
 pub(crate) fn logs() -> String {
     let folder = fs::read_dir(ControlPlane::shared().state_dir()).expect("the state folder can be read");
-    let paths = folder.map(|entry| entry.expect("it can be read").path());
+    let paths = folder.map(|entry| entry.expect("the entry can be read").path());
     let is_log = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("confrev-") && name.ends_with(".log")

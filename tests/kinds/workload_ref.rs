@@ -1,4 +1,4 @@
-//! A Rollout whose template is another object's: of every kind that Argo takes templates from.
+//! Rollouts with a `workloadRef`, to every kind that Argo Rollouts supports.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -11,11 +11,11 @@ use crate::load::{Load, wait_owner};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, text};
 
-/// The kinds that Argo Rollouts resolves. The last two are no workloads by themselves, and known to confrev where they
-/// are configured.
+/// The kinds that a `workloadRef` may name. The last two are not built-in workloads; confrev knows them if they are
+/// configured.
 const TARGETS: [&str; 3] = ["deployments", "replicasets", "podtemplates"];
 
-/// Does the same for each, at the same time.
+/// Runs the body for each kind in parallel.
 fn each(body: impl Fn(&World, Load) + Sync) {
     thread::scope(|scope| {
         for resource in TARGETS {
@@ -42,14 +42,14 @@ fn rollout(name: &str, of: &Load) -> Load {
     rollout
 }
 
-/// The Rollout's, not those of the object with the template.
+/// The ReplicaSets of the Rollout, not those of its target.
 fn replica_sets(world: &World) -> Vec<Value> {
     let mut all = world.cluster.list("replicaset", world.name(), "app=web");
     all.retain(|set| set["metadata"]["ownerReferences"][0]["kind"] == "Rollout");
     all
 }
 
-/// What the Rollout's own ready pods read.
+/// Waits until the Rollout's own ready pods read this text.
 fn wait_reads(world: &World, wanted: &str) {
     wait_for(&format!("the Rollout's pod to read {wanted}"), LIMIT, || {
         let sets: BTreeSet<_> = replica_sets(world).iter().map(name_of).collect();
@@ -59,8 +59,9 @@ fn wait_reads(world: &World, wanted: &str) {
     });
 }
 
+/// ReplicaSets of the Rollout own the snapshots.
 #[test]
-fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets_own_the_snapshots() {
+fn rollout_rolls_once_with_its_workload_ref() {
     let _confrev = running();
     each(|world, web| {
         world.set_config("demo", "A");
@@ -68,12 +69,16 @@ fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets
         let by_reference = rollout("shop", &web).unlabelled();
         by_reference.apply(world).ok();
         wait_reads(world, "A");
-        let first = replica_sets(world).first().map(name_of).expect("it has a ReplicaSet");
+        let first = replica_sets(world).first().map(name_of).expect("a ReplicaSet exists");
 
         world.set_config("demo", "B");
         wait_reads(world, "B");
         let sets = replica_sets(world);
-        let second = sets.iter().map(name_of).find(|name| *name != first).expect("it has a second one");
+        let second = sets
+            .iter()
+            .map(name_of)
+            .find(|name| *name != first)
+            .expect("the Rollout has a second ReplicaSet");
         for set in &sets {
             let revision = text(&set["metadata"]["labels"]["confrev.dev/revision"]);
             assert_eq!(revision.len(), 10, "{} has the revision {revision:?}", name_of(set));
@@ -82,7 +87,8 @@ fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets
             let owner = format!("ReplicaSet/{set}");
             wait_for(&format!("{owner} to own {wanted}"), LIMIT, || {
                 let name = world.snapshot_name("demo", wanted);
-                let snapshot = world.cluster.get("configmap", world.name(), &name).expect("it is there");
+                let snapshot =
+                    world.cluster.get("configmap", world.name(), &name).expect("the object exists");
                 let owners = crate::load::owners(&snapshot);
                 if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
             });
@@ -92,11 +98,11 @@ fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets
         by_reference.apply(world).ok();
         holds_for("two ReplicaSets", Duration::from_secs(3), || expect(&replica_sets(world).len(), &2));
 
-        // Beyond the time after which unowned snapshots are swept, a restart reads what its ReplicaSet was made with.
+        // After longer than unowned snapshots are kept, a new pod still reads the snapshot of its ReplicaSet.
         world.delete("configmap", "demo");
         let pod = name_of(&world.cluster.ready_pods(world.name(), "app=web")[0]);
         world.delete("pod", &pod);
-        holds_for("what is in use", Duration::from_secs(7), || {
+        holds_for("the snapshots in use", Duration::from_secs(7), || {
             expect(&world.snapshot_texts("demo"), &["A", "B"])
         });
         wait_reads(world, "B");
@@ -105,7 +111,7 @@ fn a_rollout_with_a_workload_ref_rolls_once_with_its_target_and_its_replica_sets
 
 /// The Rollouts are not opted in. Each waits at a step until it is promoted; the Deployments have no pods and are settled.
 #[test]
-fn a_rollout_with_a_workload_ref_holds_the_next_workload() {
+fn rollout_with_workload_ref_holds_next_workload() {
     let _confrev = running();
     let world = World::new("limited-reference");
     world.set_config("demo", "A");
@@ -134,9 +140,9 @@ fn a_rollout_with_a_workload_ref_holds_the_next_workload() {
     world.set_config("demo", "B");
     let mut promoted = BTreeSet::new();
     for count in 1..=loads.len() {
-        wait_for("the next workload to take the change", LIMIT, || expect(&on_b().len(), &count));
+        wait_for("the next workload to roll", LIMIT, || expect(&on_b().len(), &count));
         let taken = on_b();
-        let next = taken.difference(&promoted).next().expect("another workload took the change").clone();
+        let next = taken.difference(&promoted).next().expect("another workload has rolled").clone();
         phase(&next, "Paused");
         holds_for("the other workloads", Duration::from_secs(3), || expect(&on_b(), &taken));
         world.argo(&["promote", &next]).ok();
@@ -145,9 +151,9 @@ fn a_rollout_with_a_workload_ref_holds_the_next_workload() {
     }
 }
 
-/// Pods of the first workload never start. The pods are a Deployment's, or those of a Rollout that takes its template.
+/// Pods of the first workload never start. They belong to a Deployment, or to a Rollout that refers to it.
 #[test]
-fn workload_that_failed_before_a_change_holds_nobody() {
+fn workload_failed_before_change_holds_no_other() {
     let _confrev = running();
     for by_reference in [false, true] {
         let world = World::new("failed-before");
@@ -189,19 +195,19 @@ fn workload_that_failed_before_a_change_holds_nobody() {
         fails_with("B");
         let marked = web.live(&world)["metadata"]["annotations"]["confrev.dev/unhealthy"].clone();
         assert!(text(&marked).contains("demo"), "{marked}");
-        // From now on the other workload follows changes.
+        // From now on, the other workload tracks changes.
         other.patch(&world, &json!({"metadata": {"annotations": {"confrev.dev/track": "true"}}}));
         other.wait_reads(&world, "demo", &["B"]);
     }
 }
 
 #[test]
-fn a_rollout_opted_in_says_so_where_the_object_with_its_template_is_not() {
+fn opted_in_rollout_warns_if_target_is_not() {
     let _confrev = running();
     each(|world, web| {
         world.set_config("demo", "A");
         let shop = rollout("shop", &web);
-        // Neither one that is not there, nor one that is not opted in.
+        // The target does not exist, or is not opted in.
         for target in [None, Some(web.clone().unlabelled())] {
             if let Some(target) = target {
                 target.apply(world).ok();
@@ -218,8 +224,9 @@ fn a_rollout_opted_in_says_so_where_the_object_with_its_template_is_not() {
     });
 }
 
+/// A ReplicaSet with a controller is a revision, not a workload.
 #[test]
-fn a_replica_set_that_has_a_controller_is_a_revision_and_stays_as_it_was_made_in_a_namespace_that_opts_in() {
+fn namespace_opt_in_never_changes_owned_replica_sets() {
     let _confrev = running();
     let world = World::labelled("revision", &[("confrev.dev/enabled", "true")]);
     world.set_config("demo", "A");
@@ -233,7 +240,7 @@ fn a_replica_set_that_has_a_controller_is_a_revision_and_stays_as_it_was_made_in
             .into_iter()
             .map(|set| spec_and_labels(&set))
     };
-    let first = set().next().expect("it has a ReplicaSet");
+    let first = set().next().expect("a ReplicaSet exists");
     world.set_config("demo", "B");
     web.wait_reads(&world, "demo", &["B"]);
     holds_for("the first ReplicaSet", Duration::from_secs(3), || {

@@ -85,7 +85,7 @@ pub(super) fn rows() -> Vec<Row> {
             ),
             &secret,
         ),
-        // Nothing is left to write in the webhook configurations.
+        // confrev has nothing to write in the webhook configurations.
         with(
             row(
                 "certificates.secret.caBundle",

@@ -1,4 +1,4 @@
-//! As somebody tries it who has nothing but an administrator's kubeconfig.
+//! confrev, run with nothing but an administrator's kubeconfig.
 
 use std::path::Path;
 
@@ -9,8 +9,9 @@ use crate::manifests::Workload;
 use crate::shared::exclusive;
 use crate::world::{LIMIT, World, each_kind};
 
+/// A change rolls a workload, and ReplicaSets own its snapshots.
 #[test]
-fn with_an_administrators_kubeconfig_a_change_rolls_a_workload_and_its_snapshots_are_bound() {
+fn works_with_an_administrators_kubeconfig() {
     let mut confrev = exclusive();
     confrev.stop();
     let cluster = ControlPlane::shared();

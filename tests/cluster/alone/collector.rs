@@ -1,4 +1,4 @@
-//! A collector of traces of the test's own.
+//! A collector of traces for the tests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-/// Takes spans as any OTLP collector does.
+/// Accepts spans as any OTLP collector does.
 pub(crate) struct Collector {
     pub(crate) url: String,
     pub(crate) got: Arc<Mutex<Got>>,
@@ -19,7 +19,7 @@ pub(crate) struct Collector {
 #[derive(Default)]
 pub(crate) struct Got {
     spans: Vec<Span>,
-    /// What the resource says of itself.
+    /// The attributes of the resource.
     pub(crate) resource: Vec<String>,
     /// The bytes of all requests.
     pub(crate) bytes: Vec<u8>,
@@ -28,7 +28,7 @@ pub(crate) struct Got {
 impl Collector {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+        let url = format!("http://{}", listener.local_addr().expect("the listener has an address"));
         let got = Arc::new(Mutex::new(Got::default()));
         let shared = Arc::clone(&got);
         thread::spawn(move || {
@@ -40,7 +40,7 @@ impl Collector {
         Self { url, got }
     }
 
-    /// One request; `None` where the connection has ended.
+    /// Reads and answers one request; `None` if the connection has ended.
     fn take(mut stream: &TcpStream, shared: &Mutex<Got>) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
@@ -61,7 +61,7 @@ impl Collector {
         assert_eq!(kind, "application/x-protobuf");
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
-        let request = ExportTraceServiceRequest::decode(&body[..]).expect("it is OTLP");
+        let request = ExportTraceServiceRequest::decode(&body[..]).expect("the body is OTLP");
         let mut got = shared.lock().unwrap_or_else(PoisonError::into_inner);
         got.bytes.extend(body);
         for of_resource in request.resource_spans {

@@ -1,5 +1,5 @@
-//! Tests that stop confrev. Their names come first in the order in which tests are started, so that they wait for each
-//! other and not for all the rest.
+//! Tests that stop confrev. Their names sort first, so the tests start first: they wait for each other, and not for all
+//! other tests.
 
 mod acceptance;
 mod collector;

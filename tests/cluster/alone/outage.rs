@@ -1,4 +1,4 @@
-//! confrev is down: what must go on goes on, and what would break a promise is refused.
+//! An outage of confrev: writes that need no admission succeed, and writes that would break a promise are refused.
 
 use confrev_controlplane::wait_for;
 use serde_json::json;
@@ -7,13 +7,14 @@ use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::exclusive;
 use crate::world::{LIMIT, World, each_kind, expect};
 
+/// This concerns opted-in workloads only. Changes of sources that confrev missed roll when it is back.
 #[test]
-fn with_confrev_down_only_template_changes_of_what_is_opted_in_are_refused_and_missed_changes_roll_later() {
+fn only_template_changes_fail_while_confrev_is_down() {
     let mut confrev = exclusive();
     let scenes = Kind::ALL.map(Scene::set);
     confrev.stop();
     each_kind(|kind| {
-        let scene = scenes.iter().find(|scene| scene.web.kind == kind).expect("there is one for each kind");
+        let scene = scenes.iter().find(|scene| scene.web.kind == kind).expect("each kind has a scene");
         scene.what_is_opted_in_scales_and_is_annotated();
         scene.its_template_is_refused_with_the_reason();
         scene.what_is_not_opted_in_is_free();
@@ -25,7 +26,7 @@ fn with_confrev_down_only_template_changes_of_what_is_opted_in_are_refused_and_m
         world.wait_reads(web, "demo", &["B", "B"]);
         assert_eq!(world.replica_sets(web).len(), 2);
         world.set_image(web, "app:3").ok();
-        assert_eq!(world.resolved(plain, "demo"), None, "what is not opted in is still as it was");
+        assert_eq!(world.resolved(plain, "demo"), None, "the workload without opt-in is unchanged");
         assert!(world.live(plain)["metadata"]["annotations"]["confrev.dev/seen"].is_null());
     }
 }
@@ -53,7 +54,7 @@ impl Scene {
         world.kubectl(&["scale", &web.reference(), "--replicas=2"]).ok();
         world.kubectl(&["annotate", &web.reference(), "team=shop"]).ok();
         world.kubectl(&["label", &web.reference(), "team=shop"]).ok();
-        // Its controller writes the status, too.
+        // The workload's controller can write the status, too.
         wait_for("the status of the scaled workload", LIMIT, || {
             expect(&world.live(web)["status"]["readyReplicas"], &json!(2))
         });

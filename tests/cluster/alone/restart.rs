@@ -1,4 +1,4 @@
-//! confrev ends and comes back: at rest nothing changes, and what was under way is done once.
+//! Restarts of confrev: objects at rest do not change, and interrupted work is done once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,9 @@ use crate::shared::{exclusive, running};
 use crate::undo::undone;
 use crate::world::{LIMIT, World, each_kind, expect, snapshot_of, text};
 
+/// confrev is stopped, then killed; no object changes for 15 s after each restart.
 #[test]
-fn nothing_at_rest_changes_in_15_s_after_confrev_was_stopped_or_killed_and_started_again() {
+fn restart_of_confrev_changes_nothing_at_rest() {
     let before = running();
     let world = World::new("at-rest");
     world.set_config("demo", "A");
@@ -38,9 +39,9 @@ fn nothing_at_rest_changes_in_15_s_after_confrev_was_stopped_or_killed_and_start
         let _confrev = confrev.downgrade();
         let same =
             || worlds.iter().zip(&versions).try_for_each(|(world, before)| expect(&world.versions(), before));
-        // A killed leader's successor waits for the end of its lease before it acts.
+        // The successor of a killed leader acts only after the Lease has expired.
         wait_for("the new process to lead", LIMIT, || {
-            same().expect("nothing changes before there is a leader");
+            same().expect("nothing changes before a replica leads");
             let now = self::leader(worlds[0].cluster);
             if now.is_empty() || now == leader { Err(now) } else { Ok(()) }
         });
@@ -49,12 +50,12 @@ fn nothing_at_rest_changes_in_15_s_after_confrev_was_stopped_or_killed_and_start
 }
 
 fn leader(cluster: &ControlPlane) -> String {
-    let lease = cluster.get("lease", "confrev", "confrev").expect("there is a Lease");
+    let lease = cluster.get("lease", "confrev", "confrev").expect("the Lease exists");
     text(&lease["spec"]["holderIdentity"])
 }
 
 #[test]
-fn an_undo_holds_over_a_restart_of_confrev() {
+fn undo_holds_across_restart_of_confrev() {
     let before = running();
     let worlds = Kind::ALL.map(|kind| {
         let world = World::new("undo-restart");
@@ -78,14 +79,15 @@ fn an_undo_holds_over_a_restart_of_confrev() {
     }
 }
 
-/// Of each kind.
+/// The number of workloads of each kind.
 const WORKLOADS: usize = 100;
 
+/// confrev is killed while it rolls 100 workloads of each kind.
 #[test]
-fn killed_in_the_middle_of_100_rolls_each_workload_rolls_once() {
+fn workloads_roll_once_if_killed_during_rolls() {
     let mut confrev = exclusive();
     confrev.stop();
-    // Slow enough to be caught in the middle.
+    // Slow enough that the kill comes between two rolls.
     confrev.start_with(&["--roll-rate=25"]);
     let world = World::new("mid-roll");
     world.set_config("demo", "A");
@@ -105,7 +107,7 @@ fn killed_in_the_middle_of_100_rolls_each_workload_rolls_once() {
         if rolled > 30 { Ok(()) } else { Err(format!("{rolled}")) }
     });
     confrev.kill();
-    assert!(rolled(&world, &old) < 2 * WORKLOADS, "killed too late to be in the middle");
+    assert!(rolled(&world, &old) < 2 * WORKLOADS, "killed after the last roll");
 
     confrev.start();
     let _confrev = confrev.downgrade();
@@ -128,7 +130,7 @@ fn replica_sets(world: &World) -> Vec<Value> {
     world.cluster.list("replicaset", world.name(), "")
 }
 
-/// How many workloads have left the old snapshot for another.
+/// The number of workloads that have rolled from the old snapshot to another.
 fn rolled(world: &World, old: &str) -> usize {
     let lists = Kind::ALL.map(|kind| world.cluster.list(kind.name(), world.name(), ""));
     lists.iter().flatten().filter(|workload| is_new(workload, old)).count()

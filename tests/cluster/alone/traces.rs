@@ -1,5 +1,5 @@
-//! Traces: one from an admission to the calls that it makes, in OTLP, at a collector of the test's own. Nothing of the
-//! contents of objects is in it.
+//! Traces from admissions and rolls to their calls, sent as OTLP to a collector of the test. They hold no content of
+//! objects.
 
 use confrev_controlplane::wait_for;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
@@ -9,7 +9,7 @@ use crate::manifests::{Kind, Workload};
 use crate::shared::exclusive;
 use crate::world::{LIMIT, World};
 
-/// Found in a span, it is no chance.
+/// Too long to occur in a span by chance.
 const VALUE: &str = "kAhyS7cFw2mEbrZ9xQt4";
 
 /// The admission of an object in a namespace, and the calls below it, as `verb path code`.
@@ -29,8 +29,9 @@ fn admission(spans: &[Span], path: &str, namespace: &str, object: &str) -> Optio
     Some((root.clone(), calls.collect()))
 }
 
+/// No span holds the content of an object.
 #[test]
-fn a_trace_leads_from_an_admission_and_from_a_roll_to_their_calls_and_holds_no_content() {
+fn traces_link_admissions_and_rolls_to_calls() {
     let collector = Collector::start();
     let mut confrev = exclusive();
     confrev.stop();
@@ -43,7 +44,7 @@ fn a_trace_leads_from_an_admission_and_from_a_roll_to_their_calls_and_holds_no_c
     wait_for("confrev to lead", LIMIT, || confrev.leads().then_some(()));
     world.set_config("demo", &VALUE.to_lowercase());
     world.wait_resolved(&web, "demo", &VALUE.to_lowercase());
-    // What is left is sent when it ends.
+    // confrev sends the remaining spans when it stops.
     confrev.stop();
     confrev.start();
     drop(confrev);
@@ -77,7 +78,7 @@ fn a_trace_leads_from_an_admission_and_from_a_roll_to_their_calls_and_holds_no_c
     let got = collector.got.lock().unwrap();
     assert!(got.resource.contains(&"service.name=confrev".to_owned()), "{:?}", got.resource);
     let text = String::from_utf8_lossy(&got.bytes);
-    assert!(text.contains(&snapshot) || text.contains("web"), "names are told");
+    assert!(text.contains(&snapshot) || text.contains("web"), "spans have names of objects");
     for content in [VALUE, &VALUE.to_lowercase(), "labelSelector"] {
         assert!(!text.contains(content), "{content} is in a span");
     }

@@ -5,13 +5,13 @@ use crate::manifests::{Kind, Workload};
 use crate::shared::running;
 use crate::world::World;
 
-/// A command that asks a cluster: what is wrong with its arguments, what is missing, and a line that works, to be asked
-/// with nobody's rights and without a cluster.
+/// A command that needs a cluster, with wrong arguments, with a missing object, and with arguments that work. The test
+/// also runs the last without rights and without a cluster.
 struct Row {
     command: &'static str,
-    /// Arguments, and what the line says.
+    /// Arguments, and a part of the error line.
     wrong: (&'static [&'static str], &'static str),
-    /// Arguments, and what the line says; nothing can be missing of what a command lists.
+    /// Arguments, and a part of the error line. `None` for a command that lists objects: nothing can be missing.
     missing: Option<(&'static [&'static str], &'static str)>,
     works: &'static [&'static str],
 }
@@ -90,17 +90,17 @@ const ROWS: [Row; 14] = [
         works: &["demo", "~0"],
     },
     Row { command: "prune", wrong: (&["-A", "-n", "a"], "cannot be used with"), missing: None, works: &[] },
-    // What it finds missing is its answer, and no error.
+    // `check` reports a missing object as a finding, not as an error.
     Row { command: "check", wrong: (&["demo"], "'demo'"), missing: None, works: &[] },
 ];
 
-/// A kubeconfig of an API server that is away.
+/// A kubeconfig of an API server that does not answer.
 const AWAY: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
     clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n\
     contexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n";
 
 #[test]
-fn each_command_tells_each_kind_of_error_in_one_clear_line_and_by_its_exit_code() {
+fn each_error_is_one_line_with_exit_code() {
     let _confrev = running();
     let world = World::new("commands-errors");
     world.set_config("demo", "A");
@@ -120,7 +120,7 @@ fn each_command_tells_each_kind_of_error_in_one_clear_line_and_by_its_exit_code(
             says(arguments, &[], 1, part);
         }
         if row.command == "check" {
-            // It goes on, and says of each thing that it may not be looked at.
+            // `check` continues, and reports each object that it may not read.
             let said = world.confrev(&["check", "--as", "nobody"]);
             assert!(
                 said.code == 1
@@ -139,7 +139,7 @@ fn each_command_tells_each_kind_of_error_in_one_clear_line_and_by_its_exit_code(
 }
 
 #[test]
-fn each_command_that_asks_a_cluster_has_its_row() {
+fn each_cluster_command_has_an_error_row() {
     let help = confrev(&["--help"]).ok();
     let (_, commands) = help.split_once("Commands:\n").expect("commands");
     let (commands, _) = commands.split_once("\n\n").expect("options");
@@ -150,7 +150,7 @@ fn each_command_that_asks_a_cluster_has_its_row() {
 }
 
 #[test]
-fn what_does_not_fit_what_is_there_is_one_clear_line_too() {
+fn arguments_not_matching_the_cluster_give_one_error() {
     let _confrev = running();
     let world = World::new("commands-errors");
     world.set_config("demo", "A");
@@ -191,7 +191,7 @@ fn what_does_not_fit_what_is_there_is_one_clear_line_too() {
 }
 
 #[test]
-fn wrong_arguments_are_told_with_the_way_to_the_help() {
+fn wrong_arguments_point_to_the_help() {
     for arguments in
         [&["status", "--nothing"][..], &["nothing"], &["serve"], &["render"], &["completion", "x"]]
     {

@@ -1,5 +1,5 @@
-//! What each command prints, held as files: the canary story, and everything about it. What differs from run to run is
-//! masked. `CONFREV_GOLDENS=write` writes the files anew; the change is then to be read like any other.
+//! The output of the commands during a canary, compared with golden files. Parts that differ from run to run are masked.
+//! `CONFREV_GOLDENS=write` rewrites the files; review their changes like any others.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, text};
 
-/// What stands for a pod's own part of its name.
+/// The replacement for the random part of a pod's name.
 const POD: &str = "pod01";
 
-/// One file: command lines, and what each said.
+/// One golden file: command lines with their output.
 struct Golden<'w> {
     world: &'w World,
-    /// What the files are called in command lines, and where they are.
+    /// The names of files in command lines, and their paths.
     files: Vec<(&'static str, String)>,
     text: String,
 }
@@ -32,13 +32,13 @@ impl<'w> Golden<'w> {
         self.files.push((name, self.world.file(name, &content.to_string())));
     }
 
-    /// Runs a command; with its exit code, where that is not 0.
+    /// Runs a command and records its output, with the exit code unless it is 0.
     fn says(&mut self, line: &str) -> &mut Self {
         let arguments: Vec<_> = line
             .split_whitespace()
             .map(|word| self.files.iter().find(|(name, _)| *name == word).map_or(word, |(_, path)| path))
             .collect();
-        // It knows no namespace.
+        // `digest` has no option for a namespace.
         let said = if arguments[0] == "digest" { run(&arguments) } else { self.world.confrev(&arguments) };
         let code = if said.code == 0 { String::new() } else { format!("(exit code {})\n", said.code) };
         let mut all = format!("$ kubectl confrev {line}\n{}{}{code}\n", said.stdout, said.stderr);
@@ -59,11 +59,11 @@ impl<'w> Golden<'w> {
             fs::write(&file, &text).expect("the file can be written");
         }
         let held = fs::read_to_string(&file).unwrap_or_default();
-        assert_eq!(text, held, "not as {} has it", file.display());
+        assert_eq!(text, held, "the output differs from {}", file.display());
     }
 }
 
-/// Puts words that stay the same for names, times and versions that do not, and three spaces for wider gaps.
+/// Replaces names, times and versions by fixed words, and wider gaps by three spaces.
 fn mask(world: &World, said: &str) -> String {
     let mut said = said.replace(world.name(), "shop").replace(world.cluster.api_url(), "https://cluster");
     for kind in ["replicaset", "pod"] {
@@ -79,7 +79,7 @@ fn mask(world: &World, said: &str) -> String {
 
 fn by_age(world: &World, kind: &str) -> Vec<serde_json::Value> {
     let mut all = world.cluster.list(kind, world.name(), "");
-    // Of one second there are several: a Rollout numbers its ReplicaSets.
+    // Several may be created in one second, so sort by the number that the Rollout gives to each ReplicaSet.
     all.sort_by_key(|object| text(&object["metadata"]["annotations"]["rollout.argoproj.io/revision"]));
     all
 }
@@ -111,7 +111,7 @@ fn is_age(word: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_digit() || "smh".contains(c))
 }
 
-/// A canary of four that stands at one pod with B, and three with A.
+/// A canary of four pods, paused with B in one pod and A in three.
 fn canary() -> (World, Workload) {
     let world = World::new("commands-goldens");
     let web = Workload::new(Kind::Rollout, "web", &["demo"]).replicas(4).pausing();
@@ -120,16 +120,16 @@ fn canary() -> (World, Workload) {
     world.wait_reads(&web, "demo", &["A"; 4]);
     world.set_config("demo", "B");
     world.wait_reads(&web, "demo", &["A", "A", "A", "B"]);
-    wait_for("the canary to stand still", LIMIT, || {
+    wait_for("the canary to pause", LIMIT, || {
         (world.live(&web)["status"]["controllerPause"] == true).then_some(())
     });
-    // Owners and Events come after the pods.
+    // Owners and Events appear after the pods.
     world.wait_at_rest();
     (world, web)
 }
 
 #[test]
-fn what_commands_say_of_a_canary_and_of_what_is_done_with_it_is_as_held() {
+fn output_for_a_canary_matches_golden_files() {
     let _confrev = running();
     let (world, web) = canary();
     let mut golden = Golden::new(&world);
@@ -169,7 +169,7 @@ fn what_commands_say_of_a_canary_and_of_what_is_done_with_it_is_as_held() {
 }
 
 #[test]
-fn what_render_digest_and_check_say_is_as_held() {
+fn output_of_render_digest_check_matches_golden_files() {
     let confrev = running();
     let world = World::new("commands-goldens");
     let web = Workload::new(Kind::Deployment, "web", &["demo"]).manifest();
@@ -194,9 +194,9 @@ fn what_render_digest_and_check_say_is_as_held() {
     golden.held_as("check.txt");
 }
 
-/// A Job that has ended, and a workload that would rather stay as it is than lack a key.
+/// A finished Job, and a workload with `missing: deny` whose source loses a key.
 #[test]
-fn a_job_is_complete_and_as_created_and_what_would_be_refused_is_told_with_what_is_missing() {
+fn output_for_jobs_and_refusals_matches_golden_files() {
     let _confrev = running();
     let world = World::new("commands-goldens");
     let key = json!({"name": "TEXT", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "text"}}});
@@ -209,7 +209,7 @@ fn a_job_is_complete_and_as_created_and_what_would_be_refused_is_told_with_what_
     deployment["spec"]["template"]["spec"]["containers"][0]["env"] = json!([key]);
     world.apply(&list(&[config_map("demo", "A"), config_map("other", "A"), job, deployment])).ok();
     wait_for("the Job to end", LIMIT, || {
-        let job = world.cluster.get("job", world.name(), "once").ok_or("there is none")?;
+        let job = world.cluster.get("job", world.name(), "once").ok_or("the Job does not exist")?;
         expect(&job["status"]["succeeded"], &json!(1))
     });
     world.wait_at_rest();
@@ -220,7 +220,7 @@ fn a_job_is_complete_and_as_created_and_what_would_be_refused_is_told_with_what_
     golden.file("without.yaml", &without);
     golden.file("with.yaml", &config_map("demo", "B"));
     golden.says("impact -f without.yaml").says("impact -f without.yaml -o json").says("impact -f with.yaml");
-    // It is as it was told.
+    // The roll is refused, as `impact` predicted.
     let before = world.resolved(&web, "demo");
     world.with_file(&["replace"], &without).ok();
     world.wait_at_rest();

@@ -1,4 +1,4 @@
-//! The commands that people run, on the real control plane: what they say, and what they do.
+//! The commands on a real control plane: their output and their effects.
 
 mod errors;
 mod goldens;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::world::World;
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -20,14 +20,14 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Standard output of a command that did what it was asked for.
+    /// Standard output of a command that succeeded.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.stdout
     }
 
-    /// The line with which a command ended that did not.
+    /// The error line of a command that failed.
     #[track_caller]
     pub(crate) fn failed(self, code: i32) -> String {
         assert_eq!(self.code, code, "{self:?}");
@@ -56,7 +56,7 @@ impl World {
         confrev(&[arguments, &["--namespace", self.name()]].concat())
     }
 
-    /// A file of that content; answers with its path.
+    /// Writes a file with that content and returns its path.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = ControlPlane::shared().state_dir().join(format!("{}-{name}", self.name()));
         std::fs::write(&path, text).expect("the state folder can be written");

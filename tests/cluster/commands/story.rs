@@ -1,4 +1,4 @@
-//! A change, an undo, a pin and all the rest, told with the commands.
+//! The commands before and after a change, an undo, a pin and so on.
 
 use confrev_controlplane::wait_for;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect, text};
 
-/// A workload that reads A, was rolled to B, and is at rest.
+/// A workload that was rolled from A to B and is at rest.
 fn rolled(kind: Kind) -> (World, Workload) {
     let world = World::new("commands");
     let web = Workload::new(kind, "web", &["demo"]).replicas(2);
@@ -26,7 +26,7 @@ fn reference(web: &Workload) -> String {
 }
 
 #[test]
-fn status_history_diff_and_tree_tell_what_runs_where() {
+fn status_history_diff_and_tree_show_running_config() {
     let _confrev = running();
     each_kind(|kind| {
         let (world, web) = rolled(kind);
@@ -64,7 +64,11 @@ fn status_history_diff_and_tree_tell_what_runs_where() {
 
         let diff = world.confrev(&["diff", "demo"]).ok();
         assert!(diff.contains(&format!("--- {a} ")) && diff.contains("-A") && diff.contains("+B"), "{diff}");
-        assert_eq!(world.confrev(&["diff", &web.reference()]).ok(), "", "it has what there is");
+        assert_eq!(
+            world.confrev(&["diff", &web.reference()]).ok(),
+            "",
+            "the workload has the present content"
+        );
         assert_eq!(world.confrev(&["diff", "demo", "~1", &a[a.len() - 10..]]).ok(), "");
 
         let tree = world.confrev(&["tree", "web", "--all"]).ok();
@@ -78,8 +82,9 @@ fn status_history_diff_and_tree_tell_what_runs_where() {
     });
 }
 
+/// An undo and a pin hold until `unpin`.
 #[test]
-fn undo_pin_and_unpin_move_the_config_alone_and_stick() {
+fn undo_pin_and_unpin_change_only_the_config() {
     let _confrev = running();
     each_kind(|kind| {
         let (world, web) = rolled(kind);
@@ -110,8 +115,9 @@ fn undo_pin_and_unpin_move_the_config_alone_and_stick() {
     });
 }
 
+/// `impact` reports the same.
 #[test]
-fn a_paused_workload_takes_nothing_until_it_is_resumed_and_impact_says_so() {
+fn paused_workload_does_not_roll_until_resumed() {
     let _confrev = running();
     each_kind(|kind| {
         let (world, web) = rolled(kind);
@@ -128,12 +134,13 @@ fn a_paused_workload_takes_nothing_until_it_is_resumed_and_impact_says_so() {
         world.reads_for(2, &web, "demo", &["B", "B"]);
         world.confrev(&["resume", "web"]).ok();
         world.wait_reads(&web, "demo", &["C", "C"]);
-        assert_eq!(impact(), false, "it has that content");
+        assert_eq!(impact(), false, "the workload has that content");
     });
 }
 
+/// `prune` reports each snapshot in use as kept.
 #[test]
-fn restore_writes_an_old_content_back_and_prune_takes_what_nothing_wants() {
+fn restore_writes_old_content_and_prune_keeps_used() {
     let _confrev = running();
     let (world, web) = rolled(Kind::Deployment);
     let refusal = world.confrev(&["restore", "demo", "~1"]);
@@ -150,7 +157,7 @@ fn restore_writes_an_old_content_back_and_prune_takes_what_nothing_wants() {
 }
 
 #[test]
-fn render_gives_what_the_api_server_would_store() {
+fn render_matches_objects_that_the_api_server_stores() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("commands-render");
@@ -184,7 +191,7 @@ fn render_gives_what_the_api_server_would_store() {
 }
 
 #[test]
-fn check_finds_everything_in_order_and_says_what_is_not() {
+fn check_passes_and_reports_an_excluded_namespace() {
     let running = running();
     wait_for("confrev to lead", LIMIT, || running.leads().then_some(()));
     let world = World::new("commands-check");
@@ -192,14 +199,14 @@ fn check_finds_everything_in_order_and_says_what_is_not() {
     for finding in findings.as_array().unwrap() {
         assert_eq!(finding["grade"], "ok", "{finding}");
     }
-    // kube-system is left out of the webhooks.
+    // The webhooks exclude kube-system.
     let said = confrev(&["check", "--namespace", "kube-system"]);
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.stdout.contains("passed without confrev"), "{said:?}");
 }
 
 #[test]
-fn completion_knows_the_live_names() {
+fn completion_offers_names_of_live_objects() {
     let _confrev = running();
     let world = World::new("commands-complete");
     world.set_config("demo", "A");
@@ -212,7 +219,7 @@ fn completion_knows_the_live_names() {
     let snapshots = complete(&["pin", "-n", world.name(), "deployment/web", "configmap/demo", ""]);
     assert_eq!(snapshots, format!("{}\n:4\n", world.snapshot_name("demo", "A")));
     assert!(complete(&["status", "--all"]).starts_with("--all-namespaces\n"));
-    // A name alone, and what flags take.
+    // A name without its kind, and values of flags.
     assert_eq!(complete(&["tree", &namespace, "w"]), "web\n:4\n");
     assert_eq!(complete(&["undo", "-n", world.name(), "web", "--source", ""]), "configmap/demo\n:4\n");
     assert_eq!(complete(&["status", "-o", "y"]), "yaml\n:4\n");

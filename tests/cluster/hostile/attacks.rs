@@ -1,4 +1,4 @@
-//! Attacks by one pod or one tenant, and how long genuine reviews take meanwhile.
+//! Attacks by one pod or one tenant, and the latency of genuine reviews meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -16,15 +16,15 @@ use crate::world::LIMIT;
 /// An attack under way.
 type Attack<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Genuine reviews that are measured at rest and during each attack, unless `CONFREV_ATTACK_REVIEWS` says how many
-/// (`make attacks`). More of them make the figures better, and keep the machine busy for longer.
+/// The number of genuine reviews that are measured at rest and during each attack; `CONFREV_ATTACK_REVIEWS` overrides it
+/// (`make attacks`). More reviews improve the figures, and keep the machine busy for longer.
 fn reviews() -> usize {
     const REVIEWS: usize = 20;
     std::env::var("CONFREV_ATTACK_REVIEWS").ok().and_then(|text| text.parse().ok()).unwrap_or(REVIEWS)
 }
 /// Connections that never finish a head, to each port and over each protocol.
 const OPEN_HEADS: usize = 400;
-/// The most memory that those may take, in MiB.
+/// The maximum memory that those may use, in MiB.
 const OPEN_HEADS_MEMORY: u64 = 24;
 /// The length of a head that never ends.
 const HEAD: usize = 300_000;
@@ -33,7 +33,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Sends bytes for as long as they are taken, then reads until the connection is closed.
+/// Sends bytes for as long as they are accepted, then reads until the connection is closed.
 async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) {
     let _ = timeout(Duration::from_secs(5), async {
         let _ = stream.write_all(bytes).await;
@@ -81,7 +81,7 @@ fn unfinished_heads_cost_little_and_are_closed() {
                         None => send(pod.plain_to(admin).await, &open_head(length)).await,
                         Some(is_http1) => {
                             let bytes = if is_http1 { open_head(length) } else { open_block(length) };
-                            // Where there are too many already, there is no handshake.
+                            // If too many connections are open, the handshake fails.
                             let protocol = if is_http1 { &b"http/1.1"[..] } else { b"h2" };
                             if let Ok(stream) = pod.connect(protocol).await {
                                 send(stream, &bytes).await;
@@ -96,20 +96,20 @@ fn unfinished_heads_cost_little_and_are_closed() {
         }
     });
     let taken = site.memory() - before;
-    println!("they took {taken} MiB");
-    assert!(taken <= OPEN_HEADS_MEMORY, "they took {taken} MiB");
+    println!("they used {taken} MiB");
+    assert!(taken <= OPEN_HEADS_MEMORY, "they used {taken} MiB");
     assert!(site.has_reached("header-timeout"));
     site.program.stop();
 }
 
-/// How long genuine reviews took, and how many had no answer before their deadline.
+/// The latency of genuine reviews, and the number without an answer before their deadline.
 struct Measured {
     median: Duration,
     p99: Duration,
     failed: usize,
 }
 
-/// Asks genuine questions, one after the other, each on a connection of its own.
+/// Sends genuine reviews one after the other, each on its own connection.
 async fn measure(site: &Site) -> Measured {
     let (mut times, mut failed) = (Vec::new(), 0);
     for _ in 0..reviews() {
@@ -125,12 +125,12 @@ async fn measure(site: &Site) -> Measured {
     Measured { median: times[times.len() / 2], p99: times[times.len().saturating_sub(2)], failed }
 }
 
-/// Does this again and again, on so many connections at once.
+/// Repeats an attack on this many connections at once.
 async fn repeat(count: usize, attack: impl AsyncFn()) {
     let again = async || {
         loop {
             attack().await;
-            // A connection that is refused is not tried again at once: that would measure this program.
+            // Wait before the next attempt: immediate retries would measure this program.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
@@ -176,7 +176,7 @@ async fn open_requests(pod: &Stranger) {
     .await;
 }
 
-/// A workload with 1,990 references to ConfigMaps that do not exist: close to as many as may be read for one workload.
+/// A workload with 1,990 references to ConfigMaps that do not exist: close to the limit for one workload.
 fn greedy_review(namespace: &str) -> Value {
     let mut review = review(namespace);
     let missing = (0..1990).map(|number| json!({"configMapRef": {"name": format!("missing-{number}")}}));
@@ -184,17 +184,16 @@ fn greedy_review(namespace: &str) -> Value {
     review
 }
 
-/// Forty dry-runs at once of one tenant. They come from the API server's address, as the genuine reviews do.
+/// Forty concurrent dry-runs of one tenant. They come from the API server's address, as the genuine reviews do.
 async fn dry_runs(api_server: &Stranger, review: &[u8]) {
     repeat(40, async || drop(api_server.ask(review).await)).await;
 }
 
-/// One pod or one tenant attacks, and genuine reviews are answered in time; a machine that is busy with other programs may
-/// cost half of them. The table that it prints is in
-/// docs/security.md.
+/// Genuine reviews are answered in time while one pod or one tenant attacks. Half of them may fail, since other programs
+/// may keep the machine busy. docs/security.md has the table that the test prints.
 #[test]
 fn genuine_reviews_are_answered_during_attacks() {
-    // Nobody else asks meanwhile, and nobody else is kept waiting.
+    // No other test sends reviews meanwhile, or is delayed.
     let shared = exclusive();
     let (mut site, _world) = Site::new("hostile-fair", &shared.webhook_url());
     let tenant = crate::world::World::new("hostile-tenant");
@@ -211,7 +210,7 @@ fn genuine_reviews_are_answered_during_attacks() {
         for (what, attack) in attacks {
             let measured = async {
                 if what != "at rest" {
-                    // The attack has begun to tell.
+                    // Let the attack take effect.
                     tokio::time::sleep(Duration::from_secs(2)).await;
                 }
                 measure(&site).await
@@ -219,13 +218,13 @@ fn genuine_reviews_are_answered_during_attacks() {
             let measured = tokio::select! {
                 biased;
                 measured = measured => measured,
-                () = attack => unreachable!("an attack goes on"),
+                () = attack => unreachable!("an attack never ends"),
             };
             let Measured { median, p99, failed } = measured;
             let memory = site.memory();
             println!("{what}: p50 {median:.1?}, p99 {p99:.1?}, {failed} failed, {memory} MiB at most");
-            // confrev answers at its deadline, before the API server's timeout: what has its patch was in time. The API
-            // server may be slow where the machine is busy with other programs.
+            // confrev answers at its deadline, before the API server's timeout, so each answer with a patch was in time.
+            // The API server may be slow if other programs keep the machine busy.
             assert!(failed <= reviews() / 2, "{what}: {failed} of {} were not answered in time", reviews());
         }
     });

@@ -1,6 +1,7 @@
-//! What strangers send: each gets a right answer or a closed connection, others are served, and memory stays bounded.
+//! Input of hostile clients: each gets a correct answer or a closed connection, other clients are served, and memory stays
+//! bounded.
 //!
-//! All of it goes to a confrev of its own, which the API server does not call.
+//! All input goes to a separate confrev, which the API server does not call.
 
 mod attacks;
 mod wire;
@@ -19,15 +20,15 @@ use crate::shared::running;
 use crate::world::{LIMIT, World};
 use wire::{End, Stranger, end, flood, frame, headers, preface};
 
-/// The most that the process may take at any time, in MiB; docs/reliability.md states it, and the chart's limit is that.
+/// The maximum memory of the process, in MiB: the chart's limit, which docs/reliability.md states.
 const MOST: u64 = 256;
-/// Connections of those who say nothing.
+/// The maximum number of idle connections that the test opens.
 const IDLE: usize = 5000;
 /// Frames of each flood.
 const FRAMES: usize = 20_000;
 const MIB: usize = 1 << 20;
 
-/// A question about a new Deployment, as text.
+/// An AdmissionReview of a new Deployment.
 fn review(namespace: &str) -> Value {
     let workload = Workload::new(Kind::Deployment, "web", &["demo"]);
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -41,7 +42,7 @@ fn review(namespace: &str) -> Value {
     }})
 }
 
-/// Confrev, a stranger, and a good question of another client.
+/// confrev, a hostile client, and a genuine review of another client.
 struct Site {
     program: Program,
     stranger: Stranger,
@@ -50,8 +51,8 @@ struct Site {
 }
 
 impl Site {
-    /// A confrev of its own, and a namespace with the ConfigMap of the good question. The API server goes on to call
-    /// another confrev.
+    /// Starts a separate confrev, and creates a namespace with the ConfigMap of the genuine review. The API server
+    /// continues to call another confrev.
     fn new(name: &str, service: &str) -> (Self, World) {
         raise_descriptors();
         let world = World::new(name);
@@ -65,23 +66,23 @@ impl Site {
         (Self { program, stranger: genuine.from(2), genuine, good }, world)
     }
 
-    /// How often confrev has counted that it reached a limit.
+    /// How often confrev reached a limit, by its own metrics.
     fn reached(&self, limit: &str) -> f64 {
         self.program.metric(&format!("confrev_limits_reached_total{{limit=\"{limit}\"}}"))
     }
 
-    /// Whether confrev has counted that it reached a limit.
+    /// Whether confrev reached a limit, by its own metrics.
     fn has_reached(&self, limit: &str) -> bool {
         self.reached(limit) > 0.0
     }
 
-    /// The most memory that it has taken, in MiB.
+    /// The peak memory of the process, in MiB.
     fn memory(&self) -> u64 {
         self.program.status("VmHWM") / 1024
     }
 
-    /// Others are served: a good question has its patch. Where it is told that there is too much at once, it is asked
-    /// again, as whoever applies does.
+    /// Checks that other clients are served: a genuine review gets its patch. If confrev answers that it is overloaded,
+    /// the review is sent again, as a user would apply again.
     async fn is_served(&self, meanwhile: &str) {
         let asked = async {
             loop {
@@ -95,7 +96,7 @@ impl Site {
         assert!(status == 200 && answer.contains("JSONPatch"), "{meanwhile}: {answer}");
     }
 
-    /// As many at once, each with a connection of HTTP/1.1 and this head; and what became of each.
+    /// Sends this many concurrent requests with this head, each on its own HTTP/1.1 connection. Returns how each ended.
     async fn bodies(&self, count: usize, head: &str, chunk: &[u8], chunks: usize) -> Vec<End> {
         let sent = (0..count).map(|_| async {
             let mut stream = self.stranger.head(head).await;
@@ -108,16 +109,17 @@ impl Site {
     /// A flood of frames over HTTP/2.
     async fn frames(&self, what: &str, next: impl FnMut(usize) -> Vec<u8>) {
         let mut stream = self.stranger.connect(b"h2").await.expect("a handshake");
-        stream.write_all(&preface()).await.expect("a preface is taken");
+        stream.write_all(&preface()).await.expect("the preface is sent");
         let served = self.is_served(what);
         let (taken, ()) = tokio::join!(flood(&mut stream, FRAMES, next), served);
-        println!("{what}: {taken} of {FRAMES} were taken");
+        println!("{what}: {taken} of {FRAMES} were accepted");
         self.is_served(what).await;
     }
 }
 
+/// Other clients are served meanwhile.
 #[test]
-fn whatever_strangers_send_memory_is_bounded_and_others_are_served() {
+fn memory_stays_bounded_whatever_clients_send() {
     let shared = running();
     let (mut site, world) = Site::new("hostile", &shared.webhook_url());
     println!("at rest: {} MiB", site.memory());
@@ -133,11 +135,11 @@ fn whatever_strangers_send_memory_is_bounded_and_others_are_served() {
     step("floods of HTTP/2", &|site| runtime.block_on(floods(site)));
     step("idle connections", &|site| runtime.block_on(idle(site)));
     let most = site.memory();
-    assert!(most < MOST, "it took {most} MiB");
+    assert!(most < MOST, "confrev used {most} MiB");
     for limit in ["max-body", "max-connections-per-address", "request-timeout"] {
         assert!(site.has_reached(limit), "{limit}");
     }
-    // The Lease, which it may hold, is given up.
+    // This releases the Lease, which confrev may hold.
     site.program.stop();
 }
 
@@ -150,16 +152,16 @@ async fn large_bodies(site: &Site) {
     let chunk = [format!("{MIB:x}\r\n").as_bytes(), &chunk, b"\r\n"].concat();
     let served = site.is_served("bodies of 100 MB in chunks");
     let (ends, ()) = tokio::join!(site.bodies(20, "transfer-encoding: chunked", &chunk, 100), served);
-    // Where the machine is slow, a body is too late before it is too large, or there is no room for it.
+    // On a slow machine, a body may time out or find no memory before it is too large.
     let refused = [413, 408, 503].map(End::Status);
     assert!(ends.iter().all(|end| refused.contains(end) || *end == End::Closed), "{ends:?}");
-    // As large as may be, and more of them than there is room for.
+    // Bodies of the maximum size, and more of them than the memory for bodies holds.
     let large = [b"{\"x\":\"".to_vec(), vec![b'x'; 7 * MIB - 8], b"\"}".to_vec()].concat();
     let asked = join_all((0..20).map(|_| site.stranger.ask(&large))).await;
     assert!(asked.iter().all(|(status, _)| [400, 408, 503, 0].contains(status)), "{asked:?}");
 }
 
-/// Each states the longest body that may be, and sends a byte now and then: more than there is room for.
+/// Requests that state the maximum size and send a byte now and then. The memory for bodies does not hold all of them.
 async fn slow_bodies(site: &Site) {
     let slow = (0..100).map(|_| async {
         let mut stream = site.stranger.head("content-length: 7340032").await;
@@ -183,7 +185,7 @@ async fn slow_bodies(site: &Site) {
     );
 }
 
-/// A document, the status of its answer, and whether the object is let through.
+/// A document, the status of its answer, and whether the object is allowed.
 async fn odd_documents(site: &Site, namespace: &str) {
     let good = review(namespace).to_string();
     let within = |field: &str, value: &str| {
@@ -193,8 +195,8 @@ async fn odd_documents(site: &Site, namespace: &str) {
     let objects = format!("{}1{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
     let cases: Vec<(&str, Vec<u8>, u16, Option<bool>)> = vec![
         ("10,000 deep", deep.clone().into(), 400, None),
-        ("10,000 deep where nobody looks", within("x", &deep).into(), 200, Some(true)),
-        ("10,000 objects deep where nobody looks", within("x", &objects).into(), 200, Some(true)),
+        ("10,000 deep in an ignored field", within("x", &deep).into(), 200, Some(true)),
+        ("10,000 objects deep in an ignored field", within("x", &objects).into(), 200, Some(true)),
         (
             "10,000 deep in place of metadata",
             good.replacen("\"metadata\":{", &format!("\"metadata\":{deep},\"y\":{{"), 1).into(),
@@ -232,14 +234,14 @@ async fn odd_documents(site: &Site, namespace: &str) {
             assert!(said, "{what}: {answer}");
             assert!(
                 !allowed || answer.contains("JSONPatch"),
-                "{what}: it is resolved all the same: {answer}"
+                "{what}: the reference is not resolved: {answer}"
             );
         }
         site.is_served(what).await;
     }
 }
 
-/// Puts bytes before a text.
+/// Inserts bytes before a text.
 trait SpliceAt {
     fn splice_at(self, before: &str, bytes: &[u8]) -> Vec<u8>;
 }
@@ -255,7 +257,7 @@ impl SpliceAt for Vec<u8> {
 async fn garbage(site: &Site) {
     let sent = (0..200_u8).map(|number| async move {
         let mut stream = site.stranger.plain().await;
-        // What looks like the beginning of a record, and what does not.
+        // Bytes that look like the beginning of a TLS record, and bytes that do not.
         let kind = if number % 2 == 0 { 22 } else { number };
         let bytes = [vec![kind, 3, 1, 0x40, 0], vec![number; 20_000]].concat();
         let _ = stream.write_all(&bytes).await;
@@ -276,7 +278,7 @@ async fn floods(site: &Site) {
     site.frames("requests that never end", |sent| frame(1, 4, stream(sent), &headers())).await;
     site.frames("settings", |_| frame(4, 0, 0, &[0, 3, 0, 0, 0, 100])).await;
     site.frames("pings", |_| frame(6, 0, 0, &[0; 8])).await;
-    site.frames("headers that go on and on", |sent| {
+    site.frames("endless headers", |sent| {
         if sent == 0 {
             frame(1, 0, 1, &headers())
         } else {
@@ -284,7 +286,7 @@ async fn floods(site: &Site) {
         }
     })
     .await;
-    site.frames("empty headers that go on and on", |sent| {
+    site.frames("endless empty headers", |sent| {
         if sent == 0 { frame(1, 0, 1, &headers()) } else { frame(9, 0, 1, &[]) }
     })
     .await;
@@ -298,8 +300,8 @@ async fn floods(site: &Site) {
     .await;
 }
 
-/// Connections without a word, some of them after their handshake, until there are as many as one address may have. Those
-/// that make no handshake are closed after a time, so on a slow machine only the others add up.
+/// Opens idle connections, some of them with a handshake, up to the limit of one address. Connections without a handshake
+/// are closed after a time, so on a slow machine only the others accumulate.
 async fn idle(site: &Site) {
     let _spinning = Spinning::start();
     let limit = "max-connections-per-address";
@@ -311,7 +313,7 @@ async fn idle(site: &Site) {
             break;
         }
         if number % 2 == 0 {
-            // It may be sent away while it shakes hands.
+            // confrev may close the connection during the handshake.
             greeted.extend(site.stranger.connect(b"h2").await.ok());
         } else {
             silent.push(site.stranger.plain().await);
@@ -321,7 +323,7 @@ async fn idle(site: &Site) {
     site.is_served("idle connections").await;
 }
 
-/// Threads that keep the machine busy until this is dropped: what passes only on a fast machine fails.
+/// Threads that keep the machine busy until this is dropped, so that the test does not depend on a fast machine.
 struct Spinning(Arc<AtomicBool>);
 
 impl Spinning {

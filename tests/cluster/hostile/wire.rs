@@ -1,4 +1,4 @@
-//! Bytes over TLS, as strangers send them.
+//! A client that sends arbitrary bytes over TLS.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::world::{LIMIT, text};
 
-/// Who may speak to confrev: there is no authority of clients here.
+/// A hostile client. confrev asks for no client certificate here.
 #[derive(Clone)]
 pub(crate) struct Stranger {
     address: SocketAddr,
@@ -26,7 +26,7 @@ pub(crate) struct Stranger {
     config: Arc<ClientConfig>,
 }
 
-/// What became of a connection.
+/// How a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The status of an answer over HTTP/1.1.
@@ -37,7 +37,7 @@ pub(crate) enum End {
 impl Stranger {
     pub(crate) fn new(address: SocketAddr) -> Self {
         let secret = ControlPlane::shared().get("secret", "confrev", "confrev-ca");
-        let bundle = secret.expect("the authority's Secret")["data"]["ca.crt"].take();
+        let bundle = secret.expect("the CA's Secret")["data"]["ca.crt"].take();
         let bundle = BASE64_STANDARD.decode(text(&bundle)).unwrap();
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&bundle) {
@@ -47,7 +47,7 @@ impl Stranger {
         Self { address, from: Ipv4Addr::LOCALHOST, config: Arc::new(config) }
     }
 
-    /// The same from another source address, such as a pod of its own would have.
+    /// The same client with another source address, like that of another pod.
     pub(crate) fn from(&self, last: u8) -> Self {
         Self { from: Ipv4Addr::new(127, 0, 0, last), ..self.clone() }
     }
@@ -60,7 +60,7 @@ impl Stranger {
     pub(crate) async fn plain_to(&self, address: SocketAddr) -> TcpStream {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((self.from, 0).into()).expect("an address of loopback");
-        socket.connect(address).await.expect("it takes connections")
+        socket.connect(address).await.expect("the port accepts connections")
     }
 
     pub(crate) async fn connect(&self, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
@@ -76,14 +76,14 @@ impl Stranger {
         let head = format!(
             "POST /mutate/workloads HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}\r\n\r\n"
         );
-        stream.write_all(head.as_bytes()).await.expect("a head is taken");
+        stream.write_all(head.as_bytes()).await.expect("the head is sent");
         stream
     }
 
-    /// A whole request over HTTP/1.1, and the status of its answer; 0 where the connection was closed instead.
+    /// Sends a whole request over HTTP/1.1. Returns the status and the answer; the status is 0 if the connection was closed.
     pub(crate) async fn ask(&self, body: &[u8]) -> (u16, String) {
         let mut stream = self.head(&format!("connection: close\r\ncontent-length: {}", body.len())).await;
-        // Who is refused early is answered before the end, or not at all.
+        // A request that is refused early is answered before its end, or not at all.
         let _ = stream.write_all(body).await;
         let mut answer = Vec::new();
         let _ = timeout(LIMIT, stream.read_to_end(&mut answer)).await.expect("an answer in time");
@@ -96,7 +96,7 @@ fn status(answer: &str) -> Option<u16> {
     answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
 }
 
-/// Reads until there is an answer's head, or the connection is closed.
+/// Reads until the head of an answer has arrived, or the connection is closed.
 pub(crate) async fn end(stream: &mut TlsStream<TcpStream>) -> End {
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
@@ -114,14 +114,14 @@ pub(crate) async fn end(stream: &mut TlsStream<TcpStream>) -> End {
     timeout(LIMIT, read).await.expect("an answer, or an end")
 }
 
-/// Sends the same again and again, until it was sent so often or the connection is closed. How often it was taken.
+/// Sends this many chunks, or fewer if the connection is closed. Returns how many were accepted.
 pub(crate) async fn flood(
     stream: &mut TlsStream<TcpStream>,
     times: usize,
     mut next: impl FnMut(usize) -> Vec<u8>,
 ) -> usize {
     for sent in 0..times {
-        // Where nobody reads at the other end, there is nothing more to see.
+        // Stop if the other end no longer reads.
         match timeout(std::time::Duration::from_secs(3), stream.write_all(&next(sent))).await {
             Ok(Ok(())) => {}
             _ => return sent,
@@ -137,7 +137,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What an HTTP/2 connection begins with.
+/// The preface of an HTTP/2 connection.
 pub(crate) fn preface() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, &[])].concat()
 }
@@ -146,6 +146,6 @@ pub(crate) fn preface() -> Vec<u8> {
 pub(crate) fn headers() -> Vec<u8> {
     let literal =
         |index: u8, value: &str| [&[index, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
-    // Of the static table: 0x83 is POST, 0x87 is https, 1 is :authority, 4 is :path.
+    // From the static table: 0x83 is POST, 0x87 is https, 1 is :authority, 4 is :path.
     [vec![0x83, 0x87], literal(0x01, "localhost"), literal(0x04, "/mutate/workloads")].concat()
 }

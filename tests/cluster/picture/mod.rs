@@ -1,5 +1,5 @@
-//! The picture of the dashboard in the docs: its own queries, asked of a real Prometheus that has watched confrev at work.
-//! `make picture` makes it anew.
+//! The picture of the dashboard in the docs: its queries, answered by a real Prometheus that has scraped confrev at work.
+//! `make picture` redraws it.
 
 mod panels;
 mod prometheus;
@@ -17,7 +17,7 @@ use crate::manifests::{Kind, Workload};
 use crate::shared::running;
 use crate::world::{LIMIT, World};
 
-/// How long Prometheus watches.
+/// How long Prometheus scrapes confrev.
 const WATCHED: Duration = Duration::from_secs(100);
 
 fn root() -> PathBuf {
@@ -30,12 +30,13 @@ fn picture() -> PathBuf {
 
 /// The panels of the dashboard.
 fn panels() -> Vec<Panel> {
-    let text = fs::read_to_string(root().join("charts/confrev/files/dashboard.json")).expect("it is there");
+    let text =
+        fs::read_to_string(root().join("charts/confrev/files/dashboard.json")).expect("the dashboard exists");
     let dashboard: Value = serde_json::from_str(&text).expect("it is JSON");
     dashboard["panels"].as_array().expect("it has panels").iter().map(Panel::of).collect()
 }
 
-/// What a few teams do to a cluster, from one second to the next.
+/// The work of a few teams on a cluster, second by second.
 fn work(world: &World) {
     let loads: Vec<_> = (0..8)
         .map(|i| {
@@ -72,8 +73,8 @@ fn work(world: &World) {
 }
 
 #[test]
-#[ignore = "`make picture` writes the file anew"]
-fn the_dashboard_is_pictured() {
+#[ignore = "`make picture` rewrites the file"]
+fn writes_the_picture_of_the_dashboard() {
     let confrev = running();
     wait_for("confrev to lead", LIMIT, || confrev.leads().then_some(()));
     let world = World::new("picture");
@@ -86,14 +87,14 @@ fn the_dashboard_is_pictured() {
 }
 
 #[test]
-fn the_picture_of_the_dashboard_shows_each_panel_with_what_prometheus_answered() {
+fn dashboard_picture_shows_each_panel_with_data() {
     let svg = fs::read_to_string(picture()).unwrap();
     for panel in panels() {
         assert!(
             svg.contains(&format!(">{}</text>", panel.title)),
-            "{} is not shown: make picture",
+            "{} is not shown: run make picture",
             panel.title
         );
     }
-    assert!(svg.matches("<polyline").count() >= 20, "there are lines");
+    assert!(svg.matches("<polyline").count() >= 20, "the panels have lines");
 }

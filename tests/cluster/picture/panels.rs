@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::prometheus::Prometheus;
 
-/// Pixels of the whole, and of a unit of the grid.
+/// Pixels of the whole picture, and of a unit of the grid.
 const WIDTH: f64 = 1200.0;
 const COLUMN: f64 = WIDTH / 24.0;
 const ROW: f64 = 26.0;
@@ -18,7 +18,7 @@ pub(super) struct Panel {
     pub(super) title: String,
     kind: String,
     unit: String,
-    /// Expressions, each with the form of its legend.
+    /// Expressions, each with the format of its legend.
     targets: Vec<(String, String)>,
     /// x, y, width and height, in the units of the grid.
     place: [f64; 4],
@@ -40,7 +40,7 @@ impl Panel {
     pub(super) fn of(panel: &Value) -> Self {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let targets = panel["targets"].as_array().into_iter().flatten();
-        // Each second was scraped.
+        // Prometheus scraped every second.
         let expression = |target: &Value| {
             word(&target["expr"]).replace("$__rate_interval", "10s").replace("[10m]", "[30s]")
         };
@@ -66,7 +66,7 @@ impl Panel {
     }
 }
 
-/// The form of a legend with the labels of a series.
+/// A legend: its format, with the labels of a series filled in.
 fn legend(form: &str, labels: &Value) -> String {
     let mut text = form.to_owned();
     for (label, value) in labels.as_object().into_iter().flatten() {
@@ -76,7 +76,7 @@ fn legend(form: &str, labels: &Value) -> String {
 }
 
 impl Picture {
-    /// Asks for what a panel shows.
+    /// Queries the data of a panel.
     pub(super) fn draw(&self, panel: &Panel, prometheus: &Prometheus) -> Vec<Line> {
         let series = panel.targets.iter().flat_map(|(expression, form)| {
             let found = prometheus.range(expression, self.from, self.to);
@@ -149,7 +149,7 @@ impl Picture {
         }
         let (mut after, span) = (x, (self.to - self.from) as f64);
         for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-            // A point a second is more than can be seen: each second one.
+            // One point per second is more than can be seen: draw every other point.
             let points = line.points.iter().step_by(2).map(|(time, value)| {
                 let (right, up) = ((time - self.from as f64) / span * w, value / top * h);
                 format!("{:.1},{:.1}", x + right, y + h - up)

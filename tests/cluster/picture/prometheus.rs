@@ -11,7 +11,7 @@ use ureq::http::Method;
 
 use crate::world::LIMIT;
 
-/// It is ended with this value.
+/// The process ends when this value is dropped.
 pub(super) struct Prometheus {
     cluster: &'static ControlPlane,
     child: Child,
