@@ -1,9 +1,9 @@
-# A static binary on an empty base: nothing in the image but confrev, nothing to patch but confrev.
+# A static binary on an empty base: the image contains only confrev, so only confrev needs patches.
 #   docker build -t confrev:0.1.0 .
-# `make image` makes the same without a container engine; a test keeps the two in step.
+# `make image` makes an equal image without a container engine; a test compares the two.
 
-# The toolchain of rust-toolchain.toml. That file stays outside, or rustup would fetch clippy and rustfmt too. A tag can
-# move: to pin the base, pass its digest, --build-arg RUST_IMAGE=rust:1.95.0-alpine@sha256:…
+# The toolchain of rust-toolchain.toml. That file is not copied: rustup would install clippy and rustfmt too. A tag can
+# move. To pin the base, pass its digest: --build-arg RUST_IMAGE=rust:1.95.0-alpine@sha256:…
 ARG RUST_IMAGE=rust:1.95.0-alpine
 FROM ${RUST_IMAGE} AS build
 # The C compiler and assembler that `ring` needs, in the version of the base's release. It is not pinned: two builds with
@@ -13,13 +13,12 @@ WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
 COPY core core
 COPY src src
-# Members of the workspace: cargo reads their manifests, and builds none of them.
+# Members of the workspace: cargo reads their manifests, but does not build them.
 COPY bench bench
 COPY image image
 COPY tests/controlplane tests/controlplane
-# Alpine's target is musl, linked statically. No path of this stage is left in the binary, so that two builds with the
-# same compilers are equal.
-# Relocations are packed: a binary that may lie anywhere has half a megabyte of them.
+# Alpine's target is musl, linked statically. The binary contains no path of this stage, so that two builds with the same
+# compilers are equal. Relocations are packed: a position-independent binary has half a megabyte of them.
 ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/confrev/target \
@@ -27,7 +26,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM scratch
 COPY --from=build /usr/local/bin/confrev /confrev
-# By number: the kubelet can tell that it is not root (runAsNonRoot) without a passwd file.
+# A number: without a passwd file, the kubelet can check only a number for runAsNonRoot.
 USER 65532:65532
 EXPOSE 8443 8080
 ENTRYPOINT ["/confrev"]

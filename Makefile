@@ -1,29 +1,29 @@
-# Every target says what it does after `##`; `make help` lists them.
+# The text after `##` describes a target; `make help` lists all targets.
 CARGO ?= cargo
 CONTROLPLANE = $(CARGO) run --quiet -p confrev-controlplane --bin controlplane --
 # The oldest Kubernetes that the tests run on.
 OLDEST = 1.34
-# Where `make manifests` writes, and the helm that it runs.
+# The folder that `make manifests` writes to, and the helm that it runs.
 MANIFESTS ?= manifests
 HELM ?= $$($(CONTROLPLANE) build)/helm
-# The image of the rendered manifests, where it is not confrev:VERSION: its repository and its digest (sha256:…).
+# The image of the rendered manifests, if it is not confrev:VERSION: its repository and its digest (sha256:…).
 IMAGE_REPOSITORY ?=
 IMAGE_DIGEST ?=
 IMAGE_VALUES = $(if $(IMAGE_REPOSITORY),--set-string image.repository=$(IMAGE_REPOSITORY)) \
 	$(if $(IMAGE_DIGEST),--set-string image.digest=$(IMAGE_DIGEST))
-# Where `make image` writes, and what it compiles for: musl's std is all that a static binary needs.
+# The folder that `make image` writes to, and its target: a static binary needs only musl's std.
 IMAGE ?= target/image
 IMAGE_TARGET ?= $(shell uname -m)-unknown-linux-musl
 IMAGE_BINARY = $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev
 IMAGE_VARIABLE = $(subst -,_,$(IMAGE_TARGET))
-# The image bears the time of the last commit, so that it does not depend on when it is built.
+# The image has the time of the last commit, so that it does not depend on the time of the build.
 ifndef SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH := $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 endif
-# Compilers need not know: they would begin anew with each commit.
+# Not for compilers: they would recompile everything after each commit.
 unexport SOURCE_DATE_EPOCH
-# No path of this machine is left in the binary.
-# Relocations are packed: a binary that may lie anywhere has half a megabyte of them.
+# The binary contains no path of this machine. Relocations are packed: a position-independent binary has half a megabyte of
+# them.
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
@@ -38,10 +38,10 @@ build: ## Build target/release/confrev, and the names under which kubectl finds 
 	ln -sf confrev target/release/kubectl-confrev
 	ln -sf confrev target/release/kubectl_complete-confrev
 
-demo: build controlplane ## Tell the canary story on a real control plane, in under a minute
+demo: build controlplane ## Run the canary story on a real control plane, in under a minute
 	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked -p confrev-controlplane --example demo
 
-# Control planes, kubectl and helm would spend a fifth of their time on collecting garbage: GOGC gives them more room.
+# Without GOGC, control planes, kubectl and helm would spend a fifth of their time on garbage collection.
 test: controlplane ## Run all tests, two suites at a time, each on a real control plane
 	GOGC=200 RUST_TEST_THREADS=4 $(CONTROLPLANE) suites -- $(CARGO) test --locked --workspace
 
@@ -52,11 +52,11 @@ test-oldest: export CONFREV_KUBERNETES = $(OLDEST)
 test-oldest: controlplane ## Run the tests of the promises and of the chart on the oldest Kubernetes that is tested
 	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster --test chart
 
-# What is built of OLD lies beside the control plane's binaries, under its commit, and is built once.
+# The build of OLD is stored beside the control plane's binaries, by commit, and is made once.
 OLDER = $${CONFREV_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}}/confrev/older-$$commit
 test-upgrade: controlplane ## Upgrade from the git revision OLD to this tree (make test-upgrade OLD=...)
 	@commit=$$(git rev-parse --verify --quiet "$(OLD)^{commit}") || \
-		{ echo 'from which revision? make test-upgrade OLD=<revision>' >&2; exit 2; }; \
+		{ echo 'OLD is not a git revision: run make test-upgrade OLD=<revision>' >&2; exit 2; }; \
 	older="$(OLDER)"; \
 	if [ ! -x "$$older/confrev" ]; then \
 		tree="$$older/tree"; rm -rf "$$tree"; mkdir -p "$$older" && \
@@ -69,39 +69,39 @@ test-upgrade: controlplane ## Upgrade from the git revision OLD to this tree (ma
 	CONFREV_OLD_BIN="$$older/confrev" CONFREV_OLD_MANIFEST="$$older/manifest.yaml" \
 		$(CONTROLPLANE) run -- $(CARGO) test --locked --test upgrade -- --include-ignored
 
-# CONFREV_MODEL_SEQUENCES says how many; CONFREV_MODEL_SEED, which ones.
-model: controlplane ## Hold the promises against random sequences of events, on a real control plane (minutes)
+# CONFREV_MODEL_SEQUENCES sets the number of sequences, CONFREV_MODEL_SEED selects them.
+model: controlplane ## Check the promises with random sequences of events, on a real control plane (minutes)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test model real -- --ignored --nocapture
 
-# CONFREV_MODEL_PAIRS says how many pairs of faults for each scenario; CONFREV_MODEL_SCENARIO names one scenario alone.
-model-exhaustive: ## Hold the promises with each fault at each call of each recorded scenario, and with pairs of faults (minutes)
+# CONFREV_MODEL_PAIRS sets the number of pairs of faults for each scenario; CONFREV_MODEL_SCENARIO selects one scenario.
+model-exhaustive: ## Check the promises with each fault at each call of each recorded scenario, and with pairs of faults (minutes)
 	RUST_BACKTRACE=0 $(CARGO) test --locked --profile counted --test model -- --ignored --nocapture \
 		exhaustive::every_promise_holds_with_every_fault
 
-# CONFREV_CHAOS_SEED says which faults; CONFREV_CHAOS_FAULT=words, those alone whose names contain the words.
-chaos: controlplane ## Hold the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)
+# CONFREV_CHAOS_SEED selects the faults; CONFREV_CHAOS_FAULT=words limits them to faults whose names contain the words.
+chaos: controlplane ## Check the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)
 	CONFREV_CHAOS_MINUTES=$${CONFREV_CHAOS_MINUTES:-15} $(CARGO) test --locked --test chaos -- --ignored --nocapture
 
 attacks: controlplane ## Measure how long genuine reviews take during each attack of docs/security.md
 	CONFREV_ATTACK_REVIEWS=100 $(CONTROLPLANE) run -- \
 		$(CARGO) test --locked --test cluster genuine_reviews_are_answered_during_attacks -- --nocapture
 
-instructions: ## Count the instructions of a decision, and write the figures that `make test` holds
+instructions: ## Count the instructions of a decision, and write the figures that `make test` compares
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
 
-# CONFREV_SOAK_WORKLOADS says how many, if not 1,000.
-soak: controlplane ## Change the ConfigMaps of 1,000 workloads five times a second, and look for whatever grows (MINUTES, 60)
+# CONFREV_SOAK_WORKLOADS sets another number of workloads.
+soak: controlplane ## Change the ConfigMaps of 1,000 workloads five times a second, and check that nothing grows (MINUTES, 60)
 	CONFREV_SOAK_MINUTES=$${MINUTES:-60} $(CONTROLPLANE) run -- \
 		$(CARGO) test --locked --test storms soak -- --ignored --nocapture
 
-# MINUTES is for each target, and TARGETS which ones. It needs a nightly compiler and `cargo install cargo-fuzz`.
-fuzz: ## Send admission, the rewriting of templates, the digest and the annotations whatever a fuzzer makes up (MINUTES, 20)
+# MINUTES is the time for each target, TARGETS selects the targets. Needs a nightly compiler and `cargo install cargo-fuzz`.
+fuzz: ## Fuzz admission, the rewriting of templates, the digest and the annotations (MINUTES, 20)
 	CARGO=$(CARGO) fuzz/run
 
 test-install: controlplane ## Run the tests of the chart, of its guard and rights, and of certificates
 	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test chart --test tls
 
-test-image: image controlplane ## Run the tests of the image, which build it once more in another folder
+test-image: image controlplane ## Run the tests of the image, which build it again in another folder
 	CONFREV_IMAGE=$(abspath $(IMAGE)) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 		$(CONTROLPLANE) run -- $(CARGO) test --locked -p confrev-image -- --include-ignored
 
@@ -109,10 +109,10 @@ lint: ## Check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-deny: ## Check the licences, sources and doubled versions of the dependencies (needs `cargo install cargo-deny`)
+deny: ## Check the licences, sources and duplicate versions of the dependencies (needs `cargo install cargo-deny`)
 	$(CARGO) deny check licenses bans sources
 
-# OFFLINE=1 uses the database that an earlier run left in $CARGO_HOME/advisory-dbs.
+# OFFLINE=1 uses the database that an earlier run stored in $CARGO_HOME/advisory-dbs.
 advisories: ## Check the dependencies against the RustSec advisory database, which is fetched (needs `cargo install cargo-deny`)
 	$(CARGO) deny check $(if $(OFFLINE),--disable-fetch) advisories
 
@@ -122,7 +122,7 @@ fmt: ## Format all code
 controlplane: ## Build the control plane's binaries (once; they are kept outside the work tree)
 	$(CONTROLPLANE) build
 
-# The heading of each file is that of its values; what Helm says of its own templates is left out.
+# The heading of each file comes from its values. Helm's comments with the names of templates are removed.
 manifests: ## Render manifests/ from charts/confrev (elsewhere with MANIFESTS; IMAGE_DIGEST pins the image)
 	@helm=$(HELM); for name in self-signed cert-manager; do \
 		values=manifests/values/$$name.yaml; file=$(MANIFESTS)/$$name.yaml; \
@@ -130,7 +130,7 @@ manifests: ## Render manifests/ from charts/confrev (elsewhere with MANIFESTS; I
 		{ sed '/^[^#]/,$$d' $$values; sed '/^# Source: /d' $$file.new; } > $$file; rm $$file.new; \
 	done
 
-# `ring` has some C. Where there is no musl-gcc, the plain compiler does: that C uses no library, unless hardened by it.
+# `ring` contains C. Without musl-gcc, the plain compiler is enough: that C uses no library, unless the compiler hardens it.
 static:
 	! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(IMAGE_TARGET) || \
 		rustup target add $(IMAGE_TARGET)
@@ -142,13 +142,13 @@ image: static ## Write target/image/confrev.tar, an OCI image, and its bill of m
 	$(CARGO) run --quiet --locked -p confrev-image -- --binary $(IMAGE_BINARY) \
 		--target $(IMAGE_TARGET) --epoch $(SOURCE_DATE_EPOCH) --output $(IMAGE)
 
-# One archive for IMAGE_TARGET; the manifest has all that are there, so that platforms can be made one after the other.
+# One archive for IMAGE_TARGET. The manifest lists all existing archives, so that platforms can be built one by one.
 KREW_URL ?= https://example.com/confrev
-krew: image ## Write target/krew: kubectl-confrev as an archive, and its manifest for krew (KREW_URL: where it will lie)
+krew: image ## Write target/krew: kubectl-confrev as an archive, and its manifest for krew (KREW_URL: its address)
 	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) krew/pack.sh $(IMAGE_BINARY) \
 		$(if $(filter aarch64-%,$(IMAGE_TARGET)),arm64,amd64) target/krew "$(KREW_URL)"
 
-# mdBook is built once, and lies beside the control plane's binaries.
+# mdBook is built once, and stored beside the control plane's binaries.
 MDBOOK_VERSION = 0.5.4
 MDBOOK = $${CONFREV_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}}/confrev/mdbook-$(MDBOOK_VERSION)
 docs: ## Build the site of docs/ in target/book, and check its links and commands
@@ -157,11 +157,11 @@ docs: ## Build the site of docs/ in target/book, and check its links and command
 	"$$folder/bin/mdbook" build docs
 	$(CARGO) test --quiet --locked --test decision -- docs:: reference:: --include-ignored
 
-recording: controlplane ## Record the canary story of the docs anew, on a real control plane
+recording: controlplane ## Record the canary story of the docs again, on a real control plane
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test appliers -- recording:: --include-ignored --test-threads=1
 
-# What is measured is what users run, the static binary. The table and the plot are written into BENCH_FOLDER. It starts
-# control planes by itself.
+# Measures the static binary, which users run. Writes the table and the plot to BENCH_FOLDER. Starts control planes by
+# itself.
 BENCH_BIN ?= $(IMAGE_BINARY)
 BENCH_FOLDER ?= docs/performance
 BENCH = $(CARGO) build --quiet --locked --profile counted -p confrev-bench -p confrev-controlplane && \
@@ -170,16 +170,16 @@ BENCH = $(CARGO) build --quiet --locked --profile counted -p confrev-bench -p co
 bench: static controlplane ## Measure confrev beside baselines on a real control plane (15 minutes)
 	$(BENCH) full $(BENCH_BIN) $(BENCH_FOLDER)
 
-# What it writes is not for the docs.
+# Its results are not for the docs.
 bench-quick: BENCH_FOLDER = target/bench
-bench-quick: static controlplane ## The same in small, under 2 minutes
+bench-quick: static controlplane ## Run a small version of the benchmark, in under 2 minutes
 	$(BENCH) quick $(BENCH_BIN) $(BENCH_FOLDER)
 
-bench-large: static controlplane ## What takes long of it: 10,000 workloads, and ten minutes at rest (an hour)
+bench-large: static controlplane ## Run the long parts of the benchmark: 10,000 workloads, and ten minutes at rest (an hour)
 	$(BENCH) large $(BENCH_BIN) $(BENCH_FOLDER)
 
-picture: controlplane ## Picture the dashboard anew: its queries, asked of a real Prometheus (Debian's package `prometheus`)
+picture: controlplane ## Draw the dashboard again, with data of a real Prometheus (Debian's package `prometheus`)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster -- picture:: --include-ignored --test-threads=1
 
-clean: ## Remove what was built here; the control plane's binaries stay
+clean: ## Remove the build output; the control plane's binaries stay
 	$(CARGO) clean

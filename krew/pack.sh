@@ -1,5 +1,5 @@
 #!/bin/sh
-# Packs the program for krew, and writes the manifest for all archives of this version that are there by now.
+# Packs the program for krew, and writes the manifest for all existing archives of this version.
 #   krew/pack.sh BINARY ARCH OUTPUT URL
 set -eu
 binary=$1 arch=$2 output=$3 url=$4
@@ -12,7 +12,7 @@ cp "$binary" "$folder/confrev"
 cp "$here/../LICENSE" "$folder/LICENSE"
 chmod 755 "$folder/confrev"
 chmod 644 "$folder/LICENSE"
-# The same bytes whenever and wherever it is packed.
+# The archive does not depend on the time or the place of the build.
 tar --create --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" \
     --directory "$folder" LICENSE confrev | gzip --no-name --best > "$output/confrev-v$version-linux-$arch.tar.gz"
 
@@ -23,7 +23,7 @@ for archive in "$output/confrev-v$version"-*.tar.gz; do
     digest=$(sha256sum "$archive")
     script="$script; s|@$platform@|${digest%% *}|"
 done
-# A platform whose digest is not known is left out.
+# A platform without a known digest is removed.
 sed "/^#/d; $script" "$here/confrev.yaml" | awk '
     function flush() { if (block !~ /@/) printf "%s", block; block = "" }
     /^    - selector:/ { flush(); open = 1 }

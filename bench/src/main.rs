@@ -44,7 +44,7 @@ use crate::stats::slope;
 const OPTIONS: [&str; 2] = ["--settle=0s", "--roll-rate=100000"];
 
 const USAGE: &str = "Usage: bench quick|full|large CONFREV FOLDER
-Measures the binary CONFREV, and writes its table and plot into FOLDER.";
+Measures the binary CONFREV, and writes its table and plot to FOLDER.";
 
 /// The extent of a run.
 struct Extent {
@@ -79,7 +79,7 @@ const fn shape(workloads: usize, sources: usize, rounds: usize) -> Shape {
 
 const QUICK: Extent = Extent {
     name: "quick",
-    title: "everything, in small",
+    title: "everything, on a small scale",
     command: "make bench-quick",
     rounds: 3,
     starts: 1,
@@ -242,7 +242,7 @@ fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost], kubernete
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let mut text = format!(
         "<!-- Written by `{0}`. -->\n\n# Measured: {3}\n\n`{0}`, on {cores} cores; confrev {1}, Kubernetes {kubernetes}; \
-         confrev ran with `{2}`. [What it costs](../performance.md) tells how it is measured, and why rows are short.\n\n",
+         confrev ran with `{2}`. [What it costs](../performance.md) describes the measurements, and why rows fall short.\n\n",
         extent.command,
         env!("CARGO_PKG_VERSION"),
         OPTIONS.join(" "),

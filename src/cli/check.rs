@@ -35,8 +35,8 @@ pub(super) struct Options {
     /// The namespace in which confrev is installed.
     #[arg(long, default_value = "confrev", value_name = "NAMESPACE")]
     confrev_namespace: String,
-    /// Manifests whose order to check as well: a file, a folder, or `-` for standard input. A workload should come after the
-    /// ConfigMaps and Secrets that it uses.
+    /// Also check the order of these manifests: a file, a folder, or `-` for standard input. A workload should come after
+    /// the ConfigMaps and Secrets that it uses.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     let mut checks: Vec<(&'static str, Result<Found, Failure>)> = vec![
         ("api-server", Ok(good(format!("{} at {}", text(&version, "/gitVersion"), target.url)))),
         ("webhooks", webhooks.as_ref().map(Option::as_ref).map(webhook_configuration).map_err(said)),
-        ("authority", webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said)),
+        ("ca", webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said)),
         ("replicas", replicas(&target, home).await),
         ("leader", leader(&target, home).await),
         ("guard", guard(&target).await),
@@ -140,9 +140,7 @@ fn said(failure: &Failure) -> Failure {
 
 fn finding(check: &'static str, found: Result<Found, Failure>) -> Finding {
     let (grade, message, hint) = found.unwrap_or_else(|failure| match failure {
-        Failure::Refused(message) => {
-            warning(message, "ask with an identity that may read this, or with --as")
-        }
+        Failure::Refused(message) => warning(message, "use an identity that may read this, or --as"),
         other => bad(other.to_string(), ""),
     });
     Finding { check, grade, message, hint }
@@ -184,18 +182,21 @@ fn authority(configuration: Option<&Value>) -> Found {
         let Some(end) = tls::bundle_end(text(webhook, "/clientConfig/caBundle")) else {
             let name = text(webhook, "/name");
             return bad(
-                format!("{name} has no caBundle that can be read"),
+                format!("{name} has no readable caBundle"),
                 "is confrev running (self-signed), or cert-manager's cainjector?",
             );
         };
         ends.push(end);
     }
-    let Some(end) = ends.into_iter().min() else { return bad("no webhook, no authority", "") };
+    let Some(end) = ends.into_iter().min() else { return bad("no webhooks, and so no CA", "") };
     let left = end.duration_since(Timestamp::now());
     if left.is_negative() {
-        bad(format!("the authority ended at {end}"), "is confrev running? its log says why it is not renewed")
+        bad(format!("the CA expired at {end}"), "is confrev running? its log shows why the CA is not renewed")
     } else if left < SOON {
-        warning(format!("the authority ends at {end}"), "it is renewed before; if not, see confrev's log")
+        warning(
+            format!("the CA expires at {end}"),
+            "it is normally renewed before that; if not, see confrev's log",
+        )
     } else {
         good(format!("trusted until {end}"))
     }
@@ -206,20 +207,20 @@ async fn replicas(target: &Target, home: &str) -> Result<Found, Failure> {
     let Some(deployment) = target.get(&path).await? else {
         return Ok(warning(
             format!("no Deployment confrev in namespace {home}"),
-            "fine where confrev runs outside the cluster; else give --confrev-namespace",
+            "expected if confrev runs outside the cluster; otherwise give --confrev-namespace",
         ));
     };
     let image = text(&deployment, "/spec/template/spec/containers/0/image").to_owned();
     let count = |at: &str| deployment.pointer(at).and_then(Value::as_i64).unwrap_or(0);
     let (ready, wanted) = (count("/status/readyReplicas"), count("/spec/replicas"));
     let own = env!("CARGO_PKG_VERSION");
-    let message = format!("{ready} of {wanted} ready, {image}; this is {own}");
+    let message = format!("{ready} of {wanted} ready, {image}; client {own}");
     Ok(if wanted == 0 {
-        warning(message, "fine where confrev runs outside the cluster")
+        warning(message, "expected if confrev runs outside the cluster")
     } else if ready == 0 {
-        bad(message, "kubectl -n confrev describe pods says why")
+        bad(message, "see kubectl -n confrev describe pods")
     } else if ready < wanted {
-        warning(message, "kubectl -n confrev describe pods says why")
+        warning(message, "see kubectl -n confrev describe pods")
     } else {
         good(message)
     })
@@ -228,7 +229,7 @@ async fn replicas(target: &Target, home: &str) -> Result<Found, Failure> {
 async fn leader(target: &Target, home: &str) -> Result<Found, Failure> {
     const HINT: &str = "without a leader nothing rolls and nothing is bound: is a replica running?";
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{home}/leases/confrev");
-    let Some(lease) = target.get(&path).await? else { return Ok(bad("there is no Lease confrev", HINT)) };
+    let Some(lease) = target.get(&path).await? else { return Ok(bad("Lease confrev does not exist", HINT)) };
     let holder = text(&lease, "/spec/holderIdentity");
     let renewed: Option<Timestamp> = text(&lease, "/spec/renewTime").parse().ok();
     let lasts = lease["spec"]["leaseDurationSeconds"].as_i64().unwrap_or(15);
@@ -244,7 +245,7 @@ async fn guard(target: &Target) -> Result<Found, Failure> {
     for resource in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
         if target.get(&format!("{ADMISSION}/{resource}/confrev-snapshots")).await?.is_none() {
             return Ok(bad(
-                format!("{resource} confrev-snapshots does not exist: snapshots can be changed and removed"),
+                format!("{resource} confrev-snapshots does not exist: snapshots can be changed and deleted"),
                 "install confrev again: the guard is part of its manifests",
             ));
         }
@@ -268,7 +269,7 @@ async fn rights(target: &Target, home: &str) -> Result<Found, Failure> {
             ));
         }
     }
-    Ok(good(format!("{user} may do what it must")))
+    Ok(good(format!("{user} has the rights that it needs")))
 }
 
 /// Makes the API server call confrev, by a dry run of a creation that confrev must deny.
@@ -290,15 +291,15 @@ async fn admission(target: &Target) -> Result<Found, Failure> {
     let path = format!("/apis/apps/v1/namespaces/{}/deployments", target.namespace);
     Ok(match target.create(&path, &deployment, true).await {
         Err(Failure::Refused(message)) if message.contains(names::TRACK) => {
-            good(format!("confrev is asked and answers, in namespace {}", target.namespace))
+            good(format!("the API server calls confrev in namespace {}", target.namespace))
         }
         Err(Failure::Refused(message)) if message.contains("failed calling webhook") => {
             bad(message, "is confrev running, and can the API server reach its Service?")
         }
         Err(failure) => return Err(failure),
         Ok(_) => bad(
-            format!("a workload in namespace {} passed without confrev", target.namespace),
-            "is the namespace left out of the webhooks? else see the check webhooks",
+            format!("the API server did not call confrev in namespace {}", target.namespace),
+            "is the namespace excluded from the webhooks? otherwise see the check webhooks",
         ),
     })
 }

@@ -20,7 +20,7 @@ pub(super) struct Options {
     shell: Shell,
 }
 
-/// What stands on the command line so far; the last word is the one to complete.
+/// The words of the command line so far; the last one is to be completed.
 #[derive(Debug, Args)]
 pub(super) struct Words {
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]

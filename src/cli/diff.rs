@@ -21,8 +21,8 @@ use crate::snapshot::{Digest, SourceKind};
 pub(super) struct Options {
     /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.
     object: String,
-    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, from 0. With one, it is
-    /// compared with the source as it is now; with none, the newest that differs is.
+    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0. One snapshot
+    /// is compared with the present source. Default: the newest snapshot that differs from the source.
     #[arg(num_args = 0..=2, value_name = "REVISION")]
     revisions: Vec<String>,
     /// Show the values of Secrets.
@@ -70,7 +70,9 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     let is_source = source_name(&options.object).is_ok();
     if !is_source {
         if !options.revisions.is_empty() {
-            return Err(Failure::Usage("revisions are those of a source, not of a workload".to_owned()));
+            return Err(Failure::Usage(
+                "snapshots can be given only for a source, not for a workload".to_owned(),
+            ));
         }
         return of_workload(&target, options).await;
     }
@@ -93,7 +95,7 @@ pub(super) fn sides(history: &History, revisions: &[String]) -> Result<(Side, Si
         _ => {
             let other = history.snapshots.iter().find(|(_, snapshot)| !history.is_present(snapshot));
             let (name, _) = other.ok_or_else(|| {
-                Failure::NotFound(format!("{} has no snapshot of another content", history.source))
+                Failure::NotFound(format!("{} has no snapshot with different content", history.source))
             })?;
             Ok((of_snapshot(name)?, present(history)?))
         }
@@ -102,10 +104,9 @@ pub(super) fn sides(history: &History, revisions: &[String]) -> Result<(Side, Si
 
 /// The current source.
 fn present(history: &History) -> Result<Side, Failure> {
-    let observed = history
-        .present
-        .as_ref()
-        .ok_or_else(|| Failure::NotFound(format!("{} is gone: give two of its snapshots", history.source)))?;
+    let observed = history.present.as_ref().ok_or_else(|| {
+        Failure::NotFound(format!("{} does not exist: give two of its snapshots", history.source))
+    })?;
     let value: Value = serde_json::from_slice(observed.json()).unwrap_or_default();
     Ok(Side { name: history.source.name.to_string(), content: Content::of(history.source.kind, &value) })
 }

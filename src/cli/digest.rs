@@ -68,7 +68,7 @@ fn never(name: &ObjectName, observed: &Observed, rotated: &Rotated) -> Option<St
     } else if rotated.contains(name) {
         Some("no snapshot: the platform changes it by itself".to_owned())
     } else if observed.is_bound_itself() {
-        Some(format!("no snapshot: {}={enabled}, it is bound itself", names::ENABLED))
+        Some(format!("no snapshot: {}={enabled}, the source itself is bound", names::ENABLED))
     } else if !observed.stays_as_written() {
         None
     } else if matches!(enabled, "false" | "live") {
@@ -161,6 +161,6 @@ mod tests {
             assert!(error.contains(reason), "{error}");
         }
         assert!(lines("apiVersion: v1\nkind: ConfigMap\n").unwrap_err().contains("it has no name"));
-        assert!(lines("a: [").unwrap_err().starts_with("f: not YAML"));
+        assert!(lines("a: [").unwrap_err().starts_with("f: invalid YAML"));
     }
 }

@@ -157,7 +157,7 @@ impl History {
             [] => {
                 Err(Failure::NotFound(format!("{} has no snapshot {text:?}: see its history", self.source)))
             }
-            _ => Err(Failure::Usage(format!("{text:?} fits {} snapshots: give more digits", found.len()))),
+            _ => Err(Failure::Usage(format!("{text:?} matches {} snapshots: give more digits", found.len()))),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 /// Options of `impact`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// A source (NAME, configmap/NAME, secret/NAME): who would roll if all of it changed.
+    /// A source (NAME, configmap/NAME, secret/NAME): show which workloads would roll if all of it changed.
     #[arg(required_unless_present = "filename", conflicts_with = "filename")]
     source: Option<String>,
     /// Manifests with ConfigMaps and Secrets, as they would be applied: a file, a folder, or `-` for standard input.
@@ -120,7 +120,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
             });
         }
     }
-    output::list(options.output.output, &effects, "no opted-in workload uses any of it")
+    output::list(options.output.output, &effects, "no opted-in workload uses these sources")
 }
 
 /// Whether a workload would roll, and why or why not.
@@ -137,13 +137,16 @@ async fn effect(
     let live = content.map_or(Some(used.live), Observed::is_live).unwrap_or(used.live);
     let as_written = content.is_some_and(Observed::stays_as_written) && !live;
     if used.excluded || as_written {
-        return Ok((false, "its references stay as written: pods read the change as they start".to_owned()));
+        return Ok((
+            false,
+            "its references stay as written: pods read the change when they start".to_owned(),
+        ));
     }
     if !workload.kind.rolls {
         return Ok((false, format!("a stored {} never changes", workload.kind)));
     }
     if !record.track {
-        return Ok((false, "paused: it takes the change at its next apply".to_owned()));
+        return Ok((false, "paused: it rolls to the change at its next apply".to_owned()));
     }
     let Some(content) = content else {
         let why =
@@ -151,7 +154,7 @@ async fn effect(
         return Ok((true, why.to_owned()));
     };
     if record.has_seen(source, content.digests()) {
-        return Ok((false, "it has taken this content into account already".to_owned()));
+        return Ok((false, "it has already taken this content into account".to_owned()));
     }
     let (held, from) = match &used.snapshot {
         _ if live => (source.clone(), "the source is live: every pod restarts".to_owned()),

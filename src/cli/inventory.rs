@@ -231,7 +231,7 @@ impl Inventory {
         if let Some(kind) = kind
             && !target.kinds.iter().any(|known| is_called(known, kind))
         {
-            return Err(Failure::Usage(format!("{kind:?} is no kind of workload that confrev knows")));
+            return Err(Failure::Usage(format!("unknown kind of workload {kind:?}")));
         }
         let found: Vec<_> = self
             .workloads
@@ -250,7 +250,7 @@ impl Inventory {
             })),
             _ => {
                 let all: Vec<_> = found.iter().map(|workload| workload.reference()).collect();
-                Err(Failure::Usage(format!("{text:?} may be any of {}: say which", all.join(", "))))
+                Err(Failure::Usage(format!("{text:?} is ambiguous: give one of {}", all.join(", "))))
             }
         }
     }
@@ -262,7 +262,7 @@ impl Inventory {
         let rollout = self.rollouts.iter().find(|rollout| text(rollout, "/metadata/name") == name)?;
         let reference = rollout.pointer("/spec/workloadRef").filter(|_| called)?;
         let (of, at) = (text(reference, "/kind"), text(reference, "/name"));
-        Some(format!("Rollout/{name} takes its template from {of}/{at}: name that"))
+        Some(format!("Rollout/{name} takes its template from {of}/{at}: give {of}/{at} instead"))
     }
 
     /// The revision objects of a workload, newest first. If a Rollout takes its template from the workload, also the
@@ -382,11 +382,15 @@ pub(super) fn source_name(text: &str) -> Result<ObjectName, Failure> {
     let kind = match kind.to_ascii_lowercase().as_str() {
         "cm" | "configmap" | "configmaps" => SourceKind::ConfigMap,
         "secret" | "secrets" => SourceKind::Secret,
-        _ => return Err(Failure::Usage(format!("{text:?}: write configmap/NAME or secret/NAME"))),
+        _ => {
+            return Err(Failure::Usage(format!(
+                "invalid source {text:?}: use configmap/NAME or secret/NAME"
+            )));
+        }
     };
     if crate::snapshot::is_object_name(name) {
         Ok(ObjectName::new(kind, name))
     } else {
-        Err(Failure::Usage(format!("{name:?} is no name of an object")))
+        Err(Failure::Usage(format!("invalid object name {name:?}")))
     }
 }

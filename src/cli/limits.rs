@@ -17,59 +17,59 @@ const MIB: usize = 1 << 20;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct Limits {
-    /// MiB of one request's body; a larger one is answered with 413.
+    /// MiB of one request's body; a larger body is answered with 413.
     #[arg(long, env = "CONFREV_MAX_BODY", default_value_t = admission::Limits::default().body / MIB,
           value_name = "MIB", value_parser = count(1024))]
     max_body: usize,
-    /// MiB of all bodies at once; further requests wait, and are answered with 503 when their turn does not come.
+    /// MiB of all bodies at once; further requests wait, and are answered with 503 at their deadline.
     #[arg(long, env = "CONFREV_MAX_BODIES", default_value_t = admission::Limits::default().bodies / MIB,
           value_name = "MIB", value_parser = count(65536))]
     max_bodies: usize,
-    /// Requests that are decided on at once; further ones wait, and are answered with 503 when their turn does not come.
+    /// Concurrent decisions; further requests wait, and are answered with 503 at their deadline.
     #[arg(long, env = "CONFREV_MAX_DECISIONS", default_value_t = admission::Limits::default().decisions,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_decisions: usize,
-    /// Calls to the API server at once for all requests; further calls wait.
+    /// Concurrent calls to the API server, for all requests; further calls wait.
     #[arg(long, env = "CONFREV_MAX_CALLS", default_value_t = admission::Limits::default().calls,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_calls: usize,
-    /// Objects that are read for one workload; one that needs more is refused.
+    /// Objects that are read for one workload; a workload that needs more is refused.
     #[arg(long, env = "CONFREV_MAX_READS", default_value_t = admission::Limits::default().reads,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_reads: usize,
-    /// MiB of all objects that are read for all requests at once; past it a request is to be tried again. One workload
-    /// may need half of it, and is refused past that.
+    /// MiB of all objects that are read for all requests at once; a request beyond this limit must be retried. One workload
+    /// may need half of it; a workload that needs more is refused.
     #[arg(long, env = "CONFREV_MAX_READ_BYTES", default_value_t = admission::Limits::default().read_bytes / MIB,
           value_name = "MIB", value_parser = count(65536))]
     max_read_bytes: usize,
-    /// Snapshots of one source; past it a new version of the source has one only once a workload takes it.
+    /// Snapshots of one source; beyond this limit, new content gets a snapshot only once a workload resolves to it.
     #[arg(long, env = "CONFREV_MAX_SNAPSHOTS", default_value_t = admission::Limits::default().snapshots,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_snapshots: usize,
-    /// Connections open at once; a new one takes the place of an idle one.
+    /// Open connections; beyond this limit, a new connection replaces an idle one.
     #[arg(long, env = "CONFREV_MAX_CONNECTIONS", default_value_t = server::Limits::default().connections,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_connections: usize,
-    /// Connections open at once from one source address; a new one takes the place of an idle one of that address, or is
-    /// closed.
+    /// Open connections from one source address; beyond this limit, a new connection replaces an idle one of that address, or
+    /// is closed.
     #[arg(long, env = "CONFREV_MAX_CONNECTIONS_PER_ADDRESS",
           default_value_t = server::Limits::default().connections_per_address,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_connections_per_address: usize,
-    /// Requests under way at once; further ones are answered with 503.
+    /// Concurrent requests; further requests are answered with 503.
     #[arg(long, env = "CONFREV_MAX_REQUESTS", default_value_t = server::Limits::default().requests,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_requests: usize,
-    /// For a TLS handshake.
+    /// The timeout of a TLS handshake.
     #[arg(long, env = "CONFREV_HANDSHAKE_TIMEOUT", default_value = "5s", value_name = "DURATION",
           value_parser = duration)]
     handshake_timeout: Duration,
-    /// For a request's head, from its first byte.
+    /// The timeout of a request's head, from its first byte.
     #[arg(long, env = "CONFREV_HEADER_TIMEOUT", default_value = "5s", value_name = "DURATION",
           value_parser = duration)]
     header_timeout: Duration,
-    /// For a request, from the first byte of its head to its answer. A review is answered before the timeout of its
-    /// webhook configuration, too.
+    /// The timeout of a request, from the first byte of its head to its answer. A review is also answered before the
+    /// timeout of its webhook configuration.
     #[arg(long, env = "CONFREV_REQUEST_TIMEOUT", default_value = "10s", value_name = "DURATION",
           value_parser = duration)]
     request_timeout: Duration,
@@ -82,7 +82,7 @@ fn count(most: u64) -> RangedU64ValueParser<usize> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = parse_duration(text).filter(|duration| !duration.is_zero());
-    parsed.ok_or_else(|| "a duration such as \"5s\", \"500ms\" or \"1m\", and not none".to_owned())
+    parsed.ok_or_else(|| "expected a duration above zero, such as \"5s\", \"500ms\" or \"1m\"".to_owned())
 }
 
 impl Limits {

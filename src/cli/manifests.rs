@@ -28,7 +28,7 @@ pub(super) enum ManifestError {
         source: std::io::Error,
     },
     /// Not YAML.
-    #[error("{file}: not YAML that Kubernetes reads: {reason}")]
+    #[error("{file}: invalid YAML: {reason}")]
     Yaml {
         /// The file.
         file: String,

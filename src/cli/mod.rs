@@ -28,7 +28,7 @@ use crate::cluster::ApiError;
 
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
 ///
-/// Exit codes: 0 done; 1 it could not be done; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`).
+/// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`).
 #[derive(Debug, Parser)]
 #[command(name = "confrev", version, about, max_term_width = 110)]
 pub struct Cli {
@@ -38,43 +38,43 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Which config each workload runs: its revision, pods by revision, and what is pending, pinned or missing.
+    /// Show which config each workload runs: its revision, its pods by revision, and its state towards its sources.
     Status(status::Options),
-    /// A workload with its revisions, their snapshots and pods.
+    /// Show a workload with its revisions, and their snapshots and pods.
     Tree(tree::Options),
-    /// The snapshots of a source, newest first, and who uses them.
+    /// List the snapshots of a source and the users of each.
     History(history::Options),
-    /// What differs between two contents of a source, or between what a workload has and what there is.
+    /// Show the differences between two contents of a source, or between a workload's snapshots and their sources.
     Diff(diff::Options),
-    /// Wait until the present content runs everywhere it should.
+    /// Wait until every workload that uses a source runs its present content.
     Wait(wait::Options),
-    /// Who would roll if a ConfigMap or Secret were applied, and who not, and why.
+    /// Show which workloads would roll if a ConfigMap or Secret were applied, which would not, and why.
     Impact(impact::Options),
-    /// Put the config of the revision before back, and leave the rest of the template as it is.
+    /// Roll the config back to the previous revision. The rest of the template stays as it is.
     Undo(moves::Undo),
-    /// Let a workload have a given snapshot of a source, until that changes again.
+    /// Pin a workload to a given snapshot of a source, until the source changes again.
     Pin(moves::Pin),
-    /// Let a workload take the present content of its sources, after an undo or a pin.
+    /// Roll a workload to the present content of its sources, after an undo or a pin.
     Unpin(moves::Unpin),
-    /// Let a workload follow no change by itself.
+    /// Stop a workload from following changes.
     Pause(moves::Track),
     /// Let a workload follow changes again.
     Resume(moves::Track),
     /// Write the content of a snapshot back to its source.
     Restore(moves::Restore),
-    /// Print what admission would make of manifests, without a cluster.
+    /// Print manifests as admission would change them, without a cluster.
     Render(render::Options),
-    /// Which snapshots could go, and why, or why not.
+    /// Show which snapshots can be deleted, and why or why not.
     Prune(prune::Options),
-    /// Whether confrev works here: certificates, webhooks, leader, guard, rights.
+    /// Check whether confrev works in the cluster: certificates, webhooks, leader, guard, rights.
     Check(check::Options),
-    /// Print the digest and the snapshot's name of each ConfigMap and Secret in manifests.
+    /// Print the digest and the snapshot name of each ConfigMap and Secret in manifests.
     Digest(digest::Options),
     /// Serve admission and run the controller.
     Serve(Box<serve::Options>),
-    /// Print the completion script of a shell.
+    /// Print a completion script for a shell.
     Completion(complete::Options),
-    /// What could come next on a command line, for `kubectl_complete-confrev`.
+    /// Print the possible next words of a command line, for `kubectl_complete-confrev`.
     #[command(name = "__complete", hide = true)]
     Complete(complete::Words),
 }
@@ -89,7 +89,7 @@ enum Failure {
     #[error(transparent)]
     Manifest(#[from] manifests::ManifestError),
     /// No configuration of a cluster was found.
-    #[error("no cluster to talk to: {0}: set KUBECONFIG, or give --kubeconfig and --context")]
+    #[error("no usable cluster configuration: {0}: set KUBECONFIG, or give --kubeconfig and --context")]
     Kubeconfig(String),
     /// The API server does not answer.
     #[error("the API server at {url} does not answer: {reason}")]
@@ -100,7 +100,7 @@ enum Failure {
         reason: String,
     },
     /// The API server does not know the user.
-    #[error("the API server at {url} does not know who this is: log in again")]
+    #[error("the API server at {url} rejected the credentials: log in again")]
     Unauthorized {
         /// The API server.
         url: String,

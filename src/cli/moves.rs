@@ -29,7 +29,7 @@ use crate::{
 pub(super) struct Common {
     /// The workload, as kind/name or name.
     workload: String,
-    /// Only say what would be done: the API server checks it, and nothing is written.
+    /// Only print what would change. The API server checks the change, and nothing is written.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(super) struct Common {
 pub(super) struct Undo {
     #[command(flatten)]
     common: Common,
-    /// Only this source; all where none is given.
+    /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Pin {
     common: Common,
     /// The source: NAME, configmap/NAME or secret/NAME.
     source: String,
-    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth in its history, from 0.
+    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0.
     revision: String,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Pin {
 pub(super) struct Unpin {
     #[command(flatten)]
     common: Common,
-    /// Only this source; all where none is given.
+    /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
 }
@@ -122,7 +122,7 @@ impl Found {
             // The API server's message for a failed test has no more details.
             Err(Failure::Refused(message)) if message.contains("rejected our request") => {
                 let workload = self.workload.reference();
-                Err(Failure::Refused(format!("{workload} was changed at this moment: look again")))
+                Err(Failure::Refused(format!("{workload} was changed at the same time: try again")))
             }
             other => other,
         }
@@ -146,7 +146,7 @@ impl Found {
 
     fn says(&self, source: &ObjectName, from: Option<&String>, to: &str) -> String {
         let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
-        format!("{}: {} goes{from} to {to}", self.workload.reference(), source.name)
+        format!("{}: {} rolls{from} to {to}", self.workload.reference(), source.name)
     }
 
     /// Whether the workload is about to roll to a change of the source.
@@ -177,7 +177,7 @@ impl Undo {
         let held = found.held();
         let before = before(&found, &held, only.as_ref()).ok_or_else(|| {
             Failure::NotFound(format!(
-                "{} has no revision with other config to go back to",
+                "{} has no revision with other config to roll back to",
                 found.workload.reference()
             ))
         })?;
@@ -230,8 +230,8 @@ impl Pin {
         if held.get(&source) == Some(name) && found.is_pending(&source, &history) {
             let workload = found.workload.reference();
             return Err(Failure::Refused(format!(
-                "{workload} has {name} already, and is about to take a change of {source}: `kubectl confrev pause {workload}` \
-                 lets it stay"
+                "{workload} already has {name}, and is about to roll to a change of {source}: to keep the snapshot, run \
+                 `kubectl confrev pause {workload}`"
             )));
         }
         let said = found.says(&source, held.get(&source), name);
@@ -255,7 +255,7 @@ impl Unpin {
         } else {
             let now = format!("unpin-{}", jiff::Timestamp::now());
             found.annotate(names::ROLL, json!(now), self.common.dry_run).await?;
-            format!("{}: takes the present content of all its sources", found.workload.reference())
+            format!("{}: rolls to the present content of all its sources", found.workload.reference())
         };
         self.common.done(&[said])
     }
@@ -267,8 +267,11 @@ impl Track {
         let found = self.common.find().await?;
         let value = if follow { Value::Null } else { json!("false") };
         found.annotate(names::TRACK, value, self.common.dry_run).await?;
-        let what =
-            if follow { "follows changes again" } else { "follows no change until it is resumed or applied" };
+        let what = if follow {
+            "follows changes again"
+        } else {
+            "does not follow changes until it is resumed or applied"
+        };
         self.common.done(&[format!("{}: {what}", found.workload.reference())])
     }
 }
@@ -278,7 +281,7 @@ impl Track {
 pub(super) struct Restore {
     /// The source: NAME, configmap/NAME or secret/NAME.
     source: String,
-    /// A snapshot of it: its name, the digits at its end, or ~N, the Nth in its history, from 0.
+    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0.
     revision: String,
     /// Write without asking.
     #[arg(short, long)]
@@ -297,12 +300,12 @@ impl Restore {
         let history = History::read(&target, source_name(&self.source)?).await?;
         let (name, snapshot) = history.find(&self.revision)?;
         let Some(present) = &history.present else {
-            return Err(Failure::NotFound(format!("{} is gone: apply it anew", history.source)));
+            return Err(Failure::NotFound(format!("{} does not exist: apply it again", history.source)));
         };
         let (old, new) = super::diff::sides(&history, std::slice::from_ref(name))?;
         let difference = super::diff::compare(history.source.kind, &new, &old, false);
         if difference.is_empty() {
-            return output::print(&format!("{} holds the content of {name} already\n", history.source));
+            return output::print(&format!("{} already has the content of {name}\n", history.source));
         }
         output::print(&difference)?;
         if self.dry_run || !(self.yes || confirm(&format!("write {name} to {}?", history.source))?) {
@@ -323,7 +326,7 @@ impl Restore {
         let path = format!("{collection}/{}", history.source.name);
         target.patch(&path, "application/json-patch+json", &Value::Array(operations), false).await?;
         let holds = text(&snapshot.value, "/metadata/name");
-        output::print(&format!("{} holds the content of {holds} again\n", history.source))
+        output::print(&format!("{} restored to the content of {holds}\n", history.source))
     }
 }
 
@@ -331,7 +334,7 @@ impl Restore {
 fn confirm(question: &str) -> Result<bool, Failure> {
     use std::io::IsTerminal as _;
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage("nobody can be asked here: give --yes or --dry-run".to_owned()));
+        return Err(Failure::Usage("standard input is not a terminal: give --yes or --dry-run".to_owned()));
     }
     eprint!("{question} [y/N] ");
     let mut line = String::new();

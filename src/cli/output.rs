@@ -22,14 +22,14 @@ pub(super) enum Format {
     Json,
     /// YAML.
     Yaml,
-    /// `kind/name`, a line each.
+    /// One `kind/name` per line.
     Name,
 }
 
 /// The flag that every listing command has.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(super) struct OutputFlag {
-    /// The form of the output.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT", hide_default_value = true)]
     pub(super) output: Format,
 }

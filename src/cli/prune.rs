@@ -27,7 +27,7 @@ pub(super) struct Options {
     /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Delete what can go; without this, nothing is written.
+    /// Delete the snapshots that can be deleted. Without this flag, nothing is written.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -48,7 +48,8 @@ struct Verdict {
 }
 
 impl Row for Verdict {
-    const COLUMNS: (&'static [&'static str], usize) = (&["NAMESPACE", "SNAPSHOT", "AGE", "GOES", "WHY"], 5);
+    const COLUMNS: (&'static [&'static str], usize) =
+        (&["NAMESPACE", "SNAPSHOT", "AGE", "DELETABLE", "WHY"], 5);
 
     fn cells(&self) -> Vec<String> {
         let age = output::age(self.created, Timestamp::now());
@@ -85,7 +86,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     output::list(options.output.output, &verdicts, "no snapshots")?;
     let going = verdicts.iter().filter(|verdict| verdict.goes).count();
     if going > 0 {
-        eprintln!("{going} {}", if options.yes { "deleted" } else { "could go: --yes deletes them" });
+        eprintln!("{going} {}", if options.yes { "deleted" } else { "can be deleted: --yes deletes them" });
     }
     Ok(())
 }
@@ -99,9 +100,13 @@ fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option
     } else if let Some((rank, keep)) = newest {
         (false, format!("number {} of the newest {keep} of its source", rank + 1))
     } else if owners > 0 {
-        (false, "nothing uses it: it goes with its last owner, without being asked".to_owned())
+        (false, "nothing uses it: it is deleted automatically with its last owner".to_owned())
     } else {
-        let gone = if source.is_some() { "older than what its source keeps" } else { "its source is gone" };
+        let gone = if source.is_some() {
+            "it is older than the snapshots that its source keeps"
+        } else {
+            "its source does not exist"
+        };
         (true, format!("nothing uses it, and {gone}"))
     };
     Verdict {
@@ -176,6 +181,6 @@ mod tests {
             (verdict.goes, verdict.why)
         });
         assert_eq!(goes[0], (false, "used by ReplicaSet/web-1".to_owned()));
-        assert_eq!(goes[1], (true, "nothing uses it, and its source is gone".to_owned()));
+        assert_eq!(goes[1], (true, "nothing uses it, and its source does not exist".to_owned()));
     }
 }

@@ -24,14 +24,14 @@ pub(super) struct Options {
     /// a Namespace among them may opt its workloads in.
     #[arg(short, long, value_name = "FILE", required = true)]
     filename: Vec<PathBuf>,
-    /// The namespace of objects that do not say theirs.
+    /// The namespace of objects that do not specify one.
     #[arg(short, long, default_value = "default", value_name = "NAMESPACE")]
     namespace: String,
-    /// Print the snapshots as well, before the workloads.
+    /// Also print the snapshots, before the workloads.
     #[arg(long)]
     snapshots: bool,
-    /// Secrets are snapshotted in this installation. Their references stay as written all the same, since the names of their
-    /// snapshots depend on a key of the installation.
+    /// Secrets are snapshotted in this installation. References to them still stay as written: the names of their snapshots
+    /// depend on a key of the installation.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
     #[command(flatten)]

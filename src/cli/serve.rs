@@ -31,25 +31,24 @@ const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 /// Options of `serve`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Where admission is served, over TLS.
+    /// The address on which admission is served, over TLS.
     #[arg(long, env = "CONFREV_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// Where /healthz, /readyz and /metrics are served, in plain HTTP.
+    /// The address on which /healthz, /readyz and /metrics are served, in plain HTTP.
     #[arg(long, env = "CONFREV_ADMIN_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     admin_listen: SocketAddr,
     /// A mounted Secret with tls.crt and tls.key; re-read when it changes.
     #[arg(long, env = "CONFREV_TLS_DIR", value_name = "DIR")]
     tls_dir: Option<PathBuf>,
-    /// Serve with certificates of an own CA, shared by the replicas in a Secret, and keep the webhook
-    /// configurations' caBundle right.
+    /// Serve with certificates of confrev's own CA, which the replicas share in a Secret. Also keep the caBundle of the
+    /// webhook configurations correct.
     #[arg(long, env = "CONFREV_SELF_SIGNED")]
     self_signed: bool,
-    /// Answer only clients with a certificate of an authority in this file (PEM), such as the API server; re-read when
-    /// it changes.
+    /// Answer only clients with a certificate of a CA in this file (PEM), such as the API server; re-read when it changes.
     #[arg(long, env = "CONFREV_CLIENT_CA", value_name = "FILE")]
     client_ca: Option<PathBuf>,
-    /// The common name, or a DNS name, that the client's certificate must have. May be given more than once: one of
-    /// them. Without it, any certificate of that authority will do.
+    /// The common name or a DNS name that the client's certificate must have. If given more than once, one of the names
+    /// must match. Without it, any certificate of that CA is accepted.
     #[arg(long = "client-name", env = "CONFREV_CLIENT_NAME", value_name = "NAME", value_delimiter = ',',
           value_parser = NonEmptyStringValueParser::new(), requires = "client_ca")]
     client_names: Vec<String>,
@@ -59,28 +58,29 @@ pub(super) struct Options {
     /// The namespace in which confrev is installed.
     #[arg(long, env = "CONFREV_NAMESPACE", default_value = "confrev", value_name = "NAMESPACE")]
     namespace: String,
-    /// Further namespaces that the webhook configurations leave out: nothing is rolled there.
+    /// Further namespaces that the webhook configurations exclude: nothing is rolled there.
     #[arg(long, env = "CONFREV_EXCLUDED_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     excluded_namespaces: Vec<String>,
     /// The only namespaces that confrev serves. Nothing is written in others, and no ConfigMap or Secret of others is read.
     /// Without it, every namespace that is not excluded.
     #[arg(long, env = "CONFREV_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// How long a snapshot lives on that nothing refers to.
+    /// How long a snapshot without references is kept.
     #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = duration)]
     orphan_grace: SignedDuration,
-    /// Automatic rolls in a second, over all workloads. After a rest, a second's worth may go at once.
+    /// Automatic rolls per second, over all workloads. After an idle second, this many may start at once.
     #[arg(long, env = "CONFREV_ROLL_RATE", default_value_t = 200, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     roll_rate: u32,
-    /// How long a change of a source waits for an apply of the workload to take it along, so that both together make
-    /// one new revision.
+    /// How long a change of a source waits for an apply of the workload that includes it. Both together then make one new
+    /// revision.
     #[arg(long, env = "CONFREV_SETTLE", default_value = "1s", value_name = "DURATION", value_parser = duration)]
     settle: SignedDuration,
-    /// Snapshot Secrets of the workloads that ask for it. Without this no Secret is ever read, and none needs be readable.
+    /// Snapshot the Secrets of workloads that request it. Without this flag, confrev reads no Secret of a workload, and needs
+    /// no right to read one.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
-    /// Labels that snapshots take over from their source, so that backup and policy tools treat both alike.
+    /// Labels to copy from a source to its snapshots, so that backup and policy tools treat both alike.
     #[arg(long, env = "CONFREV_COPIED_LABELS", default_value = "velero.io/exclude-from-backup", value_name = "LABEL",
           value_delimiter = ',', value_parser = copied_label)]
     copied_labels: Vec<CopiedLabelFlag>,
@@ -90,11 +90,11 @@ pub(super) struct Options {
     rotated: RotatedFlag,
     #[command(flatten)]
     limits: Limits,
-    /// Where traces are sent, as OTLP over HTTP: a collector's address, such as http://collector:4318. Without it, what
-    /// OTEL_EXPORTER_OTLP_ENDPOINT says; without both, there are no traces.
+    /// The collector to send traces to, as OTLP over HTTP, such as http://collector:4318. Default: the value of
+    /// OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, there are no traces.
     #[arg(long, env = "CONFREV_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// The form of the log, on standard error.
+    /// The format of the log, on standard error.
     #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
     log_format: log::Format,
 }
@@ -114,7 +114,7 @@ impl Options {
 fn duration(text: &str) -> Result<SignedDuration, String> {
     parse_duration(text)
         .and_then(|duration| SignedDuration::try_from(duration).ok())
-        .ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
+        .ok_or_else(|| "expected a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
 /// A label to copy; `None` for an empty text, which turns the default off.
@@ -134,7 +134,7 @@ pub(super) enum Error {
     #[error("--otlp-endpoint: {0}")]
     Traces(#[from] telemetry::traces::Error),
     /// The runtime could not start its threads.
-    #[error("the runtime does not start: {0}")]
+    #[error("cannot start the runtime: {0}")]
     Runtime(#[source] io::Error),
     /// An address could not be bound.
     #[error("{option} {address}: {source}")]
@@ -310,8 +310,8 @@ fn served(options: &Options) -> Served {
 fn tls_config(options: &Options, source: &tls::Source) -> Result<Arc<ServerConfig>, Error> {
     let Some(file) = options.client_ca.clone() else {
         tracing::warn!(
-            "anyone who reaches the webhook port is answered: without --client-ca, forged reviews cost reads and \
-             reveal names and digests of ConfigMaps"
+            "the webhook port answers every client: without --client-ca, forged reviews cost reads and reveal names and \
+             digests of ConfigMaps"
         );
         return Ok(source.server_config());
     };
@@ -357,7 +357,7 @@ async fn terminated() {
         match tokio::signal::unix::signal(kind) {
             Ok(mut signal) => drop(signal.recv().await),
             Err(error) => {
-                tracing::warn!(%error, "a signal cannot be waited for");
+                tracing::warn!(%error, "cannot wait for a signal");
                 std::future::pending::<()>().await;
             }
         }

@@ -22,12 +22,12 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Options of `status`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// One workload, as kind/name or name; all that are opted in where none is given.
+    /// One workload, as kind/name or name. Default: all opted-in workloads.
     workload: Option<String>,
     /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "workload"])]
     all_namespaces: bool,
-    /// Look again every two seconds, and print what changed.
+    /// Check every two seconds, and print the table again when it changes.
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]

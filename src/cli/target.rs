@@ -23,13 +23,13 @@ pub(super) const HEADING: &str = "Cluster";
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = HEADING)]
 pub(super) struct Flags {
-    /// The namespace; the context's where this is not given.
+    /// The namespace. Default: that of the context.
     #[arg(short, long, value_name = "NAMESPACE")]
     pub(super) namespace: Option<String>,
     /// The context of the kubeconfig.
     #[arg(long, value_name = "CONTEXT")]
     pub(super) context: Option<String>,
-    /// The kubeconfig; $KUBECONFIG where this is not given.
+    /// The kubeconfig file. Default: $KUBECONFIG.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// The cluster of the kubeconfig.
@@ -38,16 +38,16 @@ pub(super) struct Flags {
     /// The user of the kubeconfig.
     #[arg(long, value_name = "USER")]
     pub(super) user: Option<String>,
-    /// The API server's address, in place of the kubeconfig's.
+    /// The API server's address, instead of that of the kubeconfig.
     #[arg(short, long, value_name = "URL")]
     pub(super) server: Option<String>,
-    /// The name that the API server's certificate is checked for.
+    /// The server name to check the API server's certificate against.
     #[arg(long, value_name = "NAME")]
     pub(super) tls_server_name: Option<String>,
-    /// Trust whatever certificate the API server has.
+    /// Accept any certificate of the API server.
     #[arg(long)]
     pub(super) insecure_skip_tls_verify: bool,
-    /// The authority of the API server's certificate.
+    /// The CA of the API server's certificate.
     #[arg(long, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
     pub(super) certificate_authority: Option<PathBuf>,
     /// The certificate to log in with.
@@ -59,14 +59,14 @@ pub(super) struct Flags {
     /// The bearer token to log in with.
     #[arg(long, value_name = "TOKEN")]
     pub(super) token: Option<String>,
-    /// How long one request may take, such as 10s; 0 is without a limit of this flag's.
+    /// The timeout of one request, such as 10s. With 0, this flag sets no timeout.
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true,
         value_parser = super::wait::duration)]
     pub(super) request_timeout: Duration,
     /// Act as this user.
     #[arg(long = "as", value_name = "USER")]
     pub(super) act_as: Option<String>,
-    /// Act as a member of this group; with --as, and may be given more than once.
+    /// Act as a member of this group. Needs --as, and may be given more than once.
     #[arg(long = "as-group", value_name = "GROUP", requires = "act_as")]
     pub(super) act_as_groups: Vec<String>,
     #[command(flatten)]
@@ -81,7 +81,7 @@ impl Flags {
         if let Some(server) = &self.server {
             config.cluster_url = server
                 .parse()
-                .map_err(|error| Failure::Usage(format!("--server {server:?} is no address: {error}")))?;
+                .map_err(|error| Failure::Usage(format!("invalid --server {server:?}: {error}")))?;
         }
         if let Some(file) = &self.certificate_authority {
             let wrong = |reason: &dyn std::fmt::Display| {
@@ -112,10 +112,10 @@ impl Flags {
     }
 }
 
-/// The flag for kinds beside the built-in ones, alike for the webhook and for what people ask.
+/// The flag for kinds besides the built-in ones, for `serve` and for the commands.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct KindFlag {
-    /// A further kind of workload: where its pod template is. May be given more than once.
+    /// A further kind of workload, and the path of its pod template. May be given more than once.
     #[arg(
         long = "kind",
         env = "CONFREV_KIND",
@@ -132,7 +132,7 @@ impl KindFlag {
     }
 }
 
-/// The flag for ConfigMaps that the platform rotates, alike for the webhook and for what people ask.
+/// The flag for ConfigMaps that the platform rotates, for `serve` and for the commands.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct RotatedFlag {
     /// A ConfigMap that the platform or a tool rotates, such as a bundle of CA certificates: references to it stay as written,
@@ -200,7 +200,7 @@ impl Target {
         flags.override_in(&mut config)?;
         if !matches!(config.cluster_url.scheme_str(), Some("http" | "https")) {
             let url = config.cluster_url.to_string();
-            return Err(Failure::Kubeconfig(format!("{url:?} is no address of an API server")));
+            return Err(Failure::Kubeconfig(format!("invalid API server address {url:?}")));
         }
         if let Some(user) = &flags.act_as {
             config.auth_info.impersonate = Some(user.clone());
@@ -208,7 +208,7 @@ impl Target {
         }
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         if !is_namespace_name(&namespace) {
-            return Err(Failure::Usage(format!("{namespace:?} is no name of a namespace")));
+            return Err(Failure::Usage(format!("invalid namespace {namespace:?}")));
         }
         let url = config.cluster_url.to_string();
         let client = connect(config).map_err(|error| no_config(&error))?;
@@ -251,7 +251,7 @@ impl Target {
                         item["kind"] = kind.into();
                         found.push(item);
                     }
-                    Err(_) => eprintln!("{kind}/{} cannot be read, and is left out", name_in(item)),
+                    Err(_) => eprintln!("skipped {kind}/{}: it cannot be read", name_in(item)),
                 }
             }
         }

@@ -25,7 +25,7 @@ const LOST: &str = "not found";
 pub(super) struct Options {
     /// The workload, as kind/name or name.
     workload: String,
-    /// Revisions without pods, too.
+    /// Also show revisions without pods.
     #[arg(long)]
     all: bool,
     #[command(flatten)]

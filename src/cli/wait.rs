@@ -33,7 +33,7 @@ pub(super) struct Options {
 
 /// Reads a duration of an option.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).ok_or_else(|| "a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
+    parse_duration(text).ok_or_else(|| "expected a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
 /// The state of what is waited for.
@@ -55,7 +55,9 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         let inventory = Inventory::read(&target, &scope).await?;
         let reason = match progress(&target, &inventory, &options.object).await? {
             Progress::Done(0) => {
-                return output::print("nothing to wait for: a Job keeps what it was created with\n");
+                return output::print(
+                    "nothing to wait for: a Job keeps the content that it was created with\n",
+                );
             }
             Progress::Done(count) => {
                 let workloads = output::count(count, "workload");
@@ -66,7 +68,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
             Progress::Waits(reason) => reason,
         };
         if Instant::now() + LOOK > deadline {
-            return Err(Failure::No(format!("not within {:?}: {reason}", options.timeout)));
+            return Err(Failure::No(format!("timed out after {:?}: {reason}", options.timeout)));
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -120,12 +122,12 @@ async fn of_workload(
             Standing::Pending => return Ok(Progress::Waits(of)),
             Standing::Paused => {
                 return Ok(Progress::Stuck(format!(
-                    "{of}: it follows no change by itself, see kubectl confrev resume"
+                    "{of}: it does not follow changes, see kubectl confrev resume"
                 )));
             }
             Standing::Pinned => {
                 return Ok(Progress::Stuck(format!(
-                    "{of}: an undo or a pin holds it, see kubectl confrev unpin"
+                    "{of}: an undo or a pin keeps its snapshot, see kubectl confrev unpin"
                 )));
             }
             Standing::Missing | Standing::SourceGone | Standing::Unknown => return Ok(Progress::Stuck(of)),
@@ -134,7 +136,7 @@ async fn of_workload(
     Ok(match workload.record.health {
         Health::Settled => Progress::Done(count),
         Health::Unobserved | Health::Progressing => {
-            Progress::Waits(format!("{name}: its rollout is under way"))
+            Progress::Waits(format!("{name}: its rollout is in progress"))
         }
         Health::Unavailable => Progress::Waits(format!("{name}: some of its pods are not available")),
         Health::Failed => Progress::Stuck(format!("{name}: its rollout failed")),

@@ -16,10 +16,10 @@ const LIBRARIES: &str =
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// One JSON object in each line.
+    /// One JSON object per line.
     #[default]
     Json,
-    /// For people.
+    /// Plain text.
     Text,
 }
 

@@ -31,7 +31,7 @@ fn spelled(argument: &Arg) -> String {
 /// The tables: the options of `serve`, those for the cluster, and those of each command.
 fn tables() -> String {
     let cli = Cli::command();
-    let mut text = format!("{BEGIN}\n### confrev serve\n\nEach is an environment variable as well.\n\n");
+    let mut text = format!("{BEGIN}\n### confrev serve\n\nEach option is also an environment variable.\n\n");
     text += "| option | variable | default | meaning |\n|---|---|---|---|\n";
     let serve = cli.find_subcommand("serve").unwrap();
     for option in options(serve) {
@@ -43,8 +43,8 @@ fn tables() -> String {
         let variable = variable.unwrap_or_default();
         let _ = writeln!(text, "| `{}` | {variable} | {default} | {} |", spelled(option), help(option));
     }
-    text += "\n`CONFREV_LOG` says how much is logged, as a filter of Rust's `tracing`: `debug`, or `info,confrev::admission=debug`.\n";
-    text += "\n### The cluster that commands ask\n\nkubectl's own flags, for every command that asks a cluster.\n\n";
+    text += "\n`CONFREV_LOG` sets the log level, as a filter of Rust's `tracing`: `debug`, or `info,confrev::admission=debug`.\n";
+    text += "\n### Cluster flags\n\nkubectl's own flags, for every command that connects to a cluster.\n\n";
     text += "| option | meaning |\n|---|---|\n";
     let status = cli.find_subcommand("status").unwrap();
     let of_cluster = |option: &&Arg| option.get_help_heading() == Some("Cluster");

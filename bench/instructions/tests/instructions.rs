@@ -103,8 +103,8 @@ fn slopes(counts: &[Count]) -> Vec<(String, f64)> {
 
 fn written(counts: &[Count]) -> String {
     let mut text = String::from(
-        "# Instructions of a case as a ratio to those of a parse into a serde_json::Value of all that it reads.\n\
-         # Held by tests/instructions.rs; `make instructions` writes it anew.\n\
+        "# Instructions of a case as a ratio to those of a parse into a serde_json::Value of everything that it reads.\n\
+         # Compared by tests/instructions.rs, written by `make instructions`.\n\
          # case                              ratio      instructions         of the parse\n",
     );
     for count in counts {

@@ -1,14 +1,15 @@
-{{/* Every object's labels. Selectors use them too, so nothing that changes between versions may be added. */}}
+{{/* The labels of every object. Selectors use them too, so add no label that changes between versions. */}}
 {{- define "confrev.labels" -}}
 app.kubernetes.io/name: confrev
 {{- end }}
 
-{{/* Namespaces out of every webhook: confrev must always be able to restart, and the cluster to start without it. */}}
+{{/* The namespaces that every webhook excludes: confrev must always be able to restart, and the cluster must be able to
+start without it. */}}
 {{- define "confrev.excludedNamespaces" -}}
 {{- concat (list "kube-system" "kube-public" "kube-node-lease" .Release.Namespace) .Values.excludedNamespaces | uniq | join ", " -}}
 {{- end }}
 
-{{/* One more term of a namespaceSelector: only the namespaces in which confrev may write, where they are listed. */}}
+{{/* An additional term of a namespaceSelector: only the namespaces in which confrev may write, if they are listed. */}}
 {{- define "confrev.onlyNamespaces" -}}
 {{- with .Values.rbac.namespaces }}
 - key: kubernetes.io/metadata.name
@@ -24,8 +25,8 @@ app.kubernetes.io/name: confrev
 {{- end }}
 {{- end }}
 
-{{/* As a CEL expression: whether confrev is installed, seen by a right that it has in its own namespace and that goes with
-that namespace. Nothing that was left behind in the cluster can then be in anybody's way. */}}
+{{/* A CEL expression: whether confrev is installed. It checks a right that confrev has in its own namespace, and that is
+deleted with that namespace. Objects that remain in the cluster then block no request. */}}
 {{- define "confrev.installed" -}}
 authorizer.serviceAccount({{ .Release.Namespace | quote }}, "confrev").group("coordination.k8s.io")
 .resource("leases").namespace({{ .Release.Namespace | quote }}).name("confrev").check("update").allowed()
@@ -35,12 +36,12 @@ authorizer.serviceAccount({{ .Release.Namespace | quote }}, "confrev").group("co
 {{- .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* The Secret that is mounted, where the certificate is a file. */}}
+{{/* The Secret that is mounted if the certificate is a file. */}}
 {{- define "confrev.tlsSecret" -}}
 {{- if eq .Values.certificates.mode "secret" }}{{ .Values.certificates.secret.name }}{{ else }}confrev-tls{{ end }}
 {{- end }}
 
-{{/* The volume with the authority of clients; nothing where clients need no certificate. */}}
+{{/* The volume with the CA of clients; empty if clients need no certificate. */}}
 {{- define "confrev.clientCA" -}}
 {{- with .Values.certificates.clientCA }}
 {{- if .configMap -}}
@@ -53,7 +54,7 @@ secret:
 {{- end }}
 {{- end }}
 
-{{/* Whom the API server asks: (dict "root" $ "path" PATH). */}}
+{{/* The clientConfig of a webhook: (dict "root" $ "path" PATH). */}}
 {{- define "confrev.clientConfig" -}}
 {{- if .root.Values.webhookUrl -}}
 url: {{ printf "%s%s" (trimSuffix "/" .root.Values.webhookUrl) .path | quote }}
@@ -70,7 +71,7 @@ caBundle: {{ .secret.caBundle | b64enc }}
 {{- end }}
 {{- end }}
 
-{{/* The workloads that are sent. */}}
+{{/* The rules that select workloads. */}}
 {{- define "confrev.workloadRules" -}}
 - apiGroups: [apps]
   apiVersions: [v1]
@@ -96,13 +97,14 @@ caBundle: {{ .secret.caBundle | b64enc }}
 {{- end }}
 {{- end }}
 
-{{/* A template's path as a CEL expression: (dict "object" NAME "path" PATH). Indexed, as a field may be a CEL word. */}}
+{{/* A CEL expression: a template's path (dict "object" NAME "path" PATH). It uses indexes, since a field's name may be a CEL
+keyword. */}}
 {{- define "confrev.celPath" -}}
 {{ .object }}{{ range splitList "." .path }}[?{{ . | quote }}]{{ end }}
 {{- end }}
 
-{{/* One more term of a condition for each kind whose template is where no built-in kind has it. The others are covered,
-and a second term for them would undo what the first lets pass of Rollouts. */}}
+{{/* An additional term of a condition for each kind whose template has a path that no built-in kind uses. The built-in
+terms cover the other kinds. A second term for those would match again the writes of Rollouts that the first one excludes. */}}
 {{- define "confrev.extraTemplatesChanged" -}}
 {{- range .Values.extraKinds }}
 {{- if not (has .path (list "spec.template" "spec.jobTemplate.spec.template")) }}
@@ -113,7 +115,7 @@ and a second term for them would undo what the first lets pass of Rollouts. */}}
 {{- end }}
 {{- end }}
 
-{{/* A ReplicaSet that has a controller is a revision, and stays as it was made. Only where ReplicaSets are configured. */}}
+{{/* A ReplicaSet that has a controller is a revision, and is never changed. Only if ReplicaSets are configured. */}}
 {{- define "confrev.notARevision" -}}
 {{- $kinds := list }}{{ range .Values.extraKinds }}{{ $kinds = append $kinds .kind }}{{ end }}
 {{- if has "ReplicaSet" $kinds }}
@@ -124,17 +126,17 @@ and a second term for them would undo what the first lets pass of Rollouts. */}}
 {{- end }}
 {{- end }}
 
-{{/* The Secrets that confrev keeps in its own namespace, as CEL strings. With certificates of others, no CA is its own. */}}
+{{/* The Secrets that confrev keeps in its own namespace, as CEL strings. The CA is among them only in mode self-signed. */}}
 {{- define "confrev.ownSecretNames" -}}
 {{ if eq .Values.certificates.mode "self-signed" }}"confrev-ca", {{ end }}"confrev-digest-key"
 {{- end }}
 
-{{/* The same for people. */}}
+{{/* The same for messages. */}}
 {{- define "confrev.ownSecrets" -}}
 {{ include "confrev.ownSecretNames" . | replace "\"" "" }}
 {{- end }}
 
-{{/* A CEL expression: two maps differ in these fields alone: (dict "a" NAME "b" NAME "except" LIST). */}}
+{{/* A CEL expression: whether two maps differ only in these fields: (dict "a" NAME "b" NAME "except" LIST). */}}
 {{- define "confrev.celSame" -}}
 [[{{ .a }}, {{ .b }}], [{{ .b }}, {{ .a }}]]
 .all(pair, pair[0].all(key, key in
@@ -143,13 +145,13 @@ and a second term for them would undo what the first lets pass of Rollouts. */}}
 {{- end }}
 
 {{/* A CEL expression: the part of a name that a source and all of its snapshots have in common. A snapshot's name ends in
-a dash and hex digits, and so may a source's. The longest names are cut to make room for them. */}}
+a dash and hex digits, as a source's name may too. The longest names are cut to make room for the digits. */}}
 {{- define "confrev.celBase" -}}
 {{ . }}.substring(0, [180, size({{ . }}) - size({{ . }}.find("(-[0-9a-f]{10,64})+$"))].min())
 {{- end }}
 
 {{/* A CEL expression: a reference to a ConfigMap or Secret, with its name reduced: (dict "of" REFERENCE "name" FIELD
-"fields" FIELDS). All fields but the name are given, and there is no other. */}}
+"fields" FIELDS). FIELDS are all its fields except the name. */}}
 {{- define "confrev.celReference" -}}
 [dyn([{{ .of }}.?{{ .name }}.orValue("")].map(n,
 {{ include "confrev.celBase" "n" }})),
@@ -209,7 +211,7 @@ dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (lis
 {{- end }} s))]) : {{ . }}
 {{- end }}
 
-{{/* A CEL expression: whether a volume is of the form of those that `confrev.dev/mount` gives. */}}
+{{/* A CEL expression: whether a volume has the form of the volume of `confrev.dev/mount`. */}}
 {{- define "confrev.celIsMount" -}}
 size({{ . }}) == 2 && has({{ . }}.projected)
 && {{ include "confrev.celOnly" (dict "of" (printf "%s.projected" .) "fields" (list "sources" "defaultMode")) }}
@@ -217,7 +219,7 @@ size({{ . }}) == 2 && has({{ . }}.projected)
 && size(s.configMap) == 1 && has(s.configMap.name))
 {{- end }}
 
-{{/* Kinds whose template is elsewhere than at spec.template, each as "group/resource=path", the configured ones first. */}}
+{{/* The kinds whose template is not at spec.template, each as "group/resource=path", the configured ones first. */}}
 {{- define "confrev.otherPaths" -}}
 {{- $paths := list }}
 {{- range .Values.extraKinds }}
@@ -228,14 +230,14 @@ size({{ . }}) == 2 && has({{ . }}.projected)
 {{- append $paths "batch/cronjobs=spec.jobTemplate.spec.template" | join " " }}
 {{- end }}
 
-{{/* A CEL expression: the condition for one of them. */}}
+{{/* A CEL expression: whether the request is for one of these kinds. */}}
 {{- define "confrev.celIsResource" -}}
 {{- $parts := regexSplit "/" . 2 -}}
 request.resource.group == {{ first $parts | quote }} && request.resource.resource == {{ last $parts | quote }}
 {{- end }}
 
-{{/* A CEL expression: the objects from the root to the one that holds the template, new and old, each with the field
-that leads on, and whether it is the root. */}}
+{{/* A CEL expression: the objects from the root to the one that contains the template, new and old, each with its next
+field on that path, and whether it is the root. */}}
 {{- define "confrev.celLevelsOf" -}}
 [
 {{- $at := "" }}

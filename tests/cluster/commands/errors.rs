@@ -25,7 +25,7 @@ const ROWS: [Row; 14] = [
     },
     Row {
         command: "tree",
-        wrong: (&["pod/x"], "\"pod\" is no kind of workload"),
+        wrong: (&["pod/x"], "unknown kind of workload \"pod\""),
         missing: Some((&["nothing"], "is it labelled confrev.dev/enabled=true?")),
         works: &["deployment/web"],
     },
@@ -37,7 +37,7 @@ const ROWS: [Row; 14] = [
     },
     Row {
         command: "diff",
-        wrong: (&["deployment/web", "~1"], "revisions are those of a source"),
+        wrong: (&["deployment/web", "~1"], "snapshots can be given only for a source"),
         missing: Some((&["demo", "ffff"], "no snapshot \"ffff\": see its history")),
         works: &["demo", "~0"],
     },
@@ -133,7 +133,7 @@ fn each_error_is_one_line_with_exit_code() {
         }
         let unreached = says(row.works, &["--kubeconfig", &away], 1, "does not answer");
         assert!(unreached.contains("http://127.0.0.1:1"), "{unreached}");
-        says(row.works, &["--kubeconfig", "/nonexistent"], 1, "no cluster to talk to");
+        says(row.works, &["--kubeconfig", "/nonexistent"], 1, "no usable cluster configuration");
         says(row.works, &["--context", "nowhere"], 1, "nowhere");
     }
 }
@@ -163,17 +163,17 @@ fn arguments_not_matching_the_cluster_give_one_error() {
         serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "twice"});
     world.apply(&by_reference).ok();
     let not_labelled = world.kubectl(&["label", "rollout/shop", "confrev.dev/enabled-"]);
-    let elsewhere = "Rollout/shop takes its template from Deployment/twice: name that";
+    let elsewhere = "Rollout/shop takes its template from Deployment/twice: give Deployment/twice instead";
     for (arguments, code, part) in [
-        (&["tree", "twice"][..], 2, "\"twice\" may be any of Rollout/twice, Deployment/twice: say which"),
-        (&["diff", "demo"], 1, "no snapshot of another content"),
+        (&["tree", "twice"][..], 2, "\"twice\" is ambiguous: give one of Rollout/twice, Deployment/twice"),
+        (&["diff", "demo"], 1, "no snapshot with different content"),
         (&["diff", "demo", "~7"], 1, "no \"~7\""),
         (&["restore", "demo", "~7", "--yes"], 1, "no \"~7\""),
         (&["undo", "rollout/shop"], 1, elsewhere),
         (&["pin", "shop", "demo", "~0"], 1, elsewhere),
         (&["render", "-f", "/nonexistent"], 1, "/nonexistent"),
-        (&["status", "--server", "nowhere:1"], 1, "is no address of an API server"),
-        (&["status", "--token", "wrong"], 1, "does not know who this is"),
+        (&["status", "--server", "nowhere:1"], 1, "invalid API server address"),
+        (&["status", "--token", "wrong"], 1, "rejected the credentials"),
     ] {
         let line = world.confrev(arguments).failed(code);
         assert!(line.contains(part), "{arguments:?}: {part:?} is not in {line}");
@@ -186,7 +186,7 @@ fn arguments_not_matching_the_cluster_give_one_error() {
     assert!(confrev(&["digest", "-f", "/nonexistent"]).failed(1).contains("/nonexistent"));
     for namespace in ["Bad_NS", "a b", "", "a.b", "-"] {
         let line = confrev(&["status", &format!("--namespace={namespace}")]).failed(2);
-        assert!(line.contains("is no name of a namespace"), "{line}");
+        assert!(line.contains("invalid namespace"), "{line}");
     }
 }
 
