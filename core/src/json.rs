@@ -4,8 +4,9 @@ use std::{borrow::Cow, fmt, marker::PhantomData, ops::Deref};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
+use serde_json::Value;
 
 /// A string that borrows from the JSON text unless it has escapes. `null` reads as the empty string, as in Go, in which the
 /// API server is written.
@@ -118,6 +119,88 @@ impl<'de, P: AsRef<str>, T: Deserialize<'de>> Visitor<'de> for At<'_, P, T> {
     }
 }
 
+/// The longest list that [`shallow`] keeps, and how deep it reads.
+const MOST_ELEMENTS: usize = 32;
+const MOST_LEVELS: usize = 5;
+
+/// Reads a value, but of maps only these fields, and of lists only the first [`MOST_ELEMENTS`]: whatever the text holds, the
+/// result is small. Values deeper than [`MOST_LEVELS`] read as null.
+pub fn shallow<'de, D: Deserializer<'de>>(fields: &[&str], deserializer: D) -> Result<Value, D::Error> {
+    Shallow { fields, levels: MOST_LEVELS }.deserialize(deserializer)
+}
+
+#[derive(Clone, Copy)]
+struct Shallow<'f> {
+    fields: &'f [&'f str],
+    levels: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Shallow<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.levels == 0 {
+            IgnoredAny::deserialize(deserializer)?;
+            return Ok(Value::Null);
+        }
+        deserializer.deserialize_any(Shallow { levels: self.levels - 1, ..self })
+    }
+}
+
+impl<'de> Visitor<'de> for Shallow<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut kept = Vec::new();
+        while kept.len() < MOST_ELEMENTS {
+            let Some(value) = list.next_element_seed(self)? else { return Ok(kept.into()) };
+            kept.push(value);
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(kept.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut kept = serde_json::Map::new();
+        while let Some(key) = map.next_key::<Str<'de>>()? {
+            if self.fields.contains(&&*key) {
+                kept.insert(key.to_string(), map.next_value_seed(self)?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(kept.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +217,21 @@ mod tests {
         assert_eq!(at(json, &["a", "c"]).unwrap(), None);
         assert_eq!(at(json, &["z", "b"]).unwrap(), None);
         assert!(at(json, &["x", "b"]).is_err());
+    }
+
+    #[test]
+    fn shallow_value_has_known_fields_and_short_lists() {
+        let read = |text: &str| {
+            let mut reader = serde_json::Deserializer::from_str(text);
+            shallow(&["a", "b"], &mut reader).unwrap()
+        };
+        assert_eq!(
+            read(r#"{"a":{"b":[1,-2,1.5,true,null,"t"],"c":[{}]},"c":1}"#),
+            serde_json::json!({"a": {"b": [1, -2, 1.5, true, null, "t"]}})
+        );
+        assert_eq!(read(&format!("[{}0]", "0,".repeat(1000))).as_array().unwrap().len(), MOST_ELEMENTS);
+        assert_eq!(read(r#"[[[[["deep"]]]]]"#), serde_json::json!([[[[[null]]]]]));
+        assert_eq!(read(r#"{"a":1,"a":2}"#), serde_json::json!({"a": 2}));
     }
 
     #[test]

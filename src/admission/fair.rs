@@ -47,7 +47,7 @@ impl Default for Client {
 
 /// The semaphore. Clones share the units.
 #[derive(Clone, Debug)]
-pub(crate) struct Fair(Arc<Mutex<State>>);
+pub(crate) struct Fair(Arc<Mutex<State>>, usize);
 
 /// Units in use. Dropping the permit frees the units.
 #[derive(Debug)]
@@ -101,7 +101,12 @@ impl Fair {
     /// A semaphore with this many units.
     pub(crate) fn new(units: usize) -> Self {
         let state = State { free: units, addresses: HashMap::new(), waiting: 0, grants: 0 };
-        Self(Arc::new(Mutex::new(state)))
+        Self(Arc::new(Mutex::new(state)), units)
+    }
+
+    /// All units, free or in use.
+    pub(crate) fn units(&self) -> usize {
+        self.1
     }
 
     /// Takes units if the client's share has them now.

@@ -27,6 +27,9 @@ use crate::{
 const KIB: usize = 1024;
 /// The memory that a review takes in addition to its body.
 const BESIDE: usize = 16 * KIB;
+/// The memory that a JSON value takes once it is parsed: a container, a volume, a map's entry. Measured over the structures that
+/// reviews are parsed into, whose largest take 184 bytes for the two values of `{},` in a list.
+const PER_VALUE: usize = 96;
 /// The longest time between the deadline of a review and the API server's timeout.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -38,7 +41,8 @@ pub struct Limits {
     /// controller-runtime's limit.
     pub body: usize,
     /// Bytes of all bodies that are read, decided on or answered at once, except for one body, so that half-read bodies
-    /// do not wait for each other. Further reviews wait.
+    /// do not wait for each other. Further reviews wait. As much again is for what the bodies are parsed into, of which one
+    /// review may take half.
     pub bodies: usize,
     /// Reviews that are decided on at once. Further reviews wait.
     pub decisions: usize,
@@ -91,6 +95,8 @@ pub(super) struct Budget {
     places: Fair,
     /// For one body beyond the memory of `places`.
     beyond: Fair,
+    /// For what bodies are parsed into.
+    parsed: Fair,
     turns: Fair,
     body: usize,
     metrics: Metrics,
@@ -108,14 +114,17 @@ pub(super) struct Admitted {
 pub(super) struct Held {
     places: Permit,
     _beyond: Option<Permit>,
+    /// The JSON values in the body.
+    values: usize,
+    parsed: Option<Permit>,
 }
 
 impl Budget {
     pub(super) fn new(limits: &Limits, metrics: Metrics) -> Self {
         // There is always room for one body.
         let places = limits.bodies.max(limits.body + BESIDE).div_ceil(KIB);
-        let [places, beyond, turns] = [places, 1, limits.decisions].map(Fair::new);
-        Self { places, beyond, turns, body: limits.body, metrics }
+        let [places, beyond, parsed, turns] = [places, 1, places, limits.decisions].map(Fair::new);
+        Self { places, beyond, parsed, turns, body: limits.body, metrics }
     }
 
     /// Reads a body as it arrives, until `by`. Only the bytes that have arrived take memory, so a slow client delays no
@@ -158,10 +167,12 @@ impl Budget {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Admitted { bytes, held: Held { places, _beyond: beyond } })
+        let held = Held { places, _beyond: beyond, values: values(&bytes), parsed: None };
+        Ok(Admitted { bytes, held })
     }
 
-    /// Counts the memory for the namespace, which is now known, and waits for a turn to decide.
+    /// Counts the memory for the namespace, which is now known, and waits for the memory that the body takes once it is
+    /// parsed, and for a turn to decide.
     pub(super) async fn turn(
         &self,
         held: &mut Held,
@@ -175,6 +186,16 @@ impl Budget {
             let message = "too many bytes of reviews of this namespace at once (--max-bodies): try again\n";
             return Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response());
         }
+        let values = held.values;
+        let amount = (values * PER_VALUE).div_ceil(KIB);
+        if amount > self.parsed.units() / 2 {
+            self.metrics.limit_reached(Limit::Bodies, 1);
+            let most = self.parsed.units() / 2 * KIB / PER_VALUE;
+            let message =
+                format!("the review holds {values} JSON values, and may hold {most} (--max-bodies)\n");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, message).into_response());
+        }
+        held.parsed = Some(self.wait(&self.parsed, client, amount, by, Limit::Bodies).await?);
         self.wait(&self.turns, client, 1, by, Limit::Decisions).await
     }
 
@@ -214,6 +235,22 @@ impl Budget {
         let message = "the body did not arrive before the timeout of the review\n";
         (StatusCode::REQUEST_TIMEOUT, message).into_response()
     }
+}
+
+/// The number of JSON values in a body, or a few more: every opening of a list or map, and every comma outside of strings. A
+/// body of a few megabytes may hold millions of them, each of which takes many times its text once it is parsed.
+fn values(body: &[u8]) -> usize {
+    let (mut count, mut in_string, mut is_escaped) = (1, false, false);
+    for byte in body {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' | b',' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// The bytes that all decisions have read, and their calls to the API server.
@@ -297,6 +334,15 @@ mod tests {
     use hyper::body::{Frame, SizeHint};
 
     use super::*;
+
+    #[test]
+    fn counts_values_outside_of_strings() {
+        for (body, count) in
+            [("1", 1), (r#"{"a":[1,2,3],"b":{}}"#, 7), (r#"["a,{[","\"[,","\\",{}]"#, 6), ("[{},{},{}]", 7)]
+        {
+            assert_eq!(values(body.as_bytes()), count, "{body}");
+        }
+    }
 
     /// A body that delivers these parts and never ends.
     fn unfinished(parts: Vec<Vec<u8>>) -> Body {

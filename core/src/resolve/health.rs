@@ -1,10 +1,10 @@
 //! The health of a workload: whether its present template has rolled out, as its own controller reports.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::TargetRef;
-use crate::kinds::WorkloadKind;
+use crate::{json, kinds::WorkloadKind};
 
 /// The state of a workload's rollout, from the best to the worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,20 +46,7 @@ pub struct Referrer {
 impl Referrer {
     /// Reads a Rollout from its JSON text; `None` if it has a template of its own, or cannot be read.
     pub fn read(text: &str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Object {
-            #[serde(default)]
-            metadata: Value,
-            spec: Value,
-            #[serde(default)]
-            status: Value,
-        }
-        let Object { metadata, spec, status } = serde_json::from_str(text).ok()?;
-        Self::of(&json!({
-            "metadata": {"generation": metadata["generation"]},
-            "spec": {"workloadRef": spec["workloadRef"]},
-            "status": status,
-        }))
+        Self::of(&parsed(text)?)
     }
 
     /// Reads a Rollout; `None` if it has a template of its own.
@@ -192,36 +179,44 @@ impl Health {
     }
 }
 
-/// The fields of a workload that its health depends on.
+/// The fields that the health of a workload depends on, with those on the way to them.
+const FIELDS: [&str; 29] = [
+    "abort",
+    "apiVersion",
+    "availableReplicas",
+    "conditions",
+    "currentPodHash",
+    "currentRevision",
+    "desiredNumberScheduled",
+    "generation",
+    "kind",
+    "metadata",
+    "name",
+    "numberAvailable",
+    "observedGeneration",
+    "partition",
+    "phase",
+    "readyReplicas",
+    "reason",
+    "replicas",
+    "rollingUpdate",
+    "spec",
+    "stableRS",
+    "status",
+    "type",
+    "updateRevision",
+    "updateStrategy",
+    "updatedNumberScheduled",
+    "updatedReplicas",
+    "workloadObservedGeneration",
+    "workloadRef",
+];
+
+/// The fields of a workload that its health depends on; `None` if its text is no JSON.
 fn parsed(text: &str) -> Option<Value> {
-    #[derive(Deserialize)]
-    struct Object {
-        #[serde(default)]
-        metadata: Metadata,
-        #[serde(default)]
-        spec: Spec,
-        #[serde(default)]
-        status: Value,
-    }
-    #[derive(Default, Deserialize)]
-    struct Metadata {
-        #[serde(default)]
-        generation: Value,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Spec {
-        #[serde(default)]
-        replicas: Value,
-        #[serde(default)]
-        update_strategy: Value,
-    }
-    let Object { metadata, spec, status } = serde_json::from_str(text).ok()?;
-    Some(json!({
-        "metadata": {"generation": metadata.generation},
-        "spec": {"replicas": spec.replicas, "updateStrategy": spec.update_strategy},
-        "status": status,
-    }))
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = json::shallow(&FIELDS, &mut reader).ok()?;
+    reader.end().is_ok().then_some(value)
 }
 
 /// Whether the status is older than the spec. Argo Rollouts writes its observed generation as text.
@@ -238,6 +233,8 @@ fn is_unobserved(kind: &str, workload: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 //! References alone do not show every undo. The revision may name the same snapshots as the stored template; and
 //! `kubectl rollout undo` of a Deployment replaces the workload's annotations by those of the old ReplicaSet too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeSeed as _;
 
@@ -112,8 +112,8 @@ fn candidate(request: &Request<'_>) -> Option<(RevisionsOf, Digest)> {
     let kind = revision_kind(new.kind)?;
     let template = new.template.as_ref()?;
     let references = template.references();
-    let is_named = |snapshot: &String| references.iter().any(|reference| *reference.name == **snapshot);
-    if !new.sources().iter().all(|(_, snapshot)| is_named(snapshot)) {
+    let names: BTreeSet<_> = references.iter().map(|reference| reference.name).collect();
+    if !new.sources().iter().all(|(_, snapshot)| names.contains(snapshot.as_str())) {
         return None;
     }
     let labels: Vec<_> = template.labels()?.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();

@@ -8,7 +8,7 @@ use serde::{
 };
 
 use crate::{
-    json::{At, Str},
+    json::{self, At, Str},
     kinds::WorkloadKind,
     names,
     snapshot::Digest,
@@ -93,7 +93,7 @@ struct ManagedFields {
 
 /// A whole number; `None` if the value is anything else.
 fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Ok(serde_json::Value::deserialize(deserializer)?.as_i64())
+    Ok(json::shallow(&[], deserializer)?.as_i64())
 }
 
 /// Whether a `fieldsV1` set holds the `enabled` label.

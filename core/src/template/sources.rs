@@ -1,6 +1,6 @@
 //! The `sources` annotation: the snapshot of each source that a template uses.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
@@ -8,17 +8,35 @@ use crate::snapshot::{Digest, ObjectName, SourceKind};
 
 /// Hex digits of the `revision` label.
 const REVISION_DIGITS: usize = 10;
+/// Up to this many entries, a scan is faster than an index.
+const FEW: usize = 8;
+/// The longest annotation, in bytes. Source: Kubernetes' limit of all annotations of an object, `TotalAnnotationSizeLimitB`.
+const LONGEST: usize = 256 << 10;
 
 /// A value for each source, by kind and name. Written as compact JSON with sorted keys, as in
 /// `{"configmaps":{"demo":"demo-3a18d34e26"}}`; equal maps are equal bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceMap<V>(BTreeMap<ObjectName, V>);
+#[derive(Clone, Debug)]
+pub struct SourceMap<V> {
+    values: BTreeMap<ObjectName, V>,
+    /// The sources by kind and value, made when [`SourceMap::source_of`] is first called.
+    by_value: OnceLock<ByValue>,
+}
+
+type ByValue = BTreeMap<SourceKind, BTreeMap<String, ObjectName>>;
 
 impl<V> Default for SourceMap<V> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self::new(BTreeMap::new())
     }
 }
+
+impl<V: PartialEq> PartialEq for SourceMap<V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
+impl<V: Eq> Eq for SourceMap<V> {}
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "V: DeserializeOwned"))]
@@ -61,35 +79,43 @@ impl<V: Serialize> Serialize for OfKind<'_, V> {
 }
 
 impl<V> SourceMap<V> {
+    fn new(values: BTreeMap<ObjectName, V>) -> Self {
+        Self { values, by_value: OnceLock::new() }
+    }
+
     /// The value of a source.
     pub fn get(&self, source: &ObjectName) -> Option<&V> {
-        self.0.get(source)
+        self.values.get(source)
     }
 
     /// Sets the value of a source.
     pub fn insert(&mut self, source: ObjectName, value: V) {
-        self.0.insert(source, value);
+        self.by_value.take();
+        self.values.insert(source, value);
     }
 
     /// All sources in order, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectName, &V)> {
-        self.0.iter()
+        self.values.iter()
     }
 
     /// Whether there is no source.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
     }
 }
 
 impl<V: Serialize + DeserializeOwned> SourceMap<V> {
-    /// Reads an annotation. `None` if it is malformed: it is then overwritten.
+    /// Reads an annotation. `None` if it is malformed, or longer than annotations may be: it is then overwritten.
     pub fn parse(text: &str) -> Option<Self> {
+        if text.len() > LONGEST {
+            return None;
+        }
         let wire: Wire<V> = serde_json::from_str(text).ok()?;
         let configmaps =
             wire.configmaps.into_iter().map(|(name, value)| (SourceKind::ConfigMap, name, value));
         let secrets = wire.secrets.into_iter().map(|(name, value)| (SourceKind::Secret, name, value));
-        Some(Self(
+        Some(Self::new(
             configmaps.chain(secrets).map(|(kind, name, v)| (ObjectName::new(kind, name), v)).collect(),
         ))
     }
@@ -97,8 +123,8 @@ impl<V: Serialize + DeserializeOwned> SourceMap<V> {
     /// The annotation's text.
     pub fn to_annotation(&self) -> String {
         let written = Written {
-            configmaps: OfKind(SourceKind::ConfigMap, &self.0),
-            secrets: OfKind(SourceKind::Secret, &self.0),
+            configmaps: OfKind(SourceKind::ConfigMap, &self.values),
+            secrets: OfKind(SourceKind::Secret, &self.values),
         };
         // Maps of strings always serialize.
         serde_json::to_string(&written).unwrap_or_default()
@@ -106,12 +132,23 @@ impl<V: Serialize + DeserializeOwned> SourceMap<V> {
 }
 
 impl SourceMap<String> {
-    /// The source of a snapshot.
+    /// The source of a snapshot; the first one in order if there are several. The caller may ask for each reference of a
+    /// template: an answer takes no longer than a look into a map.
     pub fn source_of(&self, kind: SourceKind, snapshot: &str) -> Option<&ObjectName> {
-        self.0
-            .iter()
-            .find(|(source, value)| source.kind == kind && *value == snapshot)
-            .map(|(source, _)| source)
+        if self.values.len() <= FEW {
+            let mut entries = self.values.iter();
+            let found = entries.find(|(source, value)| source.kind == kind && *value == snapshot);
+            return found.map(|(source, _)| source);
+        }
+        let by_value = self.by_value.get_or_init(|| {
+            let mut by_value = ByValue::new();
+            for (source, value) in &self.values {
+                let of_kind = by_value.entry(source.kind).or_default();
+                of_kind.entry(value.clone()).or_insert_with(|| source.clone());
+            }
+            by_value
+        });
+        by_value.get(&kind)?.get(snapshot)
     }
 }
 
@@ -123,6 +160,35 @@ pub fn revision_of(sources_annotation: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn source_of_snapshot_is_the_first_in_any_map() {
+        for size in 1..40 {
+            let mut map = SourceMap::default();
+            for number in 0..size {
+                for kind in [SourceKind::ConfigMap, SourceKind::Secret] {
+                    map.insert(ObjectName::new(kind, format!("s{number:02}")), format!("v{}", number / 2));
+                }
+                for asked in 0..size {
+                    let of = |kind| map.source_of(kind, &format!("v{asked}")).cloned();
+                    let first = (2 * asked <= number).then(|| format!("s{:02}", 2 * asked));
+                    let named = |kind| first.clone().map(|first| ObjectName::new(kind, first));
+                    assert_eq!(of(SourceKind::ConfigMap), named(SourceKind::ConfigMap));
+                    assert_eq!(of(SourceKind::Secret), named(SourceKind::Secret));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn annotation_beyond_the_limit_of_kubernetes_is_malformed() {
+        let of_length = |length: usize| {
+            let text = format!(r#"{{"configmaps":{{"a":"{}"}}}}"#, "v".repeat(length - 23));
+            (text.len(), SourceMap::<String>::parse(&text).is_some())
+        };
+        assert_eq!(of_length(LONGEST), (LONGEST, true));
+        assert_eq!(of_length(LONGEST + 1), (LONGEST + 1, false));
+    }
 
     #[test]
     fn sources_annotation_is_compact_sorted_and_parseable() {

@@ -129,6 +129,7 @@ fn memory_stays_bounded_whatever_clients_send() {
         println!("after {what}: {} MiB at most", site.memory());
     };
     step("bodies of 100 MB", &|site| runtime.block_on(large_bodies(site)));
+    step("dense bodies", &|site| runtime.block_on(dense_bodies(site, world.name())));
     step("slow bodies", &|site| runtime.block_on(slow_bodies(site)));
     step("odd documents", &|site| runtime.block_on(odd_documents(site, world.name())));
     step("garbage", &|site| runtime.block_on(garbage(site)));
@@ -159,6 +160,38 @@ async fn large_bodies(site: &Site) {
     let large = [b"{\"x\":\"".to_vec(), vec![b'x'; 7 * MIB - 8], b"\"}".to_vec()].concat();
     let asked = join_all((0..20).map(|_| site.stranger.ask(&large))).await;
     assert!(asked.iter().all(|(status, _)| [400, 408, 503, 0].contains(status)), "{asked:?}");
+}
+
+/// Reviews of a few bytes for each JSON value, which take many times their text once they are parsed.
+async fn dense_bodies(site: &Site, namespace: &str) {
+    let list = |element: &str, bytes: usize| format!("[{}null]", element.repeat(bytes / element.len()));
+    let good = review(namespace).to_string();
+    let dense = |field: &str, element: &str, bytes: usize| {
+        let spec = format!("\"template\":{{\"spec\":{{\"{field}\":{}}}}},\"x\":{{", list(element, bytes));
+        good.replacen("\"template\":{", &spec, 1).into_bytes()
+    };
+    let (status, answer) = site.stranger.ask(&dense("volumes", "{},", 6 * MIB)).await;
+    assert!(status == 413 && answer.contains("JSON values"), "{status}: {answer}");
+    let many = [("volumes", "{},"), ("containers", "{\"envFrom\":[{}]},")].map(|(field, element)| {
+        let body = dense(field, element, MIB / 3);
+        async move { join_all((0..40).map(|_| site.stranger.ask(&body))).await }
+    });
+    let (answers, ()) = tokio::join!(join_all(many), site.is_served("dense bodies"));
+    let answers = answers.concat();
+    assert!(answers.iter().all(|(status, _)| [200, 503, 0].contains(status)), "{answers:?}");
+    assert!(answers.iter().any(|(status, _)| *status == 200), "{answers:?}");
+    // Each reference is looked up in the annotation, which names as many snapshots as an annotation can hold.
+    let sources: String =
+        (0..12_000).map(|number| format!(",\\\"{number:05}\\\":\\\"s{number:05}\\\"")).collect();
+    let annotation =
+        format!("\"confrev.dev/sources\":\"{{\\\"configmaps\\\":{{\\\"a\\\":\\\"b\\\"{sources}}}}}\"");
+    let container = format!("{{\"envFrom\":{}}}", list("{\"configMapRef\":{\"name\":\"none\"}},", 2 * MIB));
+    let template = format!(
+        "\"template\":{{\"metadata\":{{\"annotations\":{{{annotation}}}}},\"spec\":{{\"containers\":[{container}]}}}},\"x\":{{"
+    );
+    let looked_up = good.replacen("\"template\":{", &template, 1).replace("\"true\"", "\"false\"");
+    let (status, answer) = site.stranger.ask(looked_up.as_bytes()).await;
+    assert!(status == 200 && answer.contains("\"allowed\":true"), "{status}: {answer}");
 }
 
 /// Requests that state the maximum size and send a byte now and then. The memory for bodies does not hold all of them.
