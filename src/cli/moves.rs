@@ -39,11 +39,12 @@ pub(super) struct Common {
 /// Options of `undo`.
 #[derive(Debug, Args)]
 pub(super) struct Undo {
-    #[command(flatten)]
-    common: Common,
     /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
+    // Last: the heading of its flags is that of whatever follows it.
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Options of `pin`.
@@ -60,11 +61,12 @@ pub(super) struct Pin {
 /// Options of `unpin`.
 #[derive(Debug, Args)]
 pub(super) struct Unpin {
-    #[command(flatten)]
-    common: Common,
     /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
+    // Last: the heading of its flags is that of whatever follows it.
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Options of `pause` and `resume`.

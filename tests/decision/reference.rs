@@ -1,6 +1,6 @@
 //! The options in `docs/reference.md` are those of the program. `CONFREV_GOLDENS=write` updates them.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
 use clap::{Arg, Command, CommandFactory as _};
 use confrev::cli::Cli;
@@ -50,6 +50,11 @@ fn tables() -> String {
     let of_cluster = |option: &&Arg| option.get_help_heading() == Some("Cluster");
     for option in options(status).filter(of_cluster) {
         let _ = writeln!(text, "| `{}` | {} |", spelled(option), help(option));
+    }
+    let flags = |command| -> BTreeSet<_> { options(command).filter(of_cluster).map(spelled).collect() };
+    for command in cli.get_subcommands() {
+        let extra: Vec<_> = flags(command).difference(&flags(status)).cloned().collect();
+        assert!(extra.is_empty(), "{}: {extra:?} are no cluster flags", command.get_name());
     }
     text += "\n### kubectl confrev\n\n| command | option | meaning |\n|---|---|---|\n";
     for command in
