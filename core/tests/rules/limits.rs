@@ -114,11 +114,16 @@ fn limit_does_not_affect_other_references() {
     unknown["metadata"]["labels"] = json!({});
     assert_eq!(volume(&world.update(&deployment(&["demo"]), &unknown), 0), GREEN);
     assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), GREEN);
-    // A renamed volume is a change of the template.
-    set_limited(&mut world, "other", json!({"a": "1"}));
+    // A renamed volume and a reference to another source are changes of the template.
     let (mut world, stored) = pending();
     let mut new = applied(&stored);
     new["spec"]["template"]["spec"]["volumes"][0]["name"] = json!("renamed");
+    assert_eq!(volume(&world.update(&new, &stored), 0), GREEN);
+    let (mut world, stored) = pending();
+    set_limited(&mut world, "other", json!({"a": "1"}));
+    let mut new = applied(&stored);
+    let volumes = new["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
+    volumes.push(json!({"name": "v-other", "configMap": {"name": "other"}}));
     assert_eq!(volume(&world.update(&new, &stored), 0), GREEN);
 }
 
