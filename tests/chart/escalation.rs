@@ -502,6 +502,36 @@ fn only_snapshots_and_bound_objects_are_created() {
     trial.done();
 }
 
+/// With an owner that does not exist, the garbage collector would delete the key or the CA.
+#[test]
+fn own_secrets_get_no_owners_or_finalizers() {
+    let trial = Trial::new();
+    let own = "/api/v1/namespaces/confrev/secrets";
+    let with = |name: &str, field: &str, value: &Value| {
+        let mut object = source(name);
+        object["metadata"][field] = value.clone();
+        object
+    };
+    let absent = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "5d1a"}]);
+    let fields = [("ownerReferences", absent), ("finalizers", json!(["example.com/mine"]))];
+    for name in ["confrev-ca", "confrev-digest-key"] {
+        for (field, value) in &fields {
+            let answer = trial.confrev.post(&format!("{own}?dryRun=All"), &with(name, field, value));
+            refused(field, &format!("Secret confrev/{name}"), answer);
+        }
+    }
+    let one = format!("{own}/confrev-ca?dryRun=All");
+    let mut next = trial.create(own, &source("confrev-ca"));
+    next["data"]["text"] = json!("bmV4dA==");
+    allowed("the next CA", trial.confrev.put(&one, &next));
+    for (field, value) in &fields {
+        let mut changed = next.clone();
+        changed["metadata"][field] = value.clone();
+        refused(field, "Secret confrev/confrev-ca", trial.confrev.put(&one, &changed));
+    }
+    trial.done();
+}
+
 #[test]
 fn content_and_labels_of_sources_stay() {
     let trial = Trial::new();

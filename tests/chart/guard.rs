@@ -121,15 +121,9 @@ impl Trial {
         let cluster = bare.cluster;
         let namespace = cluster.namespace("guard");
         let kubectl = |arguments: &[&str]| cluster.kubectl(arguments).run().ok();
-        kubectl(&[
-            "create",
-            "rolebinding",
-            "editor",
-            "--clusterrole=edit",
-            "--user=ed",
-            "-n",
-            namespace.name(),
-        ]);
+        for namespace in [namespace.name(), "confrev"] {
+            kubectl(&["create", "rolebinding", "editor", "--clusterrole=edit", "--user=ed", "-n", namespace]);
+        }
         let by_certificate = |name: &str, groups: &[&str]| {
             let kubeconfig = cluster.kubeconfig_for_user(name, groups).expect("the tests' own cluster");
             cluster.api_as(&kubeconfig)
@@ -185,7 +179,8 @@ impl Trial {
 
 fn is_guard(code: u16, answer: &Value) -> bool {
     let message = answer["message"].as_str().unwrap_or_default();
-    matches!(code, 403 | 422) && message.contains("ValidatingAdmissionPolicy 'confrev-snapshots'")
+    let names = |policy: &str| message.contains(&format!("ValidatingAdmissionPolicy '{policy}'"));
+    matches!(code, 403 | 422) && ["confrev-snapshots", "confrev-digest-key"].into_iter().any(names)
 }
 
 /// Applies a merge patch to an object locally.
@@ -308,5 +303,38 @@ fn only_confrev_and_backup_restorers_create_snapshots() {
         let (code, answer) = trial.users[1].post(&collection, &Kind::snapshot("demo-4a4a4a4a4a"));
         if code == 201 { Ok(()) } else { Err(answer) }
     });
+    trial.done();
+}
+
+/// The garbage collector deletes an object whose owners do not exist, and it may delete every object.
+#[test]
+fn only_labels_and_annotations_of_the_key_change() {
+    let trial = Trial::new();
+    let path = "/api/v1/namespaces/confrev/secrets";
+    let key = json!({"metadata": {"name": "confrev-digest-key"}, "data": {"key": "dHJ1ZQ=="}});
+    wait_for("the guard of the key to take effect", LIMIT, || {
+        let (code, answer) = trial.users[1].post(&format!("{path}?dryRun=All"), &key);
+        if is_guard(code, &answer) { Ok(()) } else { Err(answer) }
+    });
+    let (code, answer) = trial.users[0].post(path, &key);
+    assert_eq!(code, 201, "{answer}");
+    let metadata = |change: Value| json!({"metadata": change});
+    let absent = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "5d1a"});
+    let one = format!("{path}/confrev-digest-key?dryRun=All");
+    // Administrators have leave, and so has the garbage collector, which may do everything.
+    for (change, ends) in [
+        (json!({"data": {"key": "ZXZpbA=="}}), "yggyr"),
+        (json!({"data": null}), "yggyr"),
+        (json!({"immutable": true}), "yggyr"),
+        (metadata(json!({"ownerReferences": [absent]})), "yggyr"),
+        (metadata(json!({"finalizers": ["example.com/mine"]})), "yggyr"),
+        (metadata(json!({"labels": {"team": "shop"}})), "yyyyr"),
+        (metadata(json!({"annotations": {"example.com/note": "kept"}})), "yyyyr"),
+    ] {
+        trial.tried(&format!("patch of the key: {change}"), ends, |api| {
+            api.patch(&one, "application/merge-patch+json", &change)
+        });
+    }
+    trial.tried("delete of the key", "yggyy", |api| api.delete(&one));
     trial.done();
 }
