@@ -1,6 +1,8 @@
 //! The guard of snapshots, as a table: each user tries every verb on every field. confrev does not run: the API server
 //! alone enforces the guard.
 
+use std::time::{Duration, Instant};
+
 use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
@@ -67,15 +69,27 @@ fn changes(kind: Kind) -> Vec<Row> {
         // Finalizers would prevent the deletion.
         row(metadata(json!({"finalizers": ["example.com/mine", "example.com/more"]})), "ggsyr"),
         row(metadata(json!({"finalizers": null})), "yysyr"),
-        // Other labels and annotations are not protected.
+        // Other labels and annotations are not protected, but the policies compare each of them.
         row(label("team", json!("shop")), "yysyr"),
         row(annotation("example.com/note", json!("kept")), "yysyr"),
+        row(metadata(json!({"labels": numbered(MOST_OTHERS)})), "yysyr"),
+        row(metadata(json!({"labels": numbered(MOST_OTHERS + 1)})), "ggsgr"),
+        row(metadata(json!({"annotations": numbered(MOST_OTHERS)})), "yysyr"),
+        row(metadata(json!({"annotations": numbered(MOST_OTHERS + 1)})), "ggsgr"),
     ];
     rows.push(match kind {
         Kind::ConfigMap => row(json!({"binaryData": {"more": "ZXZpbA=="}}), "iiiir"),
         Kind::Secret => row(json!({"stringData": {"text": "evil"}}), "iiiir"),
     });
     rows
+}
+
+/// Labels or annotations beside the two of confrev's that [`Kind::snapshot`] has, at most.
+const MOST_OTHERS: usize = 98;
+
+/// So many labels or annotations.
+fn numbered(count: usize) -> Value {
+    (0..count).map(|number| (format!("{number:04x}"), json!(""))).collect()
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -336,5 +350,40 @@ fn only_labels_and_annotations_of_the_key_change() {
         });
     }
     trial.tried("delete of the key", "yggyy", |api| api.delete(&one));
+    trial.done();
+}
+
+/// confrev could not write a snapshot whose labels and annotations exceed the cost limits of `confrev-self`.
+#[test]
+fn others_cannot_exceed_cost_limits_of_binding() {
+    let trial = Trial::new();
+    let [admin, editor, confrev, ..] = &trial.users[..] else { panic!("five users") };
+    for kind in [Kind::ConfigMap, Kind::Secret] {
+        let path = kind.path(trial.namespace.name());
+        let owner = admin.post(&path, &json!({"metadata": {"name": "user"}})).1;
+        let (code, answer) = confrev.post(&path, &Kind::snapshot("demo-4a4a4a4a4a"));
+        assert_eq!(code, 201, "{answer}");
+        let one = format!("{path}/demo-4a4a4a4a4a");
+        let patch = |api: &Api, metadata: Value| {
+            api.patch(&one, "application/merge-patch+json", &json!({"metadata": metadata}))
+        };
+        // The most annotations that fit into the 256 KiB of an object.
+        for marks in ["annotations", "labels"] {
+            let start = Instant::now();
+            let (code, answer) = patch(editor, json!({marks: numbered(60_000)}));
+            let message = answer["message"].as_str().unwrap_or_default();
+            assert!(is_guard(code, &answer) && message.contains("at most 100 labels"), "{code} {message}");
+            // Comparing each of them would take longer than 10 s.
+            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        }
+        let (code, answer) =
+            patch(editor, json!({"labels": numbered(MOST_OTHERS), "annotations": numbered(MOST_OTHERS)}));
+        assert_eq!(code, 200, "{answer}");
+        let bound = json!({"ownerReferences": [{
+            "apiVersion": "v1", "kind": format!("{kind:?}"), "name": "user", "uid": owner["metadata"]["uid"],
+        }]});
+        let (code, answer) = patch(confrev, bound);
+        assert_eq!(code, 200, "{answer}");
+    }
     trial.done();
 }
