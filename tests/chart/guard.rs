@@ -186,6 +186,19 @@ impl Trial {
         }
     }
 
+    /// Gives the editor a verb on snapshots.confrev.dev.
+    fn gives_editor(&self, verb: &str) {
+        let kubectl = |arguments: &[&str]| self.bare.cluster.kubectl(arguments);
+        let namespace = self.namespace.name();
+        let leave = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "leave"},
+            "rules": [{"apiGroups": ["confrev.dev"], "resources": ["snapshots"], "verbs": [verb]}],
+        });
+        kubectl(&["apply", "-f", "-", "-n", namespace]).stdin(leave).run().ok();
+        let binding = ["create", "rolebinding", "leave", "--role=leave", "--user=ed", "-n", namespace];
+        kubectl(&binding).run().ok();
+    }
+
     fn done(self) {
         self.bare.uninstall().ok();
     }
@@ -259,7 +272,7 @@ fn guard_protects_snapshots_in_use_from_everybody() {
             }
         }
         trial.tried("delete of a bound snapshot", "ggyyy", |api| api.delete(&one));
-        trial.tried("delete of an unused snapshot", "yyyyy", |api| api.delete(&other));
+        trial.tried("delete of a snapshot without owners", "ygyyy", |api| api.delete(&other));
         let all = format!("{path}?dryRun=All&labelSelector=confrev.dev/source");
         trial.tried("delete of all", "ggrry", |api| api.delete(&all));
         let freed = json!({"metadata": {"finalizers": null}});
@@ -296,22 +309,7 @@ fn only_confrev_and_backup_restorers_create_snapshots() {
         trial.tried("relabelled", "ggsgr", |api| api.patch(&one, "application/merge-patch+json", &labels));
     }
     // The right to restore is a separate one, which no built-in role but cluster-admin has.
-    let kubectl = |arguments: &[&str]| trial.bare.cluster.kubectl(arguments).run().ok();
-    let leave = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "restore"},
-        "rules": [{"apiGroups": ["confrev.dev"], "resources": ["snapshots"], "verbs": ["create"]}],
-    });
-    let apply = trial.bare.cluster.kubectl(&["apply", "-f", "-", "-n", trial.namespace.name()]).stdin(leave);
-    apply.run().ok();
-    kubectl(&[
-        "create",
-        "rolebinding",
-        "restore",
-        "--role=restore",
-        "--user=ed",
-        "-n",
-        trial.namespace.name(),
-    ]);
+    trial.gives_editor("create");
     let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(trial.namespace.name()));
     wait_for("the right to take effect", LIMIT, || {
         let (code, answer) = trial.users[1].post(&collection, &Kind::snapshot("demo-4a4a4a4a4a"));
@@ -384,6 +382,45 @@ fn others_cannot_exceed_cost_limits_of_binding() {
         }]});
         let (code, answer) = patch(confrev, bound);
         assert_eq!(code, 200, "{answer}");
+    }
+    trial.done();
+}
+
+/// Between its creation and its binding, a snapshot in use has no owners.
+#[test]
+fn nobody_replaces_snapshots_before_they_are_bound() {
+    let trial = Trial::new();
+    let [admin, editor, confrev, ..] = &trial.users[..] else { panic!("five users") };
+    for kind in [Kind::ConfigMap, Kind::Secret] {
+        let path = kind.path(trial.namespace.name());
+        let (code, answer) = confrev.post(&path, &Kind::snapshot("demo-4a4a4a4a4a"));
+        assert_eq!(code, 201, "{answer}");
+        for one in ["/demo-4a4a4a4a4a", "?labelSelector=confrev.dev/source"] {
+            let (code, answer) = editor.delete(&format!("{path}{one}"));
+            let message = answer["message"].as_str().unwrap_or_default();
+            assert!(is_guard(code, &answer) && message.contains("snapshots.confrev.dev"), "{code} {message}");
+        }
+        let impostor = json!({"metadata": {"name": "demo-4a4a4a4a4a"}, "data": {"text": "ZXZpbA=="}});
+        assert_eq!(editor.post(&path, &impostor).0, 409);
+    }
+    trial.gives_editor("delete");
+    for kind in [Kind::ConfigMap, Kind::Secret] {
+        let path = kind.path(trial.namespace.name());
+        wait_for("the right to take effect", LIMIT, || {
+            let (code, answer) = editor.delete(&format!("{path}/demo-4a4a4a4a4a?dryRun=All"));
+            if code == 200 { Ok(()) } else { Err(answer) }
+        });
+        // The right does not extend to snapshots in use.
+        let owner = admin.post(&path, &json!({"metadata": {"name": "user"}})).1;
+        let bound = json!({"metadata": {"ownerReferences": [{
+            "apiVersion": "v1", "kind": format!("{kind:?}"), "name": "user", "uid": owner["metadata"]["uid"],
+        }]}});
+        let one = format!("{path}/demo-4a4a4a4a4a");
+        let (code, answer) = confrev.patch(&one, "application/merge-patch+json", &bound);
+        assert_eq!(code, 200, "{answer}");
+        let (code, answer) = editor.delete(&one);
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(is_guard(code, &answer) && message.contains("in use by"), "{code} {message}");
     }
     trial.done();
 }

@@ -292,7 +292,7 @@ impl Model {
         self.expect_let_through(&key, done);
     }
 
-    /// The guard allows the deletion of snapshots without owners.
+    /// The guard lets administrators delete snapshots without owners.
     fn delete_snapshot_by_hand(&self, nth: usize) {
         let snapshots: Vec<_> = {
             let store = self.store();
