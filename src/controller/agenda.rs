@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Name;
+use super::{Name, lanes::Lanes};
 use crate::{cluster::WorkloadKey, telemetry::metrics::Work};
 
 /// The first pause after a failure; it doubles with each further one.
@@ -62,6 +62,22 @@ impl Task {
         matches!(self, Self::Restore(_) | Self::Sweep(_) | Self::OptIn(_))
     }
 
+    /// The namespace of the object; `None` for Events.
+    pub(super) fn namespace(&self) -> Option<&std::sync::Arc<str>> {
+        match self {
+            Self::Read(name)
+            | Self::Ensure(name)
+            | Self::Bind(name)
+            | Self::Unbind(name)
+            | Self::Free(name)
+            | Self::Restore(name)
+            | Self::Sweep(name) => Some(&name.namespace),
+            Self::Roll(key) | Self::Report(key) => Some(&key.namespace),
+            Self::OptIn(namespace) => Some(namespace),
+            Self::Tell => None,
+        }
+    }
+
     /// The kind of work in metrics.
     pub fn work(&self) -> Work {
         match self {
@@ -78,13 +94,14 @@ impl Task {
     }
 }
 
-type Queue = BTreeSet<(Timestamp, Task)>;
+pub(super) type Queue = BTreeSet<(Timestamp, Task)>;
 
 /// The most tasks at a time that list whole namespaces. A namespace full of objects, or of references to nothing, must not
 /// delay the rolls of others.
 const MOST_SLOW: usize = 4;
 
-/// Tasks by time. Each task is queued at most once, and is never handed out while it is being worked on.
+/// Tasks by time. Each task is queued at most once, and is never handed out while it is being worked on: until then, only its
+/// time is known.
 #[derive(Debug, Default)]
 pub struct Agenda {
     urgent: Queue,
@@ -92,8 +109,8 @@ pub struct Agenda {
     rolls: Queue,
     /// Low-priority tasks, which may wait for urgent ones.
     patient: Queue,
-    /// Slow tasks, of which only a few are worked on at a time.
-    slow: Queue,
+    /// Slow tasks, of which only a few are worked on at a time. Namespaces take turns.
+    slow: Lanes,
     slow_working: usize,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
@@ -111,47 +128,66 @@ impl Agenda {
                 return;
             }
             let entry = (*entered, task.clone());
-            self.queue(&task).remove(&entry);
+            self.remove(&entry);
         }
         self.at.insert(task.clone(), at);
-        self.queue(&task).insert((at, task));
+        self.insert((at, task));
     }
 
     /// Removes a task.
     pub fn cancel(&mut self, task: &Task) {
         self.failures.remove(task);
         if let Some(at) = self.at.remove(task) {
-            self.queue(task).remove(&(at, task.clone()));
+            self.remove(&(at, task.clone()));
         }
     }
 
+    /// The queue of a task that is not slow.
     fn queue(&mut self, task: &Task) -> &mut Queue {
         match task {
             Task::Roll(_) => &mut self.rolls,
-            task if task.is_slow() => &mut self.slow,
             task if task.may_wait() => &mut self.patient,
             _ => &mut self.urgent,
         }
     }
 
-    /// The first task of a queue that is not being worked on.
-    fn first<'q>(&self, queue: &'q Queue) -> Option<&'q (Timestamp, Task)> {
-        queue.iter().find(|(_, task)| !self.working.contains(task))
+    /// Puts a task into its queue, unless it is being worked on.
+    fn insert(&mut self, entry: (Timestamp, Task)) {
+        if self.working.contains(&entry.1) {
+            return;
+        }
+        if entry.1.is_slow() {
+            self.slow.insert(entry);
+        } else {
+            self.queue(&entry.1).insert(entry);
+        }
+    }
+
+    /// Takes a task out of its queue.
+    fn remove(&mut self, entry: &(Timestamp, Task)) {
+        if entry.1.is_slow() {
+            self.slow.remove(entry);
+        } else {
+            self.queue(&entry.1).remove(entry);
+        }
     }
 
     /// The next task that is due by `now` and not being worked on: the longest wait comes first, but low-priority tasks
     /// wait a little longer. No roll is returned before `rolls_from`. The caller must call [`Agenda::done`] for the task.
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
-        let due = |queue| self.first(queue).filter(|(at, _)| *at <= now);
+        let due = |queue: &'_ Queue| queue.first().filter(|(at, _)| *at <= now).cloned();
         let roll = due(&self.rolls).filter(|_| rolls_from <= now);
-        let slow = due(&self.slow).filter(|_| self.slow_working < MOST_SLOW);
+        let slow = if self.slow_working < MOST_SLOW { self.slow.first_due(now).cloned() } else { None };
         let urgent = due(&self.urgent).into_iter().chain(roll).chain(slow).min();
         let entry = match (urgent, due(&self.patient)) {
             (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
             (urgent, patient) => urgent.or(patient)?,
         };
-        let entry = entry.clone();
-        self.queue(&entry.1).remove(&entry);
+        if entry.1.is_slow() {
+            self.slow.pop(&entry, now);
+        } else {
+            self.queue(&entry.1).remove(&entry);
+        }
         self.at.remove(&entry.1);
         // After a start or a storm, the map has capacity for many more tasks than it holds.
         if self.at.capacity() > MOST_ROOM.max(4 * self.at.len()) {
@@ -172,6 +208,10 @@ impl Agenda {
     fn leave(&mut self, task: &Task) {
         if self.working.remove(task) {
             self.slow_working -= usize::from(task.is_slow());
+            // It may have been queued again meanwhile.
+            if let Some(at) = self.at.get(task) {
+                self.insert((*at, task.clone()));
+            }
         }
     }
 
@@ -210,7 +250,7 @@ impl Agenda {
         *rest = now + pause;
         // A task that was queued while it was worked on pauses as well.
         if let Some(at) = self.at.remove(&task) {
-            self.queue(&task).remove(&(at, task.clone()));
+            self.remove(&(at, task.clone()));
         }
         self.schedule(task, now);
         pause
@@ -218,9 +258,9 @@ impl Agenda {
 
     /// When the next task that is not being worked on is due, if no roll starts before `rolls_from`.
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
-        let at = |queue| self.first(queue).map(|(at, _)| *at);
+        let at = |queue: &Queue| queue.first().map(|(at, _)| *at);
         let roll = at(&self.rolls).map(|at| at.max(rolls_from));
-        let slow = at(&self.slow).filter(|_| self.slow_working < MOST_SLOW);
+        let slow = self.slow.next().filter(|_| self.slow_working < MOST_SLOW);
         [at(&self.urgent), roll, at(&self.patient), slow].into_iter().flatten().min()
     }
 
@@ -228,9 +268,10 @@ impl Agenda {
     pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         self.at.retain(|task, _| keep(task));
         let Self { at, urgent, rolls, patient, slow, failures, .. } = self;
-        for queue in [urgent, rolls, patient, slow] {
+        for queue in [urgent, rolls, patient] {
             queue.retain(|(_, task)| at.contains_key(task));
         }
+        slow.retain(|task| at.contains_key(task));
         failures.retain(|task, _| at.contains_key(task));
     }
 

@@ -12,6 +12,7 @@ mod events;
 mod execute;
 mod hold;
 mod joining;
+mod lanes;
 mod leader;
 mod lean;
 mod memory;

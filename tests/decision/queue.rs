@@ -8,15 +8,15 @@ use std::{
 
 use confrev::{
     cluster::{ApiError, Event, KubeApi, Live, Precondition, WorkloadKey},
-    controller::{Action, Config, Outcome, State, execute},
+    controller::{Action, Agenda, Config, Name, Outcome, State, Task, execute},
     kinds::Kinds,
     names,
     resolve::Health,
-    snapshot::Rotated,
+    snapshot::{ObjectName, Rotated, SourceKind},
     telemetry::{Metrics, metrics::Reason},
 };
 use http::{Method, Request, Response, StatusCode};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
 use serde_json::{Value, json};
 
@@ -289,4 +289,63 @@ fn refused_roll_is_reported_on_workload_and_source() {
     assert!(told[1].note.contains("Deployment web"), "{}", told[1].note);
     assert_eq!(told[0].related.as_ref().map(|related| &*related.name), Some("demo"));
     assert!(desk.state.is_snapshotted(&name("demo")));
+}
+
+/// The restore of a snapshot of a namespace.
+fn restore(namespace: &str, snapshot: &str) -> Task {
+    Task::Restore(Name::new(namespace, ObjectName::new(SourceKind::ConfigMap, snapshot)))
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// The namespaces take turns; within a namespace, the task that is due longest comes first.
+#[test]
+fn namespaces_take_turns_with_slow_tasks() {
+    let mut agenda = Agenda::default();
+    for number in 0..1000 {
+        agenda.schedule(restore("flood", &format!("s{number:04}")), at(1 + number / 100));
+    }
+    agenda.schedule(restore("one", "late"), at(50));
+    agenda.schedule(restore("one", "early"), at(40));
+    agenda.schedule(Task::OptIn("two".into()), at(60));
+    agenda.schedule(restore("later", "s"), at(200));
+    let mut next = || {
+        let task = agenda.pop(at(100), at(0)).unwrap();
+        agenda.done(&task);
+        task
+    };
+    let first: Vec<_> = (0..6).map(|_| next()).collect();
+    let wanted = [
+        restore("flood", "s0000"),
+        restore("one", "early"),
+        Task::OptIn("two".into()),
+        restore("flood", "s0001"),
+        restore("one", "late"),
+        restore("flood", "s0002"),
+    ];
+    assert_eq!(first, wanted);
+    assert_eq!(next(), restore("flood", "s0003"), "no other task is due");
+    agenda.schedule(restore("one", "new"), at(100));
+    let after: Vec<_> = (0..2).map(|_| agenda.pop(at(100), at(0)).unwrap()).collect();
+    assert!(after.contains(&restore("one", "new")), "{after:?}");
+    for task in &after {
+        agenda.failed(task.clone(), at(100));
+    }
+    agenda.retain(|task| *task != restore("flood", "s0005"));
+    let mut left = 0;
+    while let Some(task) = agenda.pop(at(100), at(0)) {
+        assert_ne!(task, restore("flood", "s0005"));
+        agenda.cancel(&restore("flood", "s0006"));
+        agenda.done(&task);
+        left += 1;
+    }
+    assert!((990..1000).contains(&left), "{left}");
+    // The failed tasks pause, and the last task is not due yet.
+    assert!(agenda.next(at(0)).is_some_and(|due| due > at(100) && due < at(102)), "{:?}", agenda.next(at(0)));
+    let rest: Vec<_> = std::iter::from_fn(|| agenda.pop(at(300), at(0))).collect();
+    assert_eq!(rest.len(), 3, "{rest:?}");
+    assert!(rest.contains(&restore("later", "s")));
+    assert_eq!(agenda.next(at(0)), None);
 }
