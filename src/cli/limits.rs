@@ -33,7 +33,8 @@ pub(super) struct Limits {
     #[arg(long, env = "CONFREV_MAX_CALLS", default_value_t = admission::Limits::default().calls,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_calls: usize,
-    /// Objects that are read for one workload; a workload that needs more is refused.
+    /// Objects that are read for one workload; a workload that needs more is refused. Also the names that a revision or
+    /// workload may refer to; an object that refers to more is skipped.
     #[arg(long, env = "CONFREV_MAX_READS", default_value_t = admission::Limits::default().reads,
           value_name = "COUNT", value_parser = count(1_000_000))]
     max_reads: usize,

@@ -227,6 +227,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let state = State::new(Arc::clone(&kinds), config)
         .keyed_by(keys.clone())
         .serving(served(&options))
+        .naming_at_most(options.limits.of_reviews().reads)
         .leaving(rotated.clone());
     let shared = Shared::new(state, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())

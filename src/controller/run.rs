@@ -22,6 +22,7 @@ use super::{
     Leadership, Name, Outcome, Served, State, Step, Task,
     clock::Clock,
     execute,
+    subjects::Reader,
     vitals::{Pulse, Vitals},
 };
 use crate::{
@@ -54,7 +55,7 @@ struct Inner {
     state: Mutex<State>,
     /// Copied from the state, where they never change: every review reads them.
     served: Served,
-    rotated: Rotated,
+    reader: Reader,
     clock: Mutex<Clock>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
@@ -99,7 +100,7 @@ impl Shared {
         };
         Self(Arc::new(Inner {
             served: state.served.clone(),
-            rotated: state.rotated.clone(),
+            reader: state.reader(),
             state: Mutex::new(state),
             clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
@@ -160,7 +161,7 @@ impl Shared {
 
     /// The ConfigMaps that are never snapshotted.
     pub fn rotated(&self) -> &Rotated {
-        &self.0.rotated
+        &self.0.reader.rotated
     }
 
     /// Whether a write of this source is to be snapshotted.
@@ -176,16 +177,18 @@ impl Shared {
     /// Remembers the snapshots that a decision read, in case the garbage collector deletes one before it is bound.
     pub fn remember_snapshots(&self, namespace: &str, facts: &Facts) {
         let now = self.now();
+        let contents = facts.snapshots().map(|(name, observed)| (name.clone(), Arc::new(observed.clone())));
+        let contents: Vec<_> = contents.collect();
         let mut state = self.lock();
-        for (name, observed) in facts.snapshots() {
-            let content = Arc::new(observed.clone());
-            state.memory.remember(Name::new(namespace, name.clone()), content, now);
+        for (name, content) in contents {
+            state.memory.remember(Name::new(namespace, name), content, now);
         }
     }
 
     /// Remembers a source in bind mode that is about to be deleted, so that it can be recreated while it is in use.
     pub fn remember(&self, name: &Name, content: &Observed) {
-        self.lock().memory.remember(name.clone(), Arc::new(content.clone()), self.now());
+        let content = Arc::new(content.clone());
+        self.lock().memory.remember(name.clone(), content, self.now());
     }
 
     /// Changes the state, and wakes the loop and the watches of namespaces.

@@ -19,8 +19,10 @@ use super::{
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
     referrers::Referrers,
+    subjects::Reader,
     taken::Taken,
     texts::Texts,
+    unreadable::{MOST_NAMES, Skipped},
 };
 use crate::{
     cluster::{DigestKeys, Owner, Precondition, WorkloadKey, workload_owner},
@@ -94,8 +96,10 @@ pub struct State {
     pub(super) rate_waits: u64,
     /// When the next roll at the global rate is due.
     pub(super) next_roll: Timestamp,
-    /// Objects that cannot be read, with their uids.
-    pub(super) unreadable: HashMap<User, Arc<str>>,
+    /// Objects that cannot be read.
+    pub(super) unreadable: HashMap<User, Skipped>,
+    /// The most names that one object may refer to.
+    pub(super) most_names: usize,
     /// What live reads found about snapshots' owners.
     pub(super) verified: HashMap<Name, Verified>,
     /// The namespaces for which the webhooks are called.
@@ -146,6 +150,7 @@ impl State {
             rate_waits: 0,
             next_roll: Timestamp::MIN,
             unreadable: HashMap::new(),
+            most_names: MOST_NAMES,
             verified: HashMap::new(),
             served: Served::default(),
             rotated: Rotated::default(),
@@ -174,6 +179,12 @@ impl State {
     pub fn keyed_by(mut self, keys: DigestKeys) -> Self {
         self.keys = keys;
         self
+    }
+
+    /// The settings that decide how an object is read.
+    pub(super) fn reader(&self) -> Reader {
+        let Self { kinds, rotated, most_names, .. } = self;
+        Reader { kinds: Arc::clone(kinds), rotated: rotated.clone(), most_names: *most_names }
     }
 
     /// Whether the key of a snapshot's digest is unknown.

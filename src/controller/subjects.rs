@@ -10,16 +10,18 @@ use super::{
     BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
     lean::{FromText, Lean, LeanMeta},
     records::{Source, User},
+    unreadable::Unreadable,
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
     few::FewSet,
     json::At,
-    kinds::REVISION_KINDS,
+    kinds::{Kinds, REVISION_KINDS},
     names,
     resolve::{Health, Record, Referrer, Use, Workload, parse_max_in_flight},
-    snapshot::{ObjectName, SourceKind},
+    snapshot::{ObjectName, Rotated, SourceKind},
     template::{SourceMap, Template},
+    uid::Uid,
 };
 
 /// The part of the state that one watch maintains.
@@ -28,11 +30,15 @@ pub trait Subject: Send + 'static {
     type Object: FromText;
     /// The identity of an object.
     type Key: Clone + Eq + Hash + Send;
+    /// The fields of an object that the state needs.
+    type Record: Send;
 
     /// The object's key.
     fn key(&self, object: &Self::Object) -> Self::Key;
+    /// Reads an object. Large objects take long, so this happens before the state is locked.
+    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Record;
     /// Adds or updates an object in the state.
-    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp);
+    fn apply(&self, state: &mut State, key: &Self::Key, record: Self::Record, now: Timestamp);
     /// Removes an object from the state.
     fn remove(&self, state: &mut State, key: &Self::Key, now: Timestamp);
     /// The keys in the state that come from this watch.
@@ -58,6 +64,60 @@ pub struct Namespaces;
 /// A subject, restricted to one namespace.
 pub(super) struct InNamespace<S>(pub(super) S, pub(super) Arc<str>);
 
+/// The settings that decide how an object is read. They never change.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// The kinds of workloads.
+    pub(super) kinds: Arc<Kinds>,
+    /// The ConfigMaps that are never snapshotted.
+    pub(super) rotated: Rotated,
+    /// The most names that one object may refer to.
+    pub(super) most_names: usize,
+}
+
+impl Reader {
+    /// Refuses an object that refers to too many names. `listed` counts the entries of its annotations.
+    fn check(&self, uses: &[Use], listed: usize) -> Result<(), Unreadable> {
+        let names: BTreeSet<_> = uses
+            .iter()
+            .map(|used| (used.source.kind, used.snapshot.as_ref().unwrap_or(&used.source.name)))
+            .collect();
+        let is_within = names.len().max(listed) <= self.most_names;
+        if is_within { Ok(()) } else { Err(Unreadable::Names { most: self.most_names }) }
+    }
+}
+
+/// A workload or revision that was read.
+#[derive(Debug)]
+pub struct Found<R> {
+    uid: Uid,
+    is_leaving: bool,
+    /// Its record, or why it is skipped.
+    record: Result<R, Unreadable>,
+}
+
+impl<R> Found<R> {
+    fn new(object: &Lean, record: Result<R, Unreadable>) -> Self {
+        Self { uid: object.uid().into(), is_leaving: object.is_being_deleted(), record }
+    }
+
+    /// Notes in the state whether the user could be read, and is being deleted. Returns its record.
+    fn enter(self, user: &User, state: &mut State, now: Timestamp) -> Option<R> {
+        match self.record {
+            Ok(record) => {
+                state.set_readable(user, now);
+                state.set_leaving(user, self.is_leaving);
+                Some(record)
+            }
+            // Its references are unknown: it stays an owner of what it owns.
+            Err(error) => {
+                state.set_unreadable(user, &self.uid, &error, now);
+                None
+            }
+        }
+    }
+}
+
 fn namespace_of(meta: &ObjectMeta) -> Arc<str> {
     Arc::from(meta.namespace.as_deref().unwrap_or_default())
 }
@@ -74,6 +134,7 @@ fn object_name(kind: SourceKind, meta: &ObjectMeta) -> Name {
 impl Subject for Workloads {
     type Object = Lean;
     type Key = WorkloadKey;
+    type Record = Option<Found<Record>>;
 
     fn key(&self, object: &Lean) -> WorkloadKey {
         WorkloadKey {
@@ -83,22 +144,21 @@ impl Subject for Workloads {
         }
     }
 
-    fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {
-        let key = self.key(object);
-        let kinds = Arc::clone(&state.kinds);
-        let Some(kind) = kinds.iter().nth(self.0) else { return };
-        let workload = match Workload::parse(kind, object.text()) {
-            Ok(workload) => workload,
-            Err(error) => {
-                state.set_unreadable(&User::Workload(key.clone()), object.uid(), &error, now);
-                return state.apply_workload(&key, None, now);
-            }
-        };
-        let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &state.rotated);
-        let user = User::Workload(key.clone());
-        state.set_readable(&user, now);
-        state.set_leaving(&user, object.is_being_deleted());
-        state.apply_workload(&key, Some(record), now);
+    fn read(&self, object: &Lean, reader: &Reader) -> Self::Record {
+        let kind = reader.kinds.iter().nth(self.0)?;
+        let record = Workload::parse(kind, object.text()).map_err(Unreadable::from).and_then(|workload| {
+            let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &reader.rotated);
+            let listed = workload.sources().iter().count().max(workload.seen().iter().count());
+            reader.check(&record.uses, listed)?;
+            Ok(record)
+        });
+        Some(Found::new(object, record))
+    }
+
+    fn apply(&self, state: &mut State, key: &WorkloadKey, found: Self::Record, now: Timestamp) {
+        let Some(found) = found else { return };
+        let record = found.enter(&User::Workload(key.clone()), state, now);
+        state.apply_workload(key, record, now);
     }
 
     fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
@@ -122,6 +182,7 @@ impl Subject for Workloads {
 impl Subject for Revisions {
     type Object = Lean;
     type Key = RevisionKey;
+    type Record = Option<Found<Revision>>;
 
     fn key(&self, object: &Lean) -> RevisionKey {
         RevisionKey {
@@ -131,24 +192,22 @@ impl Subject for Revisions {
         }
     }
 
-    fn apply(&self, state: &mut State, object: &Lean, now: Timestamp) {
-        let Some(kind) = REVISION_KINDS.get(self.0) else { return };
-        let key = self.key(object);
-        let mut reader = serde_json::Deserializer::from_str(object.text());
-        match At::<_, Template<'_>>::new(kind.template).deserialize(&mut reader) {
-            Ok(template) => {
-                let (uid, template) = (object.uid().into(), template.unwrap_or_default());
-                let user = User::Revision(key.clone());
-                state.set_readable(&user, now);
-                state.set_leaving(&user, object.is_being_deleted());
-                state.apply_revision(&key, Some(Revision { uid, uses: snapshots_used(&template) }), now);
-            }
-            // Its references are unknown: it stays an owner of what it owns.
-            Err(error) => {
-                state.set_unreadable(&User::Revision(key.clone()), object.uid(), &error, now);
-                state.apply_revision(&key, None, now);
-            }
-        }
+    fn read(&self, object: &Lean, reader: &Reader) -> Self::Record {
+        let kind = REVISION_KINDS.get(self.0)?;
+        let mut json = serde_json::Deserializer::from_str(object.text());
+        let template = At::<_, Template<'_>>::new(kind.template).deserialize(&mut json);
+        let revision = template.map_err(Unreadable::from).and_then(|template| {
+            let (uses, listed) = snapshots_used(&template.unwrap_or_default());
+            reader.check(&uses, listed)?;
+            Ok(Revision { uid: object.uid().into(), uses })
+        });
+        Some(Found::new(object, revision))
+    }
+
+    fn apply(&self, state: &mut State, key: &RevisionKey, found: Self::Record, now: Timestamp) {
+        let Some(found) = found else { return };
+        let revision = found.enter(&User::Revision(key.clone()), state, now);
+        state.apply_revision(key, revision, now);
     }
 
     fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
@@ -167,8 +226,8 @@ impl Subject for Revisions {
     }
 }
 
-/// The snapshots that a revision's template refers to.
-fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
+/// The snapshots that a revision's template refers to, and how many sources it lists.
+fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
     let sources: SourceMap<String> =
         template.annotation(names::SOURCES).and_then(SourceMap::parse).unwrap_or_default();
     let used: BTreeSet<_> = template
@@ -186,23 +245,24 @@ fn snapshots_used(template: &Template<'_>) -> Vec<Use> {
             })
         })
         .collect();
-    used.into_iter().collect()
+    (used.into_iter().collect(), sources.iter().count())
 }
 
 impl Subject for Snapshots {
     type Object = LeanMeta;
     type Key = Name;
+    type Record = Option<SnapshotRecord>;
 
     fn key(&self, object: &Self::Object) -> Name {
         object_name(self.0, &object.metadata)
     }
 
-    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
-        let key = self.key(object);
-        match snapshot_record(&object.metadata) {
-            Some(record) => state.apply_snapshot(&key, Some(record), now),
-            None => state.apply_snapshot(&key, None, now),
-        }
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+        snapshot_record(&object.metadata)
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, record: Self::Record, now: Timestamp) {
+        state.apply_snapshot(key, record, now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
@@ -251,16 +311,21 @@ fn label<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
 impl Subject for Labelled {
     type Object = LeanMeta;
     type Key = Name;
+    /// Whether every change is snapshotted, and the record of a source in bind mode.
+    type Record = (bool, Option<BoundRecord>);
 
     fn key(&self, object: &Self::Object) -> Name {
         object_name(self.0, &object.metadata)
     }
 
-    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
-        let key = self.key(object);
-        state.set_labelled(&key, source_meta(&object.metadata).always, now);
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
         let bound = label(&object.metadata, names::ENABLED) == Some("bind");
-        state.apply_bound(&key, bound.then(|| bound_record(&object.metadata)), now);
+        (source_meta(&object.metadata).always, bound.then(|| bound_record(&object.metadata)))
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, (always, bound): Self::Record, now: Timestamp) {
+        state.set_labelled(key, always, now);
+        state.apply_bound(key, bound, now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
@@ -277,13 +342,18 @@ impl Subject for Labelled {
 impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
     type Object = S::Object;
     type Key = Name;
+    type Record = S::Record;
 
     fn key(&self, object: &Self::Object) -> Name {
         self.0.key(object)
     }
 
-    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
-        self.0.apply(state, object, now);
+    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Record {
+        self.0.read(object, reader)
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, record: Self::Record, now: Timestamp) {
+        self.0.apply(state, key, record, now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
@@ -300,16 +370,22 @@ impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
 impl Subject for UsedSources {
     type Object = LeanMeta;
     type Key = Name;
+    /// Whether it has `max-in-flight`, and its metadata.
+    type Record = (bool, SourceMeta);
 
     fn key(&self, object: &Self::Object) -> Name {
         object_name(self.0, &object.metadata)
     }
 
-    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
-        let key = self.key(object);
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
         let limit = object.metadata.annotations.as_ref().and_then(|all| all.get(names::MAX_IN_FLIGHT));
-        state.set_limited(&key, limit.is_some_and(|text| parse_max_in_flight(text).is_some()));
-        state.apply_source(&key, Some(&source_meta(&object.metadata)), now);
+        let is_limited = limit.is_some_and(|text| parse_max_in_flight(text).is_some());
+        (is_limited, source_meta(&object.metadata))
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Record, now: Timestamp) {
+        state.set_limited(key, is_limited);
+        state.apply_source(key, Some(&meta), now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
@@ -328,13 +404,18 @@ impl Subject for UsedSources {
 impl Subject for Referring {
     type Object = Lean;
     type Key = Arc<str>;
+    type Record = Option<Referrer>;
 
     fn key(&self, object: &Lean) -> Arc<str> {
         name_of(&object.metadata)
     }
 
-    fn apply(&self, state: &mut State, object: &Lean, _now: Timestamp) {
-        state.apply_referrer(&self.0, &self.key(object), Referrer::read(object.text()));
+    fn read(&self, object: &Lean, _reader: &Reader) -> Self::Record {
+        Referrer::read(object.text())
+    }
+
+    fn apply(&self, state: &mut State, key: &Arc<str>, referrer: Self::Record, _now: Timestamp) {
+        state.apply_referrer(&self.0, key, referrer);
     }
 
     fn remove(&self, state: &mut State, key: &Arc<str>, _now: Timestamp) {
@@ -360,13 +441,16 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
 impl Subject for Namespaces {
     type Object = LeanMeta;
     type Key = Arc<str>;
+    type Record = ();
 
     fn key(&self, object: &Self::Object) -> Arc<str> {
         name_of(&object.metadata)
     }
 
-    fn apply(&self, state: &mut State, object: &Self::Object, now: Timestamp) {
-        state.apply_namespace(&self.key(object), true, now);
+    fn read(&self, _object: &Self::Object, _reader: &Reader) {}
+
+    fn apply(&self, state: &mut State, key: &Arc<str>, (): (), now: Timestamp) {
+        state.apply_namespace(key, true, now);
     }
 
     fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {

@@ -1,5 +1,5 @@
-//! Objects that cannot be read: nested too deep, or not of the form of their kind. They are skipped and reported, and do
-//! not block others.
+//! Objects that cannot be read: nested too deep, not of the form of their kind, or with references to too many names. They
+//! are skipped and reported, and do not block others.
 
 use std::sync::Arc;
 
@@ -10,27 +10,76 @@ use crate::{
     cluster::{Event, ObjectRef, WorkloadKey},
     kinds::REVISION_KINDS,
     telemetry::metrics::Reason,
+    uid::Uid,
 };
 
+/// The most names that one object may refer to: the default of `--max-reads`. Each name takes about 600 bytes in the state,
+/// and a task if its snapshot is missing. Any user may create a revision, and no webhook sees it.
+pub(super) const MOST_NAMES: usize = 2000;
+
+/// Why an object is skipped.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// It is nested too deep, or malformed. The error itself may quote the object's content.
+    Form(serde_json::Error),
+    /// It refers to more names than the limit.
+    Names {
+        /// The limit.
+        most: usize,
+    },
+}
+
+impl From<serde_json::Error> for Unreadable {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Form(error)
+    }
+}
+
+/// What is known of an object that is skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Skipped {
+    uid: Uid,
+    /// The exceeded limit of names; `None` if the object is malformed.
+    most_names: Option<usize>,
+}
+
 impl State {
+    /// Skips workloads and revisions that refer to more names than this.
+    #[must_use]
+    pub fn naming_at_most(mut self, names: usize) -> Self {
+        self.most_names = names;
+        self
+    }
+
     /// Records that an object cannot be read, and reports it on the object.
     ///
     /// The object counts as no user of a snapshot in the state, but stays an owner of the snapshots that it owns: see
     /// [`crate::cluster::Usage`].
-    pub(super) fn set_unreadable(
-        &mut self,
-        object: &User,
-        uid: &str,
-        error: &serde_json::Error,
-        now: Timestamp,
-    ) {
-        if self.unreadable.insert(object.clone(), Arc::from(uid)).as_deref() == Some(uid) {
+    pub(super) fn set_unreadable(&mut self, object: &User, uid: &Uid, error: &Unreadable, now: Timestamp) {
+        let most_names = match error {
+            Unreadable::Form(_) => None,
+            Unreadable::Names { most } => Some(*most),
+        };
+        let skipped = Skipped { uid: uid.clone(), most_names };
+        if self.unreadable.insert(object.clone(), skipped.clone()) == Some(skipped) {
             return;
         }
-        // The error itself may quote the object's content.
-        let (line, column, category) = (error.line(), error.column(), error.classify());
         let name = self.display_user(object);
-        tracing::warn!(object = name, ?category, line, column, "object cannot be read and is skipped");
+        match error {
+            Unreadable::Form(error) => {
+                let (line, column, category) = (error.line(), error.column(), error.classify());
+                tracing::warn!(
+                    object = name,
+                    ?category,
+                    line,
+                    column,
+                    "object cannot be read and is skipped"
+                );
+            }
+            Unreadable::Names { most } => {
+                tracing::warn!(object = name, most, "object refers to too many names and is skipped");
+            }
+        }
         self.report_unreadable(object, now);
     }
 
@@ -40,10 +89,10 @@ impl State {
         if self.unreadable.is_empty() {
             return;
         }
-        if let Some(uid) = self.unreadable.remove(object) {
+        if let Some(Skipped { uid, .. }) = self.unreadable.remove(object) {
             let (User::Workload(WorkloadKey { namespace, .. })
             | User::Revision(RevisionKey { namespace, .. })) = object;
-            self.verify_again(namespace, std::iter::once(&(&*uid).into()), now);
+            self.verify_again(namespace, std::iter::once(&uid), now);
         }
     }
 
@@ -55,16 +104,20 @@ impl State {
     }
 
     fn report_unreadable(&mut self, object: &User, now: Timestamp) {
-        let Some(uid) = self.unreadable.get(object) else { return };
+        let Some(Skipped { uid, most_names }) = self.unreadable.get(object) else { return };
         let (namespace, name) = match object {
             User::Workload(key) => (&key.namespace, &key.name),
             User::Revision(key) => (&key.namespace, &key.name),
         };
         let (api_version, kind) = self.kind_of_user(object);
         let regarding = ObjectRef { api_version, kind, name: name.to_string(), uid: uid.to_string() };
-        let note = "the object cannot be read: it is nested too deep, or its pod template is malformed. confrev skips it: its \
-                    references are not resolved, and snapshots that it may use are kept"
-            .to_owned();
+        let why = match most_names {
+            None => "the object cannot be read: it is nested too deep, or its pod template is malformed"
+                .to_owned(),
+            Some(most) => format!("the object refers to more than {most} names (--max-reads)"),
+        };
+        let note = why
+            + ". confrev skips it: its references are not resolved, and snapshots that it may use are kept";
         let namespace = Arc::clone(namespace);
         let (reason, same) = (Reason::ObjectUnreadable, String::new());
         self.tell(Event { namespace, regarding, related: None, reason, same, note, at: now }, now);

@@ -16,7 +16,8 @@ use super::{
     FromText, Shared, State,
     run::SyncPoint,
     subjects::{
-        InNamespace, Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads,
+        InNamespace, Labelled, Namespaces, Reader, Referring, Revisions, Snapshots, Subject, UsedSources,
+        Workloads,
     },
     vitals::Pulse,
 };
@@ -200,7 +201,7 @@ async fn follow_on<S: Subject>(
             Err(error) if error.is_not_found() => {
                 // The kind is not installed (yet, or any more): it is known that there are no objects.
                 listing = Some(HashSet::new());
-                shared.change(|state, now| take(subject, state, Event::InitDone, &mut listing, now));
+                report(subject, shared, Event::InitDone, &mut listing);
                 listed.reached();
                 pulse.beat();
                 tokio::time::sleep(NOT_INSTALLED).await;
@@ -228,17 +229,16 @@ async fn list<S: Subject>(
     pulse: &Pulse,
 ) -> Result<String, ApiError> {
     let _turn = shared.turn_to_list().await;
-    shared.change(|state, now| take(subject, state, Event::Init, listing, now));
+    report(subject, shared, Event::Init, listing);
     let (mut pages, mut version) = (api.pages(of), String::new());
     while let Some(page) = pages.next().await? {
         for item in page.items() {
-            let object = S::Object::from_text(item);
-            shared.change(|state, now| take(subject, state, Event::InitApply(object), listing, now));
+            report(subject, shared, Event::InitApply(S::Object::from_text(item)), listing);
         }
         version.clone_from(&page.resource_version);
         pulse.beat();
     }
-    shared.change(|state, now| take(subject, state, Event::InitDone, listing, now));
+    report(subject, shared, Event::InitDone, listing);
     Ok(version)
 }
 
@@ -326,7 +326,7 @@ async fn watch<S: Subject>(
             {
                 at.clone_into(&mut version);
             }
-            shared.change(|state, now| take(subject, state, event, &mut None, now));
+            report(subject, shared, event, &mut None);
             pulse.beat();
         }
     }
@@ -348,7 +348,72 @@ impl Pause {
     }
 }
 
-/// Applies one event to the state. `listing` holds the keys that a list in progress has returned so far.
+/// An event, reduced to what the state needs of it.
+enum Change<S: Subject> {
+    /// A list begins.
+    Begin,
+    /// An object exists.
+    Set(S::Key, S::Record),
+    /// An object is deleted.
+    Remove(S::Key),
+    /// The list is complete.
+    Complete,
+}
+
+impl<S: Subject> Change<S> {
+    /// Reads an event.
+    fn read(subject: &S, reader: &Reader, event: Event<S::Object>) -> Self {
+        match event {
+            Event::Init => Self::Begin,
+            Event::Apply(object) | Event::InitApply(object) => {
+                Self::Set(subject.key(&object), subject.read(&object, reader))
+            }
+            Event::Delete(object) => Self::Remove(subject.key(&object)),
+            Event::InitDone => Self::Complete,
+        }
+    }
+
+    /// Applies the event to the state. `listing` holds the keys that a list in progress has returned so far.
+    fn enter(
+        self,
+        subject: &S,
+        state: &mut State,
+        listing: &mut Option<HashSet<S::Key>>,
+        now: jiff::Timestamp,
+    ) {
+        match self {
+            Self::Begin => *listing = Some(HashSet::new()),
+            Self::Set(key, record) => {
+                subject.apply(state, &key, record, now);
+                if let Some(listing) = listing {
+                    listing.insert(key);
+                }
+            }
+            Self::Remove(key) => subject.remove(state, &key, now),
+            Self::Complete => {
+                let listed = listing.take().unwrap_or_default();
+                for key in subject.known(state) {
+                    if !listed.contains(&key) {
+                        subject.remove(state, &key, now);
+                    }
+                }
+                subject.listed(state);
+            }
+        }
+    }
+}
+
+/// Reads one event, and applies it to the shared state.
+fn report<S: Subject>(
+    subject: &S,
+    shared: &Shared,
+    event: Event<S::Object>,
+    listing: &mut Option<HashSet<S::Key>>,
+) {
+    shared.change(|state, now| take(subject, state, event, listing, now));
+}
+
+/// Applies one event to a state that nothing else uses. `listing` holds the keys that a list in progress has returned so far.
 #[expect(clippy::implicit_hasher, reason = "called with one hasher only")]
 pub fn take<S: Subject>(
     subject: &S,
@@ -357,25 +422,7 @@ pub fn take<S: Subject>(
     listing: &mut Option<HashSet<S::Key>>,
     now: jiff::Timestamp,
 ) {
-    match event {
-        Event::Init => *listing = Some(HashSet::new()),
-        Event::Apply(object) | Event::InitApply(object) => {
-            if let Some(listing) = listing {
-                listing.insert(subject.key(&object));
-            }
-            subject.apply(state, &object, now);
-        }
-        Event::Delete(object) => subject.remove(state, &subject.key(&object), now),
-        Event::InitDone => {
-            let listed = listing.take().unwrap_or_default();
-            for key in subject.known(state) {
-                if !listed.contains(&key) {
-                    subject.remove(state, &key, now);
-                }
-            }
-            subject.listed(state);
-        }
-    }
+    Change::read(subject, &state.reader(), event).enter(subject, state, listing, now);
 }
 
 #[cfg(test)]
@@ -408,15 +455,20 @@ mod tests {
     impl Subject for Panicking {
         type Object = LeanMeta;
         type Key = Arc<str>;
+        type Record = ();
 
         fn key(&self, object: &LeanMeta) -> Arc<str> {
             Namespaces.key(object)
         }
 
-        fn apply(&self, state: &mut State, object: &LeanMeta, now: jiff::Timestamp) {
+        fn read(&self, object: &LeanMeta, reader: &Reader) {
+            Namespaces.read(object, reader);
+        }
+
+        fn apply(&self, state: &mut State, key: &Arc<str>, record: (), now: jiff::Timestamp) {
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             assert!(left.is_err(), "a defect");
-            Namespaces.apply(state, object, now);
+            Namespaces.apply(state, key, record, now);
         }
 
         fn remove(&self, state: &mut State, key: &Arc<str>, now: jiff::Timestamp) {

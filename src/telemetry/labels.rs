@@ -124,7 +124,7 @@ labels! {
         SnapshotLost = "SnapshotLost",
         /// A snapshot that is referenced was missing, and was recreated.
         SnapshotRestored = "SnapshotRestored",
-        /// A workload or revision cannot be read, and is skipped.
+        /// A workload or revision cannot be read, or refers to too many names, and is skipped.
         ObjectUnreadable = "ObjectUnreadable",
     }
 }

@@ -28,6 +28,7 @@ mod interval;
 mod keep;
 mod keyed;
 mod krew;
+mod large;
 mod leader;
 mod leaving;
 mod live;

@@ -1,0 +1,89 @@
+//! Workloads and revisions that refer to more names than confrev keeps: they are skipped and reported, and nothing is restored
+//! for them.
+
+use confrev::{
+    admission::Limits,
+    controller::{Action, Lean, Revisions, Subject, Workloads, take},
+    kinds::REVISION_KINDS,
+    names,
+    telemetry::metrics::Reason,
+};
+use kube::runtime::watcher::Event;
+use serde_json::{Map, Value, json};
+
+use super::controller::{Desk, key};
+
+/// An object whose template refers to that many snapshots. `sources` lists `listed` of them.
+fn referring(references: usize, listed: usize) -> Value {
+    let volumes: Vec<_> = (0..references)
+        .map(|number| json!({"name": format!("v{number}"), "configMap": {"name": format!("s{number}-0123456789")}}))
+        .collect();
+    let sources: Map<_, _> =
+        (0..listed).map(|number| (format!("s{number}"), json!(format!("s{number}-0123456789")))).collect();
+    let annotations = json!({(names::SOURCES): json!({"configmaps": sources}).to_string()});
+    json!({
+        "metadata": {
+            "name": "web", "namespace": "ns", "uid": "uid-web", "resourceVersion": "1",
+            "labels": {(names::REVISION): "x", (names::ENABLED): "true"},
+        },
+        "spec": {"replicas": 0, "template": {
+            "metadata": {"annotations": annotations},
+            "spec": {"containers": [{"name": "app", "image": "app:1"}], "volumes": volumes},
+        }},
+    })
+}
+
+/// What follows within a minute: how many snapshots are restored, and the objects that Events report as unreadable.
+fn follows<S: Subject<Object = Lean>>(subject: &S, object: &Value) -> (usize, Vec<String>) {
+    let mut desk = Desk::new();
+    let lean: Lean = serde_json::from_value(object.clone()).unwrap();
+    take(subject, &mut desk.state, Event::Apply(lean), &mut None, desk.now);
+    let (mut restored, mut told) = (0, Vec::new());
+    for _ in 0..60 {
+        desk.pass(1);
+        for action in desk.act(&json!({}), &json!({}), "1") {
+            match action {
+                Action::Restore { .. } => restored += 1,
+                Action::Tell(event) if event.reason == Reason::ObjectUnreadable => told.push(event.note),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(desk.state.standing(true).unreadable, told.len());
+    (restored, told)
+}
+
+#[test]
+fn objects_with_too_many_names_are_skipped() {
+    let most = Limits::default().reads;
+    let sets = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
+    let (sets, workloads) = (Revisions(sets), Workloads(key("web").kind));
+    for (references, listed, is_skipped) in
+        [(most, most, false), (most + 1, most + 1, true), (5000, 5000, true), (1, most + 1, true)]
+    {
+        let object = referring(references, listed);
+        for (what, (restored, told)) in
+            [("ReplicaSet", follows(&sets, &object)), ("Deployment", follows(&workloads, &object))]
+        {
+            assert_eq!(restored == 0, is_skipped, "{what} with {references} references: {restored} restores");
+            assert_eq!(told.len(), usize::from(is_skipped), "{what} with {references} references");
+            assert!(told.iter().all(|note| note.contains("more than 2000 names")), "{told:?}");
+        }
+    }
+    // Many references to few names are no more than those names.
+    let mut object = referring(3, 3);
+    let volume = object["spec"]["template"]["spec"]["volumes"][0].clone();
+    object["spec"]["template"]["spec"]["volumes"] = json!(vec![volume; 3 * most]);
+    assert_eq!(follows(&sets, &object), (1, Vec::new()));
+}
+
+/// A workload's annotation `seen` may list more sources than its template refers to.
+#[test]
+fn workload_that_has_seen_too_much_is_skipped() {
+    let mut object = referring(1, 1);
+    let digest = super::controller::digest("blue").to_string();
+    let seen: Map<_, _> = (0..3000).map(|number| (format!("s{number}"), json!(digest))).collect();
+    object["metadata"]["annotations"] = json!({(names::SEEN): json!({"configmaps": seen}).to_string()});
+    let (restored, told) = follows(&Workloads(key("web").kind), &object);
+    assert_eq!((restored, told.len()), (0, 1));
+}
