@@ -116,6 +116,12 @@ impl Shared {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the state is locked at this moment.
+    #[cfg(test)]
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self.0.state.try_lock(), Err(std::sync::TryLockError::WouldBlock))
+    }
+
     /// The current time on the controller's clock.
     fn now(&self) -> Timestamp {
         self.clock().now()
@@ -162,6 +168,11 @@ impl Shared {
     /// The ConfigMaps that are never snapshotted.
     pub fn rotated(&self) -> &Rotated {
         &self.0.reader.rotated
+    }
+
+    /// The settings that decide how a watched object is read.
+    pub(super) fn reader(&self) -> &Reader {
+        &self.0.reader
     }
 
     /// Whether a write of this source is to be snapshotted.

@@ -361,7 +361,8 @@ enum Change<S: Subject> {
 }
 
 impl<S: Subject> Change<S> {
-    /// Reads an event.
+    /// Reads an event. This takes as long as the object is large, so it happens before the state is locked: admission needs
+    /// the same lock.
     fn read(subject: &S, reader: &Reader, event: Event<S::Object>) -> Self {
         match event {
             Event::Init => Self::Begin,
@@ -410,7 +411,8 @@ fn report<S: Subject>(
     event: Event<S::Object>,
     listing: &mut Option<HashSet<S::Key>>,
 ) {
-    shared.change(|state, now| take(subject, state, event, listing, now));
+    let change = Change::read(subject, shared.reader(), event);
+    shared.change(|state, now| change.enter(subject, state, listing, now));
 }
 
 /// Applies one event to a state that nothing else uses. `listing` holds the keys that a list in progress has returned so far.
@@ -449,8 +451,8 @@ mod tests {
         telemetry::{Metrics, Readiness},
     };
 
-    /// Namespaces, with a panic at the first objects.
-    struct Panicking(AtomicUsize);
+    /// Namespaces, with a panic at the first objects. Each object is read while the state is free.
+    struct Panicking(AtomicUsize, Shared);
 
     impl Subject for Panicking {
         type Object = LeanMeta;
@@ -462,10 +464,12 @@ mod tests {
         }
 
         fn read(&self, object: &LeanMeta, reader: &Reader) {
+            assert!(!self.1.is_locked(), "an object is read while admission waits");
             Namespaces.read(object, reader);
         }
 
         fn apply(&self, state: &mut State, key: &Arc<str>, record: (), now: jiff::Timestamp) {
+            assert!(self.1.is_locked());
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             assert!(left.is_err(), "a defect");
             Namespaces.apply(state, key, record, now);
@@ -518,7 +522,7 @@ mod tests {
     /// Follows namespaces for that time. Returns the requests.
     async fn followed(shared: &Shared, panics: usize, time: Duration) -> Vec<(Instant, String)> {
         let (api, asked) = silent();
-        let subject = Panicking(AtomicUsize::new(panics));
+        let subject = Panicking(AtomicUsize::new(panics), shared.clone());
         let of = everywhere("v1", "namespaces", "", true);
         let following = tokio::spawn(follow(api, of, subject, shared.clone(), shared.sync_point()));
         tokio::time::sleep(time).await;
@@ -533,6 +537,14 @@ mod tests {
         let asked = followed(&shared, 3, Duration::from_secs(20)).await;
         let lists = asked.iter().filter(|(_, query)| !query.contains("watch=true")).count();
         assert_eq!(lists, 4, "{asked:?}");
+        assert!(shared.lock().namespaces.as_ref().is_some_and(|known| known.contains("ns")));
+    }
+
+    /// Admission waits for the same lock. The subject itself asserts that the state is free.
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_read_before_the_state_is_locked() {
+        let shared = shared();
+        followed(&shared, 0, Duration::from_secs(1)).await;
         assert!(shared.lock().namespaces.as_ref().is_some_and(|known| known.contains("ns")));
     }
 
