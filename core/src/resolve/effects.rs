@@ -85,8 +85,8 @@ pub(super) fn opt_in(
         None => Default::default(),
     };
     let gone = restored.keys().filter(|key| !stored.contains_key(*key));
-    annotations.extend(gone.map(|key| (key.as_str(), None)));
-    annotations.extend(stored.iter().map(|(key, value)| (key.as_str(), Some(value.clone()))));
+    annotations.extend(gone.map(|key| (*key, None)));
+    annotations.extend(stored.iter().map(|(key, value)| (*key, Some((*value).to_owned()))));
     if !keeps_settings {
         annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
     }

@@ -20,8 +20,9 @@ use crate::{
 pub struct Past {
     /// The digest of its template, see [`bare`].
     template: Digest,
-    /// confrev's annotations of the workload, if the revision holds a copy of them.
-    settings: BTreeMap<String, String>,
+    /// The digest of confrev's annotations of the workload, if the revision holds a copy of them. They may be large, and are
+    /// only compared.
+    settings: Digest,
 }
 
 impl Past {
@@ -31,7 +32,7 @@ impl Past {
             .deserialize(&mut serde_json::Deserializer::from_str(text))
             .ok()?;
         let template = bare(text, kind.template, |_| None)?;
-        Some(Self { template, settings: settings(annotations.as_ref()) })
+        Some(Self { template, settings: digest(annotations.as_ref()) })
     }
 }
 
@@ -51,16 +52,22 @@ const UNTOUCHED: [&str; 2] = [names::LAST_APPLIED, "deployment.kubernetes.io/rev
 /// Annotations that each admission writes anew, so that an undo cannot restore a stale value.
 const WRITTEN: [&str; 3] = [names::SEEN, names::UNHEALTHY, names::ENABLED_BY];
 
-fn settings(annotations: Option<&BTreeMap<Str<'_>, Str<'_>>>) -> BTreeMap<String, String> {
+/// confrev's own annotations among these.
+fn settings<'a>(annotations: Option<&'a BTreeMap<Str<'_>, Str<'_>>>) -> BTreeMap<&'a str, &'a str> {
     let all = annotations.into_iter().flatten();
-    let own = all.filter(|(key, _)| key.starts_with(names::PREFIX));
-    own.map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    all.filter(|(key, _)| key.starts_with(names::PREFIX)).map(|(key, value)| (&**key, &**value)).collect()
+}
+
+/// The digest of confrev's own annotations: of their JSON, with sorted keys.
+fn digest(annotations: Option<&BTreeMap<Str<'_>, Str<'_>>>) -> Digest {
+    // Maps of strings always serialize.
+    Digest::of_bytes(serde_json::to_string(&settings(annotations)).unwrap_or_default())
 }
 
 /// The settings that an undo must not change: every annotation of confrev's that an admission does not write anew.
-pub(super) fn kept_settings(workload: &Workload<'_>) -> BTreeMap<String, String> {
+pub(super) fn kept_settings<'a>(workload: &'a Workload<'_>) -> BTreeMap<&'a str, &'a str> {
     let mut kept = settings(workload.annotations());
-    kept.retain(|key, _| !WRITTEN.contains(&key.as_str()));
+    kept.retain(|key, _| !WRITTEN.contains(key));
     kept
 }
 
@@ -74,7 +81,7 @@ pub(super) fn replaces_settings(request: &Request<'_>, facts: &Facts) -> Result<
     {
         return Ok(false);
     }
-    let wanted = settings(request.new.annotations());
+    let wanted = digest(request.new.annotations());
     Ok(past(request, facts)?.any(|past| past.settings == wanted))
 }
 

@@ -347,3 +347,19 @@ fn sources_from_before_opt_in_are_ignored() {
     let after: Value = world.update(&new, &old);
     assert!(volume(&after, 0).starts_with("precious-"), "it reads {}", volume(&after, 0));
 }
+
+/// Many reviews may hold a thousand revisions each.
+#[test]
+fn revision_is_remembered_by_digests_alone() {
+    use confrev::{kinds::REVISION_KINDS, resolve::Past};
+    let set = REVISION_KINDS.iter().find(|kind| kind.kind == "ReplicaSet").unwrap();
+    let of = |note: &str| {
+        let annotations = json!({"confrev.dev/note": note, "other": note});
+        let set_json = json!({"metadata": {"annotations": annotations}, "spec": {"template": {"spec": {}}}});
+        Past::read(set, &set_json.to_string()).unwrap()
+    };
+    let (one, other) = (of(&"x".repeat(250_000)), of(&"y".repeat(250_000)));
+    assert_ne!(one, other);
+    assert!(format!("{one:?}").len() < 300, "the annotations are kept");
+    assert!(size_of_val(&one) <= 128);
+}
