@@ -152,6 +152,7 @@ impl<A: Api> Decider<'_, A> {
         if all > self.limits.reads { BTreeMap::new() } else { guesses }
     }
 
+    /// Reads the namespace's settings. Its answer does not count: the limits must not refuse a workload that is not opted in.
     async fn read_namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
         let _call = self.share.call(self.metrics).await?;
         self.api.namespace(namespace).await
@@ -165,7 +166,7 @@ impl<A: Api> Decider<'_, A> {
         guesses: &BTreeMap<ObjectName, ObjectName>,
         facts: &mut Facts,
     ) -> Result<(), ApiError> {
-        let api = self.api;
+        let api = &self.api.metered(self.share.meter());
         let guessed = guesses.keys().cloned().map(Need::Object);
         let reads = needs.into_iter().chain(guessed).map(|need| async move {
             // The namespace is read beside these, and the newest snapshot is among them if it could be guessed.
@@ -220,7 +221,7 @@ impl<A: Api> Decider<'_, A> {
         owner: Option<&Owner>,
         facts: &Facts,
     ) -> Result<Vec<ObjectName>, ApiError> {
-        let api = self.api;
+        let api = &self.api.metered(self.share.meter());
         let ensures = decision.ensure.iter().map(|ensure| async move {
             let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
             let _call = self.share.call(self.metrics).await?;

@@ -1,7 +1,7 @@
 //! The limits of one review and of all reviews together. A request beyond a limit gets a clear answer; others are served.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use super::{
     fair::{Client, Fair, Permit},
 };
 use crate::{
-    cluster::ApiError,
+    cluster::{ApiError, Meter},
     resolve::parse_duration,
     telemetry::{Metrics, metrics::Limit},
 };
@@ -50,7 +50,8 @@ pub struct Limits {
     pub calls: usize,
     /// Objects that are read for one decision: two for each source, in the usual case.
     pub reads: usize,
-    /// Bytes of all objects that are read for all decisions at once. One decision may read half of it.
+    /// Bytes of all objects that are read for all decisions at once, counted while they arrive. One decision may read half
+    /// of it.
     pub read_bytes: usize,
     /// Snapshots of a source. At this limit none is created in advance, before a workload references the content.
     pub snapshots: usize,
@@ -263,10 +264,28 @@ pub struct Reading {
 /// The share of one decision, released when dropped.
 #[derive(Debug)]
 pub struct Share {
-    reading: Reading,
+    calls: Fair,
     client: Client,
     by: Instant,
-    held: Mutex<Option<Permit>>,
+    memory: Arc<Memory>,
+}
+
+/// The bytes of one decision.
+#[derive(Debug)]
+struct Memory {
+    bytes: Fair,
+    client: Client,
+    amounts: Mutex<Amounts>,
+}
+
+/// The bytes of one decision, and the permit for their sum.
+#[derive(Debug, Default)]
+struct Amounts {
+    /// The bytes of objects that the decision has read.
+    kept: usize,
+    /// The bytes of answers that are being read.
+    arriving: usize,
+    permit: Option<Permit>,
 }
 
 impl Default for Reading {
@@ -283,31 +302,26 @@ impl Reading {
 
     /// The share of a new decision, which ends at `by` at the latest.
     pub fn share(&self, client: Client, by: Instant) -> Share {
-        Share { reading: self.clone(), client, by, held: Mutex::new(None) }
+        let (bytes, calls) = (self.bytes.clone(), self.calls.clone());
+        let memory = Memory { bytes, client: client.clone(), amounts: Mutex::default() };
+        Share { calls, client, by, memory: Arc::new(memory) }
     }
 }
 
 impl Share {
     /// Records how many bytes the decision has read so far. Returns false if its namespace would exceed its share.
     pub fn set(&self, bytes: usize) -> bool {
-        let amount = bytes.div_ceil(KIB);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = held.as_ref().map_or(0, Permit::amount);
-        if amount <= before {
-            held.iter_mut().for_each(|held| held.shrink(amount));
-            return true;
-        }
-        let Some(more) = self.reading.bytes.try_acquire(&self.client, amount - before) else { return false };
-        match &mut *held {
-            Some(held) => held.merge(more),
-            None => *held = Some(more),
-        }
-        true
+        self.memory.change(|amounts| amounts.kept = bytes)
+    }
+
+    /// Counts the answers of calls against the share while they arrive.
+    pub fn meter(&self) -> Arc<dyn Meter> {
+        Arc::<Memory>::clone(&self.memory)
     }
 
     /// Waits until a call to the API server may begin. The call lasts until the permit is dropped.
     pub async fn call(&self, metrics: &Metrics) -> Result<Permit, ApiError> {
-        if let Some(permit) = self.reading.calls.acquire(&self.client, 1, self.by).await {
+        if let Some(permit) = self.calls.acquire(&self.client, 1, self.by).await {
             return Ok(permit);
         }
         metrics.limit_reached(Limit::Calls, 1);
@@ -316,6 +330,44 @@ impl Share {
             what,
             reason: "too many calls to the API server at once (--max-calls)".to_owned(),
         })
+    }
+}
+
+impl Memory {
+    fn amounts(&self) -> MutexGuard<'_, Amounts> {
+        self.amounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the amounts. Returns false and changes nothing if their sum would exceed the namespace's share.
+    fn change(&self, change: impl FnOnce(&mut Amounts)) -> bool {
+        let mut amounts = self.amounts();
+        let (kept, arriving) = (amounts.kept, amounts.arriving);
+        change(&mut amounts);
+        let wanted = (amounts.kept + amounts.arriving).div_ceil(KIB);
+        let before = amounts.permit.as_ref().map_or(0, Permit::amount);
+        if wanted <= before {
+            amounts.permit.iter_mut().for_each(|permit| permit.shrink(wanted));
+            return true;
+        }
+        let Some(more) = self.bytes.try_acquire(&self.client, wanted - before) else {
+            (amounts.kept, amounts.arriving) = (kept, arriving);
+            return false;
+        };
+        match &mut amounts.permit {
+            Some(permit) => permit.merge(more),
+            None => amounts.permit = Some(more),
+        }
+        true
+    }
+}
+
+impl Meter for Memory {
+    fn take(&self, bytes: usize) -> bool {
+        self.change(|amounts| amounts.arriving += bytes)
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.change(|amounts| amounts.arriving -= bytes);
     }
 }
 

@@ -103,7 +103,7 @@ async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
     let share = context.reading.share(call.client.clone(), call.deadline);
     let read = async {
         let _call = share.call(&context.metrics).await?;
-        context.api.read(&source.namespace, &source.object).await
+        context.api.metered(share.meter()).read(&source.namespace, &source.object).await
     };
     match tokio::time::timeout_at(call.deadline, read).await {
         Ok(Ok(Some(observed))) if observed.is_bound_itself() && observed.identity().is_none() => {

@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 use super::{
     Api, ApiError, CALL_LIMIT, Candidate, Created, DigestKeys, Event, Live, Owner, Precondition, Usage,
     Version, WorkloadKey,
+    meter::{Answer, Held, Meter},
     patch::{PatchFormat, poke_body},
     path,
     reads::SharedReads,
@@ -25,7 +26,11 @@ use crate::{
         may_lend_template,
     },
     snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
-    telemetry::{Metrics, metrics::Told, traces},
+    telemetry::{
+        Metrics,
+        metrics::{Limit, Told},
+        traces,
+    },
 };
 
 /// The name of confrev in `managedFields`.
@@ -53,12 +58,31 @@ impl Accept {
     }
 }
 
+/// What is kept of an answer's body.
+#[derive(Clone, Copy, Debug)]
+enum Keep {
+    /// A body of at most that many bytes; a longer body is [`ApiError::TooLarge`].
+    UpTo(usize),
+    /// Nothing, unless the answer is an error. The answer to a write repeats the whole object.
+    Errors,
+}
+
+/// Why a body was not read to its end.
+enum Excess {
+    /// It is longer than the limit of the call.
+    Length,
+    /// Its memory exceeds the limit of the meter.
+    Memory,
+}
+
 /// Calls to the real API server.
 #[derive(Clone)]
 pub struct KubeApi {
     client: kube::Client,
     kinds: Arc<Kinds>,
     metrics: Metrics,
+    /// Counts the memory of answers.
+    meter: Option<Arc<dyn Meter>>,
     /// The reads of ConfigMaps and Secrets in progress.
     reads: Arc<SharedReads<(String, ObjectName), Option<Observed>>>,
     /// The keys of the digests of Secrets.
@@ -76,6 +100,7 @@ impl KubeApi {
             client,
             kinds,
             metrics,
+            meter: None,
             reads: Arc::default(),
             keys: DigestKeys::default(),
             copied: Arc::default(),
@@ -126,7 +151,7 @@ impl KubeApi {
 
     /// Reads an object. If the connection breaks, the read is repeated once: a kept-alive connection may close at any
     /// moment, and a user's write would be refused because of it.
-    pub(super) async fn get(&self, path: String) -> Result<Vec<u8>, ApiError> {
+    pub(super) async fn get(&self, path: String) -> Result<Answer, ApiError> {
         self.get_up_to(path, Accept::Json, usize::MAX).await
     }
 
@@ -136,16 +161,35 @@ impl KubeApi {
         path: String,
         accept: Accept,
         most: usize,
-    ) -> Result<Vec<u8>, ApiError> {
-        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, most));
+    ) -> Result<Answer, ApiError> {
+        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, Keep::UpTo(most)));
         match get(path.clone()).await {
             Err(ApiError::Unreachable { .. }) => get(path).await,
             answer => answer,
         }
     }
 
-    async fn patch(&self, path: String, format: PatchFormat, body: &Value) -> Result<Vec<u8>, ApiError> {
-        self.call("patch", Method::PATCH, path, format.content_type(), body.to_string().into_bytes()).await
+    async fn patch(
+        &self,
+        path: String,
+        format: PatchFormat,
+        body: &Value,
+        keep: Keep,
+    ) -> Result<Answer, ApiError> {
+        let body = (format.content_type(), body.to_string().into_bytes());
+        self.send("patch", Method::PATCH, path, body, (Accept::Json, keep)).await
+    }
+
+    /// A write whose answer is not needed.
+    async fn write(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        body: Vec<u8>,
+    ) -> Result<(), ApiError> {
+        let body = ("application/json", body);
+        self.send(verb, method, path, body, (Accept::Json, Keep::Errors)).await.map(drop)
     }
 
     /// One call: its verb is counted, its time is limited, and an answer that is no success becomes an error. The
@@ -158,7 +202,9 @@ impl KubeApi {
         content_type: &str,
         body: Vec<u8>,
     ) -> Result<Vec<u8>, ApiError> {
-        self.send(verb, method, path, (content_type, body), (Accept::Json, usize::MAX)).await
+        let keep = (Accept::Json, Keep::UpTo(usize::MAX));
+        let answer = self.send(verb, method, path, (content_type, body), keep).await?;
+        Ok(answer.into_parts().0)
     }
 
     async fn send(
@@ -167,8 +213,8 @@ impl KubeApi {
         method: Method,
         path: String,
         (content_type, body): (&str, Vec<u8>),
-        (accept, most): (Accept, usize),
-    ) -> Result<Vec<u8>, ApiError> {
+        (accept, keep): (Accept, Keep),
+    ) -> Result<Answer, ApiError> {
         let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
         let span = traces::call(verb, &path);
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept.value());
@@ -183,7 +229,12 @@ impl KubeApi {
         let answer = tokio::time::timeout(CALL_LIMIT, async {
             let response = self.client.send(request).await?;
             let status = response.status();
-            let body = read_up_to(response.into_body(), most).await?;
+            let most = match keep {
+                Keep::UpTo(most) => Some(most),
+                Keep::Errors if status.is_success() => None,
+                Keep::Errors => Some(usize::MAX),
+            };
+            let body = read_up_to(response.into_body(), most, Held::new(self.meter.as_ref())).await?;
             Ok::<_, kube::Error>((status, body))
         });
         let answer = answer.instrument(span.clone()).await;
@@ -197,9 +248,14 @@ impl KubeApi {
         match answer {
             Err(_) => Err(ApiError::Late { what, seconds: CALL_LIMIT.as_secs() }),
             Ok(Err(source)) => Err(ApiError::Unreachable { what, source: Box::new(source) }),
-            Ok(Ok((_, None))) => Err(ApiError::TooLarge { what }),
-            Ok(Ok((status, Some(body)))) if status.is_success() => Ok(body),
-            Ok(Ok((status, Some(body)))) => Err(ApiError::of_status(what, status, &body)),
+            Ok(Ok((_, Err(Excess::Length)))) => Err(ApiError::TooLarge { what }),
+            Ok(Ok((_, Err(Excess::Memory)))) => {
+                self.metrics.limit_reached(Limit::ReadBytes, 1);
+                let reason = "too many bytes read for concurrent reviews (--max-read-bytes)".to_owned();
+                Err(ApiError::Answer { what, reason })
+            }
+            Ok(Ok((status, Ok(body)))) if status.is_success() => Ok(body),
+            Ok(Ok((status, Ok(body)))) => Err(ApiError::of_status(what, status, &body)),
         }
     }
 
@@ -211,18 +267,31 @@ impl KubeApi {
     }
 }
 
-/// The bytes of a body; `None` if there are more than `most`.
-async fn read_up_to(mut body: Body, most: usize) -> Result<Option<Vec<u8>>, kube::Error> {
+/// Reads a body of at most that many bytes, and counts its memory as it arrives. Without `most`, the body is discarded.
+async fn read_up_to(
+    mut body: Body,
+    most: Option<usize>,
+    mut held: Held,
+) -> Result<Result<Answer, Excess>, kube::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            if bytes.len() + data.len() > most {
-                return Ok(None);
-            }
-            bytes.extend_from_slice(&data);
+        let (Ok(data), Some(most)) = (frame?.into_data(), most) else { continue };
+        let length = bytes.len() + data.len();
+        if length > most {
+            return Ok(Err(Excess::Length));
         }
+        let room = bytes.capacity();
+        if length > room {
+            // Doubles, as the vector does.
+            let more = length.max(2 * room) - room;
+            if !held.grow(more) {
+                return Ok(Err(Excess::Memory));
+            }
+            bytes.reserve_exact(room + more - bytes.len());
+        }
+        bytes.extend_from_slice(&data);
     }
-    Ok(Some(bytes))
+    Ok(Ok(Answer::new(bytes, held)))
 }
 
 /// The path of a workload.
@@ -241,6 +310,10 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Resu
 }
 
 impl Api for KubeApi {
+    fn metered(&self, meter: Arc<dyn Meter>) -> Self {
+        Self { meter: Some(meter), ..self.clone() }
+    }
+
     async fn read(&self, namespace: &str, object: &ObjectName) -> Result<Option<Observed>, ApiError> {
         // No object can have such a name, and it must not become part of a path.
         if !snapshot::is_object_name(&object.name) {
@@ -251,7 +324,10 @@ impl Api for KubeApi {
             match self.get(path.clone()).await {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
-                Ok(bytes) => self.observed(namespace, object, bytes, &path).map(Some),
+                Ok(answer) => {
+                    let (bytes, _held) = answer.into_parts();
+                    self.observed(namespace, object, bytes, &path).map(Some)
+                }
             }
         };
         self.reads.read((namespace.to_owned(), object.clone()), read).await
@@ -307,8 +383,8 @@ impl Api for KubeApi {
             snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, &self.copied).map_err(
                 |error| ApiError::Answer { what: format!("create {name}"), reason: error.to_string() },
             )?;
-        match self.call("create", Method::POST, path, "application/json", body).await {
-            Ok(_) => {
+        match self.write("create", Method::POST, path, body).await {
+            Ok(()) => {
                 self.metrics.snapshot_created();
                 Ok(Created::Now)
             }
@@ -330,7 +406,8 @@ impl Api for KubeApi {
             "resourceVersion": version.resource_version,
             "ownerReferences": owners,
         }});
-        let bytes = self.patch(path.clone(), PatchFormat::Merge, &body).await?;
+        let answer = self.patch(path.clone(), PatchFormat::Merge, &body, Keep::UpTo(usize::MAX)).await?;
+        let (bytes, _held) = answer.into_parts();
         self.metrics.snapshot_bound();
         self.observed(namespace, snapshot, bytes, &path)
     }
@@ -338,7 +415,7 @@ impl Api for KubeApi {
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
         let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
         let body = json!({"metadata": {"ownerReferences": [owner]}});
-        self.patch(path, PatchFormat::StrategicMerge, &body).await?;
+        self.patch(path, PatchFormat::StrategicMerge, &body, Keep::Errors).await?;
         self.metrics.snapshot_bound();
         Ok(())
     }
@@ -352,7 +429,7 @@ impl Api for KubeApi {
         let path = source_path(snapshot, namespace)?;
         let preconditions = json!({"uid": version.uid, "resourceVersion": version.resource_version});
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        self.call("delete", Method::DELETE, path, "application/json", body.to_string().into_bytes()).await?;
+        self.write("delete", Method::DELETE, path, body.to_string().into_bytes()).await?;
         self.metrics.snapshot_swept();
         Ok(())
     }
@@ -366,7 +443,7 @@ impl Api for KubeApi {
         let kind = self.kind(workload)?;
         let path = workload_path(kind, &workload.namespace, &workload.name)? + "?" + FIELD_MANAGER;
         let (format, body) = poke_body(condition, &auto_roll_value(now));
-        let bytes = match self.patch(path.clone(), format, &body).await {
+        let bytes = match self.patch(path.clone(), format, &body, Keep::UpTo(usize::MAX)).await {
             // The API server answers 422 without details if the test of a JSON patch fails.
             Err(ApiError::Refused { what, code: 422, .. }) if format == PatchFormat::Json => {
                 return Err(ApiError::Conflict { what });

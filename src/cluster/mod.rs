@@ -8,6 +8,7 @@ mod event;
 mod identity;
 mod keys;
 pub mod lease;
+mod meter;
 mod owners;
 mod pages;
 mod patch;
@@ -28,6 +29,7 @@ pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
 pub use keys::{DigestKeys, KeyError, KeyKeeper};
 pub use lease::{Lease, LeaseRecord};
+pub use meter::Meter;
 pub use owners::{owners_but_our_own, owners_of_others};
 pub use pages::{Listed, Page, Pages};
 pub use usage::Usage;
@@ -150,6 +152,13 @@ pub enum Live {
 
 /// The calls that admission and the controller make. The tests' model has an implementation in memory.
 pub trait Api: Clone + Send + Sync + 'static {
+    /// The same calls, whose answers count against `meter` until they are parsed. An answer beyond the meter's limit is an
+    /// error. Calls in memory have no answers to count.
+    #[must_use]
+    fn metered(&self, _meter: Arc<dyn Meter>) -> Self {
+        self.clone()
+    }
+
     /// Reads a ConfigMap or Secret live, never from a cache. `None`: it does not exist.
     fn read(
         &self,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{ApiError, KubeApi, api::Accept, path};
+use super::{ApiError, KubeApi, api::Accept, meter::Held, path};
 
 /// The most objects in one page.
 const MOST: usize = 100;
@@ -44,6 +44,8 @@ pub struct Page {
     objects: Vec<Range<usize>>,
     /// The resourceVersion of the list.
     pub resource_version: String,
+    /// The memory of the text.
+    _held: Held,
 }
 
 #[derive(Deserialize)]
@@ -91,15 +93,16 @@ impl Pages<'_> {
         loop {
             let collection = &self.of.collection;
             let path = format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
-            // A single object is never too large: etcd limits its size.
+            // A single object is always read: etcd limits its size, to 1.5 MiB by default, though its JSON may be larger.
             let most = if self.limit > 1 { self.most_bytes } else { usize::MAX };
-            let bytes = match self.api.get_up_to(path.clone(), accept, most).await {
+            let answer = match self.api.get_up_to(path.clone(), accept, most).await {
                 Err(ApiError::TooLarge { .. }) => {
                     self.limit = (self.limit / 4).max(1);
                     continue;
                 }
                 other => other?,
             };
+            let (bytes, held) = answer.into_parts();
             if bytes.len() < self.most_bytes / 4 {
                 self.limit = (self.limit * 2).min(MOST);
             }
@@ -115,7 +118,7 @@ impl Pages<'_> {
             let objects = items.into_iter().flatten().map(place).collect();
             self.next = metadata.next.filter(|token| !token.is_empty());
             let resource_version = metadata.resource_version.unwrap_or_default();
-            return Ok(Some(Page { text, objects, resource_version }));
+            return Ok(Some(Page { text, objects, resource_version, _held: held }));
         }
     }
 }

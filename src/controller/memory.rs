@@ -9,8 +9,16 @@ use crate::resolve::Observed;
 
 /// How long a content is remembered: the garbage collector acts within seconds of an owner's deletion.
 const REMEMBERED: SignedDuration = SignedDuration::from_secs(60);
-/// How many contents are remembered at once. An object holds at most 1 MiB, so this bounds the memory.
+/// The most bytes of contents that are remembered at once. An object of 1 MiB may be 6 MiB of JSON, so a number of contents
+/// would not bound the memory.
+const MOST_BYTES: usize = 16 << 20;
+/// The most contents, if all are small.
 const MOST: usize = 16;
+
+/// The part of [`MOST_BYTES`] that a content takes.
+fn weight(content: &Observed) -> usize {
+    content.size().max(MOST_BYTES / MOST)
+}
 
 /// Contents by snapshot.
 #[derive(Debug, Default)]
@@ -21,15 +29,16 @@ impl Memory {
     /// forgotten: reviews in one namespace cannot displace the snapshots of others.
     pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.forget_old(now);
-        if self.0.len() >= MOST && !self.0.contains_key(&name) {
-            let of_namespace =
-                |name: &Name| self.0.keys().filter(|known| known.namespace == name.namespace).count();
-            let displaced = self.0.iter().max_by_key(|(name, (at, _))| (of_namespace(name), Reverse(*at)));
-            if let Some(displaced) = displaced.map(|(name, _)| name.clone()) {
-                self.0.remove(&displaced);
-            }
-        }
         self.0.insert(name, (now, content));
+        let weigh = |of: &dyn Fn(&Name) -> bool, all: &HashMap<Name, (Timestamp, Arc<Observed>)>| -> usize {
+            all.iter().filter(|(name, _)| of(name)).map(|(_, (_, content))| weight(content)).sum()
+        };
+        while weigh(&|_| true, &self.0) > MOST_BYTES {
+            let of_namespace = |name: &Name| weigh(&|known| known.namespace == name.namespace, &self.0);
+            let displaced = self.0.iter().max_by_key(|(name, (at, _))| (of_namespace(name), Reverse(*at)));
+            let Some(displaced) = displaced.map(|(name, _)| name.clone()) else { return };
+            self.0.remove(&displaced);
+        }
     }
 
     /// The content of a snapshot, if it is remembered.
@@ -50,8 +59,12 @@ pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
 impl Fresh {
     /// Keeps a content until it is taken. If too many are waiting, it is dropped and the source is read again.
     pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
-        if self.0.len() < MOST || self.0.contains_key(source) {
+        let others = self.0.iter().filter(|(name, _)| *name != source);
+        let held: usize = others.map(|(_, content)| weight(content)).sum();
+        if held + weight(&content) <= MOST_BYTES {
             self.0.insert(source.clone(), content);
+        } else {
+            self.0.remove(source);
         }
     }
 
@@ -71,7 +84,13 @@ mod tests {
     }
 
     fn content() -> Arc<Observed> {
-        let json = r#"{"metadata":{"name":"a","uid":"1","resourceVersion":"1"},"data":{"k":"v"}}"#;
+        content_of(1)
+    }
+
+    /// A content of that many bytes.
+    fn content_of(bytes: usize) -> Arc<Observed> {
+        let metadata = serde_json::json!({"name": "a", "uid": "1", "resourceVersion": "1"});
+        let json = serde_json::json!({"metadata": metadata, "data": {"k": "v".repeat(bytes)}}).to_string();
         Arc::new(Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap())
     }
 
@@ -95,6 +114,22 @@ mod tests {
         }
         assert!(memory.recall(&other).is_some());
         assert_eq!(memory.0.len(), MOST);
+    }
+
+    #[test]
+    fn large_contents_displace_only_their_own_namespace() {
+        let at = |second: usize| Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();
+        let (mut memory, mut fresh) = (Memory::default(), Fresh::default());
+        let other = Name::new("other", ObjectName::new(SourceKind::ConfigMap, "mine"));
+        memory.remember(other.clone(), content(), at(0));
+        for number in 0..MOST {
+            let (name, content) = (name(&format!("n{number}")), content_of(6 << 20));
+            memory.remember(name.clone(), Arc::clone(&content), at(1 + number));
+            fresh.put(&name, content);
+        }
+        assert!(memory.recall(&other).is_some());
+        assert!(memory.recall(&name("n15")).is_some() && memory.recall(&name("n14")).is_some());
+        assert_eq!((memory.0.len(), fresh.0.len()), (3, 2));
     }
 
     #[test]

@@ -11,15 +11,18 @@ use std::{
 
 use confrev::{
     admission::{Client, DECISION_LIMIT, Decider, Limits, Reading},
-    cluster::KubeApi,
+    cluster::{Api as _, KubeApi, Meter},
     controller::{Name, Shared, SnapshotRecord},
-    kinds::Kinds,
+    kinds::{Kinds, REVISION_KINDS},
     names,
-    resolve::{Decision, Facts, Need, Outcome, Request, Workload, resolve},
+    resolve::{Decision, Facts, Need, Outcome, Request, RevisionsOf, Workload, resolve},
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
 };
+use futures::{StreamExt as _, stream};
 use http::{Method, Response, StatusCode};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
 use jiff::Timestamp;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -243,5 +246,107 @@ async fn no_secret_snapshot_is_guessed_without_opt_in() {
         let Outcome::Needs(needs) = resolve(&request, &Facts::default()) else { panic!("decided") };
         let guessed = needs.iter().any(|need| matches!(need, Need::Newest { .. }));
         assert_eq!(guessed, takes == "true");
+    }
+}
+
+/// Bytes count against the limit while they arrive. An answer that never ends could otherwise hold any amount of memory.
+#[tokio::test(start_paused = true)]
+async fn answers_count_while_they_arrive() {
+    const FRAME: usize = 64 << 10;
+    const FRAMES: usize = 16;
+    const SOURCES: usize = 30;
+    let delivered = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&delivered);
+    let service = tower::service_fn(move |_: http::Request<Body>| {
+        let counted = Arc::clone(&counted);
+        let frames = stream::iter(0..FRAMES).map(move |_| {
+            counted.fetch_add(FRAME, Ordering::SeqCst);
+            Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; FRAME])))
+        });
+        let body = StreamBody::new(frames.chain(stream::pending()));
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    });
+    let metrics = Metrics::new();
+    let api =
+        KubeApi::new(kube::Client::new(service, NAMESPACE), Arc::new(Kinds::default()), metrics.clone());
+    let names: Vec<_> = (0..SOURCES).map(|number| format!("demo-{number}")).collect();
+    let text = deployment(&names.iter().map(String::as_str).collect::<Vec<_>>()).to_string();
+    let kind = kind("Deployment");
+    let new = Workload::parse(&kind, &text).unwrap();
+    let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
+    let limits = Limits { read_bytes: 8 << 20, ..Limits::default() };
+    let (reading, by) = (Reading::new(&limits), Instant::now() + DECISION_LIMIT);
+    let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
+    let share = reading.share(Client::default(), by);
+    let decider = Decider { api: &api, limits, dry_run: true, share, metrics: &metrics, shared: &shared };
+    let mut facts = Facts::default();
+    let decision = tokio::time::timeout_at(by, decider.decide(&request, None, &mut facts)).await;
+    let refusal = decision.expect("the answers stall").unwrap_err().to_string();
+    assert!(refusal.contains("--max-read-bytes"), "{refusal}");
+    assert!(metrics.encode().contains("{limit=\"max-read-bytes\"} 1\n"), "{}", metrics.encode());
+    let delivered = delivered.load(Ordering::SeqCst);
+    assert!(delivered <= limits.read_bytes + SOURCES * FRAME, "{delivered} bytes");
+    drop(decider);
+    let share = reading.share(Client::default(), by);
+    assert!(share.set(limits.read_bytes), "all bytes are free again");
+}
+
+/// A meter with a limit, and the most bytes that it held.
+#[derive(Debug)]
+struct Counted {
+    most: usize,
+    held: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl Meter for Counted {
+    fn take(&self, bytes: usize) -> bool {
+        let held = self.held.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        if held > self.most {
+            self.held.fetch_sub(bytes, Ordering::SeqCst);
+            return false;
+        }
+        self.peak.fetch_max(held, Ordering::SeqCst);
+        true
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::SeqCst);
+    }
+}
+
+/// Only one page is held at a time, and of each revision only digests remain.
+#[tokio::test]
+async fn pages_of_revisions_count_while_they_are_read() {
+    const REVISIONS: usize = 40;
+    const BYTES: usize = 250_000;
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let number = |key: &str| {
+            let value = query.split('&').find_map(|pair| pair.strip_prefix(key)).unwrap_or_default();
+            value.parse::<usize>().unwrap_or(0)
+        };
+        let (limit, from) = (number("limit="), number("continue="));
+        let to = (from + limit).min(REVISIONS);
+        let annotations = json!({"confrev.dev/note": "x".repeat(BYTES)});
+        let item = json!({"metadata": {"annotations": annotations}, "spec": {"template": {"spec": {}}}});
+        let next = if to < REVISIONS { to.to_string() } else { String::new() };
+        let list = json!({"metadata": {"continue": next}, "items": vec![item; to - from]});
+        std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))))
+    });
+    let client = kube::Client::new(service, NAMESPACE);
+    let api = KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new());
+    let kind = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
+    let of = RevisionsOf { kind, labels: vec![("app".to_owned(), "web".to_owned())] };
+    let meter = |most| Arc::new(Counted { most, held: AtomicUsize::new(0), peak: AtomicUsize::new(0) });
+    for (most, is_enough) in [(2 << 20, true), (BYTES / 2, false)] {
+        let meter = meter(most);
+        let found = api.metered(Arc::<Counted>::clone(&meter)).revisions(NAMESPACE, &of).await;
+        match found {
+            Ok(found) => assert!(is_enough && found.len() == REVISIONS),
+            Err(error) => assert!(!is_enough && error.to_string().contains("--max-read-bytes"), "{error}"),
+        }
+        let (held, peak) = (meter.held.load(Ordering::SeqCst), meter.peak.load(Ordering::SeqCst));
+        assert_eq!((held, peak > BYTES), (0, is_enough), "{peak}");
     }
 }

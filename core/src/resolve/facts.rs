@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Facts {
     objects: BTreeMap<ObjectName, Option<Observed>>,
-    /// The total size of the objects' texts, in bytes.
+    /// The memory of the objects, in bytes.
     bytes: usize,
     namespace: Option<NamespaceFacts>,
     target: Option<bool>,
@@ -40,7 +40,7 @@ pub struct NamespaceFacts {
 impl Facts {
     /// Records what was read of an object; `None`: it does not exist.
     pub fn set_object(&mut self, name: ObjectName, observed: Option<Observed>) {
-        let size = |observed: &Option<Observed>| observed.as_ref().map_or(0, |observed| observed.json.len());
+        let size = |observed: &Option<Observed>| observed.as_ref().map_or(0, Observed::size);
         self.bytes += size(&observed);
         let before = self.objects.insert(name, observed);
         self.bytes -= before.as_ref().map_or(0, size);
@@ -51,7 +51,7 @@ impl Facts {
     pub fn take_guess(&mut self, source: &ObjectName, guess: &ObjectName) -> Option<Option<Observed>> {
         let present = self.objects.get(source).and_then(Option::as_ref).map(Observed::digest);
         let guessed = self.objects.remove(guess)?;
-        self.bytes -= guessed.as_ref().map_or(0, |guessed| guessed.json.len());
+        self.bytes -= guessed.as_ref().map_or(0, Observed::size);
         let present = present?;
         let is_right = match &guessed {
             Some(guessed) => guessed.is_snapshot_of(&source.name, &present),
@@ -110,7 +110,7 @@ impl Facts {
         self.objects.get(name).map(Option::as_ref)
     }
 
-    /// The number of objects that were read, and their total size in bytes.
+    /// The number of objects that were read, and their memory in bytes.
     pub fn size(&self) -> (usize, usize) {
         (self.objects.len(), self.bytes)
     }
@@ -126,6 +126,9 @@ impl Facts {
         self.namespace
     }
 }
+
+/// The memory of a key in addition to its bytes.
+const KEY: usize = 64;
 
 /// A live ConfigMap or Secret, with its text.
 #[derive(Clone)]
@@ -211,6 +214,13 @@ impl Observed {
             enabled,
             untouched,
         })
+    }
+
+    /// The memory of the object in bytes: of its text, and of its keys, which are kept apart. A content of 1 MiB may have
+    /// 100,000 keys.
+    pub fn size(&self) -> usize {
+        let keys: usize = self.keys.iter().map(|key| key.len() + KEY).sum();
+        self.json.len() + keys
     }
 
     /// The digest that is written for the content.

@@ -10,6 +10,7 @@
 // Tests of the main crate share some of these files, and use this crate name.
 extern crate confrev_core as confrev;
 
+mod facts;
 mod forms;
 mod grown;
 mod kinds;

@@ -27,10 +27,17 @@ const IDLE: usize = 5000;
 /// Frames of each flood.
 const FRAMES: usize = 20_000;
 const MIB: usize = 1 << 20;
+/// ConfigMaps of 1 MiB, whose content the API server sends as 6 MiB of JSON.
+const ESCAPED: usize = 30;
 
 /// An AdmissionReview of a new Deployment.
 fn review(namespace: &str) -> Value {
-    let workload = Workload::new(Kind::Deployment, "web", &["demo"]);
+    review_of(namespace, &["demo"])
+}
+
+/// An AdmissionReview of a new Deployment that uses these ConfigMaps.
+fn review_of(namespace: &str, sources: &[&str]) -> Value {
+    let workload = Workload::new(Kind::Deployment, "web", sources);
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
@@ -131,13 +138,21 @@ fn memory_stays_bounded_whatever_clients_send() {
     step("bodies of 100 MB", &|site| runtime.block_on(large_bodies(site)));
     step("dense bodies", &|site| runtime.block_on(dense_bodies(site, world.name())));
     step("slow bodies", &|site| runtime.block_on(slow_bodies(site)));
+    let escaped: Vec<_> = (0..ESCAPED).map(|number| format!("escaped-{number}")).collect();
+    for name in &escaped {
+        world.set_config(name, &"<".repeat(MIB - 100));
+    }
+    let escaped: Vec<_> = escaped.iter().map(String::as_str).collect();
+    step("objects that are larger as JSON", &|site| {
+        runtime.block_on(escaped_objects(site, world.name(), &escaped));
+    });
     step("odd documents", &|site| runtime.block_on(odd_documents(site, world.name())));
     step("garbage", &|site| runtime.block_on(garbage(site)));
     step("floods of HTTP/2", &|site| runtime.block_on(floods(site)));
     step("idle connections", &|site| runtime.block_on(idle(site)));
     let most = site.memory();
     assert!(most < MOST, "confrev used {most} MiB");
-    for limit in ["max-body", "max-connections-per-address", "request-timeout"] {
+    for limit in ["max-body", "max-read-bytes", "max-connections-per-address", "request-timeout"] {
         assert!(site.has_reached(limit), "{limit}");
     }
     // This releases the Lease, which confrev may hold.
@@ -192,6 +207,16 @@ async fn dense_bodies(site: &Site, namespace: &str) {
     let looked_up = good.replacen("\"template\":{", &template, 1).replace("\"true\"", "\"false\"");
     let (status, answer) = site.stranger.ask(looked_up.as_bytes()).await;
     assert!(status == 200 && answer.contains("\"allowed\":true"), "{status}: {answer}");
+}
+
+/// Reviews of a workload whose sources hold 1 MiB each, of a character that takes six bytes in JSON.
+async fn escaped_objects(site: &Site, namespace: &str, sources: &[&str]) {
+    let large = review_of(namespace, sources).to_string().into_bytes();
+    let served = site.is_served("objects that are larger as JSON");
+    let asked = join_all((0..36).map(|_| site.stranger.ask(&large)));
+    let (asked, ()) = tokio::join!(asked, served);
+    assert!(asked.iter().all(|(_, answer)| !answer.contains("JSONPatch")), "{asked:?}");
+    assert!(asked.iter().any(|(_, answer)| answer.contains("--max-read-bytes")), "{asked:?}");
 }
 
 /// Requests that state the maximum size and send a byte now and then. The memory for bodies does not hold all of them.

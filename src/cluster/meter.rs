@@ -1,0 +1,69 @@
+//! The memory of answers, counted from their first byte until they are parsed.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+/// Grants memory for answers. The size of an answer is unknown before it has arrived: the API server escapes characters, so an
+/// object of 1 MiB may be 6 MiB of JSON.
+pub trait Meter: fmt::Debug + Send + Sync {
+    /// Takes that many more bytes. Returns false and takes nothing if they exceed the limit.
+    fn take(&self, bytes: usize) -> bool;
+    /// Returns that many bytes.
+    fn give_back(&self, bytes: usize);
+}
+
+/// The memory of one answer, returned when dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    meter: Option<Arc<dyn Meter>>,
+    bytes: usize,
+}
+
+impl Held {
+    /// No memory yet. Without a meter, there is no limit.
+    pub(super) fn new(meter: Option<&Arc<dyn Meter>>) -> Self {
+        Self { meter: meter.cloned(), bytes: 0 }
+    }
+
+    /// Takes that many more bytes. Returns false and takes nothing if they exceed the limit.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        if self.meter.as_ref().is_some_and(|meter| !meter.take(bytes)) {
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(meter) = &self.meter {
+            meter.give_back(self.bytes);
+        }
+    }
+}
+
+/// The body of an answer. Its memory is counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct Answer {
+    bytes: Vec<u8>,
+    held: Held,
+}
+
+impl Answer {
+    pub(super) fn new(bytes: Vec<u8>, held: Held) -> Self {
+        Self { bytes, held }
+    }
+
+    /// The bytes, and their memory.
+    pub(super) fn into_parts(self) -> (Vec<u8>, Held) {
+        (self.bytes, self.held)
+    }
+}
+
+impl Deref for Answer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
