@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::de::DeserializeSeed as _;
+use serde::{Deserialize, de::DeserializeSeed as _};
 
 use super::{Facts, Need, Request, Workload, bare::bare, policy::auto_roll_time};
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     kinds::{REVISION_KINDS, RevisionKind, WorkloadKind},
     names,
     snapshot::Digest,
+    uid::Uid,
 };
 
 /// The parts of a live revision that an undo restores.
@@ -23,16 +24,35 @@ pub struct Past {
     /// The digest of confrev's annotations of the workload, if the revision holds a copy of them. They may be large, and are
     /// only compared.
     settings: Digest,
+    /// The uid of the workload that it belongs to; `None` if it has no controller. Workloads may share their labels.
+    workload: Option<Uid>,
+}
+
+/// The fields of a revision's metadata that matter for an undo.
+#[derive(Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase", default)]
+struct Metadata<'a> {
+    annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
+    owner_references: Option<Vec<Option<OwnerReference<'a>>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"), default)]
+struct OwnerReference<'a> {
+    uid: Str<'a>,
+    controller: Option<bool>,
 }
 
 impl Past {
     /// Reads a revision object; `None` if its template cannot be read.
     pub fn read(kind: &RevisionKind, text: &str) -> Option<Self> {
-        let annotations: Option<BTreeMap<Str<'_>, Str<'_>>> = At::new(&["metadata", "annotations"])
-            .deserialize(&mut serde_json::Deserializer::from_str(text))
-            .ok()?;
+        let metadata: Option<Metadata<'_>> =
+            At::new(&["metadata"]).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
+        let Metadata { annotations, owner_references } = metadata.unwrap_or_default();
         let template = bare(text, kind.template, |_| None)?;
-        Some(Self { template, settings: digest(annotations.as_ref()) })
+        let mut owners = owner_references.iter().flatten().flatten();
+        let workload = owners.find(|owner| owner.controller == Some(true)).map(|owner| (&*owner.uid).into());
+        Some(Self { template, settings: digest(annotations.as_ref()), workload })
     }
 }
 
@@ -96,7 +116,7 @@ fn is_own_poke(new: &Workload<'_>, old: &Workload<'_>) -> bool {
     new.is_some() && new > old
 }
 
-/// The live revisions that have the requested template; none if the stored workload has that template already.
+/// The workload's live revisions that have the requested template; none if the stored workload has that template already.
 fn past<'f>(
     request: &Request<'_>,
     facts: &'f Facts,
@@ -108,7 +128,8 @@ fn past<'f>(
             Some(revisions) => (revisions, Some(template)),
         },
     };
-    Ok(revisions.iter().filter(move |past| Some(past.template) == template))
+    let workload = request.old.as_ref().map(|old| Uid::from(old.uid()));
+    Ok(revisions.iter().filter(move |past| Some(past.template) == template && past.workload == workload))
 }
 
 /// The revisions that may have the requested template, and the template's digest. `None`: the request is not an undo, since

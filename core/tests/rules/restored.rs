@@ -20,10 +20,20 @@ fn replica_set(stored: &Value) -> (usize, Value) {
     let mut annotations = stored["metadata"]["annotations"].clone();
     annotations["deployment.kubernetes.io/desired-replicas"] = json!("1");
     let object = json!({
-        "metadata": {"labels": template["metadata"]["labels"], "annotations": annotations},
+        "metadata": {
+            "labels": template["metadata"]["labels"],
+            "annotations": annotations,
+            "ownerReferences": owned_by(stored),
+        },
         "spec": {"template": template},
     });
     (REPLICA_SET, object)
+}
+
+/// The `ownerReferences` of a revision of this workload.
+fn owned_by(stored: &Value) -> Value {
+    let uid = stored["metadata"]["uid"].as_str().unwrap_or_default();
+    json!([{"uid": "another"}, {"uid": uid, "controller": true}])
 }
 
 /// `kubectl rollout undo` of a Deployment restores the annotations of the old ReplicaSet with its template.
@@ -162,7 +172,10 @@ fn undo_between_images_keeps_the_snapshot() {
             let mut template = template(&first).clone();
             template["$patch"] = json!("replace");
             let labels = template["metadata"]["labels"].clone();
-            json!({"metadata": {"labels": labels}, "data": {"spec": {"template": template}}})
+            json!({
+                "metadata": {"labels": labels, "ownerReferences": owned_by(&first)},
+                "data": {"spec": {"template": template}},
+            })
         };
         world.revisions.push((revision, object));
         let undone = world.review(&kind(of), &undo(&second, &first), Some(&second)).object;
@@ -174,6 +187,22 @@ fn undo_between_images_keeps_the_snapshot() {
         // A change to an image that no revision has is not an undo.
         let other = world.review(&kind(of), &with_image(&second, "i:3"), Some(&second)).object;
         assert_eq!(volume(&other, 0), GREEN, "{of}");
+    }
+}
+
+/// Another workload with the same labels may have had the template that this one gets now.
+#[test]
+fn template_of_another_workload_is_no_undo() {
+    for controller in [json!("another"), Value::Null] {
+        let (mut world, first, second) = two_images("Deployment");
+        let (kind_of, mut object) = replica_set(&first);
+        object["metadata"]["ownerReferences"] = match controller {
+            Value::Null => json!([{"uid": ""}]),
+            uid => json!([{"uid": "", "controller": false}, {"uid": uid, "controller": true}]),
+        };
+        world.revisions.push((kind_of, object));
+        let changed = world.review(&kind("Deployment"), &undo(&second, &first), Some(&second)).object;
+        assert_eq!(volume(&changed, 0), GREEN);
     }
 }
 
