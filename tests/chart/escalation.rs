@@ -1,7 +1,7 @@
 //! Escalations with confrev's own token: RBAC lets each of them pass, and the policy `confrev-self` refuses it. confrev
 //! does not run: the API server alone decides. The writes that confrev needs pass.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
@@ -735,6 +735,42 @@ fn large_workload_stays_within_cost_limits() {
     trial.done();
 }
 
+/// So many annotations.
+fn numbered(count: usize) -> Value {
+    (0..count).map(|number| (format!("{number:05x}"), json!(""))).collect()
+}
+
+/// Comparing 40,000 annotations takes longer than 10 s, in which other rolls would wait.
+#[test]
+fn too_many_annotations_are_refused_at_once() {
+    let trial = Trial::new();
+    let deployment = &KINDS[0];
+    let path = deployment.path(trial.namespace.name());
+    let labels = json!({"confrev.dev/enabled": "true"});
+    let mut object = deployment.workload("object", &labels);
+    object["metadata"]["annotations"] = numbered(40_000);
+    let mut template = deployment.workload("template", &labels);
+    template["spec"]["template"]["metadata"]["annotations"] = numbered(40_000);
+    let mut few = deployment.workload("few", &labels);
+    few["metadata"]["annotations"] = numbered(900);
+    let roll = json!({"metadata": {"annotations": {"confrev.dev/roll": "auto-1"}}});
+    for workload in [object, template, few] {
+        trial.create(&path, &workload);
+        let name = workload["metadata"]["name"].as_str().unwrap();
+        let start = Instant::now();
+        let answer = trial.confrev.patch(&format!("{path}/{name}?dryRun=All"), MERGE, &roll);
+        assert!(start.elapsed() < Duration::from_secs(5), "{name}: {:?}", start.elapsed());
+        if name == "few" {
+            allowed(name, answer);
+        } else {
+            let message = answer.1["message"].as_str().unwrap_or_default().to_owned();
+            refused("a roll", &format!("Deployment {}/{name}", trial.namespace.name()), answer);
+            assert!(message.contains("more than 1,000 labels or annotations"), "{message}");
+        }
+    }
+    trial.done();
+}
+
 /// One request with confrev's token.
 struct Attempt {
     method: &'static str,
@@ -759,6 +795,9 @@ fn one_for_each_rule(trial: &Trial) -> Vec<Attempt> {
     let labels = json!({"confrev.dev/enabled": "true"});
     trial.create(&path, &deployment.workload("web", &labels));
     trial.create(&path, &deployment.workload("none", &json!({})));
+    let mut many = deployment.workload("many", &labels);
+    many["metadata"]["annotations"] = numbered(1001);
+    trial.create(&path, &many);
     let account = trial.create(&trial.path("serviceaccounts"), &json!({"metadata": {"name": "owner"}}));
     let mut owned = source("plain");
     owned["metadata"]["ownerReferences"] = json!([owner(&account)]);
@@ -786,6 +825,11 @@ fn one_for_each_rule(trial: &Trial) -> Vec<Attempt> {
             "create",
             "/api/v1/namespaces/kube-system/configmaps?dryRun=All".to_owned(),
             snapshot("demo-aaaaaaaaaa"),
+        ),
+        attempt(
+            "patch",
+            format!("{path}/many?dryRun=All"),
+            metadata(json!({"annotations": {"confrev.dev/roll": "auto-1"}})),
         ),
         attempt("create", trial.dry("configmaps", ""), source("other")),
         attempt("create", trial.dry("secrets", ""), token),
