@@ -18,6 +18,7 @@ use confrev::{
 use http::{Method, Request, Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
@@ -348,4 +349,83 @@ fn namespaces_take_turns_with_slow_tasks() {
     assert_eq!(rest.len(), 3, "{rest:?}");
     assert!(rest.contains(&restore("later", "s")));
     assert_eq!(agenda.next(at(0)), None);
+}
+
+/// A step of a test of the queue, on one of a few tasks.
+#[derive(Clone, Debug)]
+enum Step {
+    Schedule(usize, i64),
+    Cancel(usize),
+    Pop,
+    Done(usize),
+    Wait(i64),
+    Retain(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..12_usize, 0..20_i64).prop_map(|(task, after)| Step::Schedule(task, after)),
+        1 => (0..12_usize).prop_map(Step::Cancel),
+        4 => Just(Step::Pop),
+        3 => (0..12_usize).prop_map(Step::Done),
+        2 => (0..10_i64).prop_map(Step::Wait),
+        1 => (0..12_usize).prop_map(Step::Retain),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// No slow task is lost, early or handed out twice, and each namespace's tasks come in order of time.
+    #[test]
+    fn slow_tasks_are_handed_out_in_order(steps in prop::collection::vec(step(), 1..80)) {
+        const AT_ONCE: usize = 4;
+        let task = |number: usize| restore(["a", "b", "c"][number % 3], &format!("s{number}"));
+        let (mut agenda, mut now) = (Agenda::default(), 100);
+        let mut known: BTreeMap<usize, i64> = BTreeMap::new();
+        let mut working: Vec<usize> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Schedule(number, after) => {
+                    agenda.schedule(task(number), at(now + after));
+                    let entry = known.entry(number).or_insert(now + after);
+                    *entry = (*entry).min(now + after);
+                }
+                Step::Cancel(number) => {
+                    agenda.cancel(&task(number));
+                    known.remove(&number);
+                }
+                Step::Wait(seconds) => now += seconds,
+                Step::Done(number) => {
+                    agenda.done(&task(number));
+                    working.retain(|known| *known != number);
+                }
+                Step::Retain(number) => {
+                    agenda.retain(|known| *known != task(number));
+                    known.remove(&number);
+                }
+                Step::Pop => {
+                    let is_free = |number: &usize| working.len() < AT_ONCE && !working.contains(number);
+                    let due: Vec<_> =
+                        known.iter().filter(|(number, due)| is_free(number) && **due <= now).collect();
+                    match agenda.pop(at(now), at(0)) {
+                        None => prop_assert!(due.is_empty(), "{due:?}"),
+                        Some(popped) => {
+                            let number = (0..12).find(|number| task(*number) == popped).unwrap();
+                            let mut of_namespace = due.iter().filter(|(other, _)| *other % 3 == number % 3);
+                            prop_assert!(due.iter().any(|(due, _)| **due == number));
+                            prop_assert!(of_namespace.all(|(_, due)| known[&number] <= **due));
+                            known.remove(&number);
+                            working.push(number);
+                        }
+                    }
+                }
+            }
+            let waiting = known.iter().filter(|(number, _)| !working.contains(number));
+            let next = waiting.map(|(_, due)| at(*due)).min().filter(|_| working.len() < AT_ONCE);
+            let found = agenda.next(at(0));
+            // A namespace whose turn it is may stand for another whose task is due longer.
+            prop_assert!(found == next || (found <= Some(at(now)) && next <= Some(at(now)) && found.is_some() == next.is_some()));
+        }
+    }
 }
