@@ -182,6 +182,17 @@ pub(super) fn run(options: Options) -> Result<(), Error> {
     result
 }
 
+/// The controller's settings.
+fn config(options: &Options) -> controller::Config {
+    controller::Config {
+        settle: options.settle,
+        orphan_grace: options.orphan_grace,
+        rolls_per_second: options.roll_rate,
+        max_snapshots: options.limits.of_reviews().snapshots,
+        secrets: options.secrets,
+    }
+}
+
 async fn serve(options: Options) -> Result<(), Error> {
     let metrics = Metrics::new();
     let readiness = Readiness::new();
@@ -215,16 +226,9 @@ async fn serve(options: Options) -> Result<(), Error> {
         [tokio::spawn(async move { kept.run().await }), tokio::spawn(async move { keeper.run().await })];
 
     let kinds = options.kinds.in_force();
-    let config = controller::Config {
-        settle: options.settle,
-        orphan_grace: options.orphan_grace,
-        rolls_per_second: options.roll_rate,
-        max_snapshots: options.limits.of_reviews().snapshots,
-        secrets: options.secrets,
-    };
     let keys = DigestKeys::default();
     let rotated = options.rotated.in_force();
-    let state = State::new(Arc::clone(&kinds), config)
+    let state = State::new(Arc::clone(&kinds), config(&options))
         .keyed_by(keys.clone())
         .serving(served(&options))
         .naming_at_most(options.limits.of_reviews().reads)
@@ -232,6 +236,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let shared = Shared::new(state, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
         .keyed_by(keys.clone())
+        .naming_at_most(options.limits.of_reviews().reads)
         .leaving(rotated)
         .copying(options.copied_labels.iter().flatten().cloned());
     // Before any decision: without the key, digests of Secrets would be different.

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use super::{
-    Api, ApiError, CALL_LIMIT, Candidate, Created, DigestKeys, Event, Live, Owner, Precondition, Usage,
-    Version, WorkloadKey,
+    Api, ApiError, CALL_LIMIT, Candidate, Created, DigestKeys, Event, Live, MOST_NAMES, Owner, Precondition,
+    Usage, Version, WorkloadKey,
     meter::{Answer, Held, Meter},
     patch::{PatchFormat, poke_body},
     path,
@@ -91,6 +91,8 @@ pub struct KubeApi {
     copied: Arc<[CopiedLabel]>,
     /// The ConfigMaps that are never snapshotted.
     pub(super) rotated: Rotated,
+    /// The most names that a workload to opt in may refer to.
+    pub(super) most_names: usize,
 }
 
 impl KubeApi {
@@ -105,6 +107,7 @@ impl KubeApi {
             keys: DigestKeys::default(),
             copied: Arc::default(),
             rotated: Rotated::default(),
+            most_names: MOST_NAMES,
         }
     }
 
@@ -118,6 +121,12 @@ impl KubeApi {
     #[must_use]
     pub fn copying(self, labels: impl IntoIterator<Item = CopiedLabel>) -> Self {
         Self { copied: labels.into_iter().collect(), ..self }
+    }
+
+    /// Opts in no workload that refers to more names than this.
+    #[must_use]
+    pub fn naming_at_most(self, names: usize) -> Self {
+        Self { most_names: names, ..self }
     }
 
     /// Leaves references to these ConfigMaps as written.

@@ -15,7 +15,7 @@ use crate::{
     json::At,
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
-    resolve::{Health, Past, Record, RevisionsOf, Workload},
+    resolve::{Health, Past, Record, RevisionsOf, Use, Workload},
     snapshot::{ObjectName, Rotated},
     template::Template,
     uid::Uid,
@@ -29,6 +29,10 @@ const MOST_GETS: usize = 16;
 const MOST_REVISIONS: usize = 1000;
 /// The most bytes of one page of revisions. Admission reads these pages, and many reviews may do so at once.
 const MOST_REVISION_BYTES: usize = 1 << 20;
+
+/// The most names that one revision or workload may refer to: the default of `--max-reads`. Each name takes about 600 bytes in
+/// the controller's state, and a task if its snapshot is missing. Any user may create a revision, and no webhook sees it.
+pub(crate) const MOST_NAMES: usize = 2000;
 
 /// How a revision or workload uses a ConfigMap or Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,7 +250,8 @@ impl KubeApi {
         Ok(found)
     }
 
-    /// The workloads of a kind without an `enabled` label. A kind that is not installed has none.
+    /// The workloads of a kind without an `enabled` label. A kind that is not installed has none. A workload that refers to too
+    /// many names is left out: it could not be resolved.
     pub(super) async fn unlabelled_of_kind(
         &self,
         index: usize,
@@ -270,7 +275,12 @@ impl KubeApi {
                 match Live::read(kind, item, &self.rotated) {
                     Ok(Live::Unlabelled(candidate)) => {
                         let name = serde_json::from_str::<Item>(item).map(|item| item.metadata.name);
-                        let name = Arc::from(name.unwrap_or_default());
+                        let name: Arc<str> = Arc::from(name.unwrap_or_default());
+                        if Use::names(&candidate.record.uses) > self.most_names {
+                            let kind = &kind.kind;
+                            tracing::warn!(%kind, %namespace, %name, "workload refers to too many names, and is not opted in");
+                            continue;
+                        }
                         let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
                         found.push((key, *candidate));
                     }

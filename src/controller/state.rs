@@ -22,10 +22,10 @@ use super::{
     subjects::Reader,
     taken::Taken,
     texts::Texts,
-    unreadable::{MOST_NAMES, Skipped},
+    unreadable::Skipped,
 };
 use crate::{
-    cluster::{DigestKeys, Owner, Precondition, WorkloadKey, workload_owner},
+    cluster::{DigestKeys, MOST_NAMES, Owner, Precondition, WorkloadKey, workload_owner},
     few::FewSet,
     kinds::Kinds,
     resolve::{Present, Record, Use, is_pending},

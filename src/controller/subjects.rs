@@ -78,11 +78,7 @@ pub struct Reader {
 impl Reader {
     /// Refuses an object that refers to too many names. `listed` counts the entries of its annotations.
     fn check(&self, uses: &[Use], listed: usize) -> Result<(), Unreadable> {
-        let names: BTreeSet<_> = uses
-            .iter()
-            .map(|used| (used.source.kind, used.snapshot.as_ref().unwrap_or(&used.source.name)))
-            .collect();
-        let is_within = names.len().max(listed) <= self.most_names;
+        let is_within = Use::names(uses).max(listed) <= self.most_names;
         if is_within { Ok(()) } else { Err(Unreadable::Names { most: self.most_names }) }
     }
 }

@@ -13,10 +13,6 @@ use crate::{
     uid::Uid,
 };
 
-/// The most names that one object may refer to: the default of `--max-reads`. Each name takes about 600 bytes in the state,
-/// and a task if its snapshot is missing. Any user may create a revision, and no webhook sees it.
-pub(super) const MOST_NAMES: usize = 2000;
-
 /// Why an object is skipped.
 #[derive(Debug)]
 pub(super) enum Unreadable {

@@ -1,14 +1,18 @@
 //! Workloads and revisions that refer to more names than confrev keeps: they are skipped and reported, and nothing is restored
 //! for them.
 
+use std::convert::Infallible;
+
 use confrev::{
     admission::Limits,
+    cluster::{Api as _, KubeApi},
     controller::{Action, Lean, Revisions, Subject, Workloads, take},
-    kinds::REVISION_KINDS,
+    kinds::{Kinds, REVISION_KINDS},
     names,
-    telemetry::metrics::Reason,
+    telemetry::{Metrics, metrics::Reason},
 };
-use kube::runtime::watcher::Event;
+use http::{Request, Response};
+use kube::{client::Body, runtime::watcher::Event};
 use serde_json::{Map, Value, json};
 
 use super::controller::{Desk, key};
@@ -86,4 +90,24 @@ fn workload_that_has_seen_too_much_is_skipped() {
     object["metadata"]["annotations"] = json!({(names::SEEN): json!({"configmaps": seen}).to_string()});
     let (restored, told) = follows(&Workloads(key("web").kind), &object);
     assert_eq!((restored, told.len()), (0, 1));
+}
+
+#[tokio::test]
+async fn namespace_opts_in_no_workload_with_too_many_names() {
+    let items = [Limits::default().reads, Limits::default().reads + 1].map(|references| {
+        let mut object = referring(references, 0);
+        object["metadata"]["name"] = json!(format!("web-{references}"));
+        object["metadata"]["labels"] = json!({});
+        object
+    });
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let items = if request.uri().path().ends_with("/deployments") { json!(items) } else { json!([]) };
+        let list = json!({"metadata": {}, "items": items}).to_string();
+        std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes()))))
+    });
+    let client = kube::Client::new(service, "ns");
+    let api = KubeApi::new(client, std::sync::Arc::new(Kinds::default()), Metrics::new());
+    let found = api.unlabelled("ns").await.unwrap();
+    let found: Vec<_> = found.iter().map(|(key, _)| &*key.name).collect();
+    assert_eq!(found, ["web-2000"]);
 }

@@ -57,6 +57,16 @@ pub struct Use {
     pub optional: bool,
 }
 
+impl Use {
+    /// How many different names these uses refer to.
+    pub fn names(uses: &[Self]) -> usize {
+        let name = |used: &'_ Self| {
+            (used.source.kind, Arc::clone(used.snapshot.as_ref().unwrap_or(&used.source.name)))
+        };
+        uses.iter().map(name).collect::<std::collections::BTreeSet<_>>().len()
+    }
+}
+
 /// The facts about a source that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
