@@ -23,7 +23,7 @@ pub(super) async fn mutate<A: Api>(context: &Site<A>, call: &Call, review: &Revi
     }
     if !review.dry_run() {
         // The last owner of a snapshot may be deleted before the controller has bound the snapshot.
-        context.shared.remember_snapshots(review.namespace(), &facts);
+        context.shared.remember_snapshots(review.namespace(), &decision, &facts);
     }
     Answer::patched(decision.patch).with_warnings(decision.warnings)
 }

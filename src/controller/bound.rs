@@ -15,6 +15,7 @@ use crate::{
     cluster::{Owner, Version},
     few::FewSet,
     kinds::REVISION_KINDS,
+    resolve::Observed,
 };
 
 /// The record of a source in bind mode.
@@ -32,20 +33,28 @@ impl State {
         let record = record.filter(|_| self.served.contains(&name.namespace));
         let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
         if let Some(record) = record {
+            self.forget_replaced(name, &record.version.uid);
             if self.bound.insert(name.clone(), record).is_none() {
                 self.hold_namespace(&name.namespace);
             }
             self.agenda.schedule(Task::Bind(name.clone()), now);
-        } else if self.bound.remove(name).is_some() {
+        } else if let Some(record) = self.bound.remove(name) {
             self.unwanted_since.remove(name);
             self.release_namespace(&name.namespace);
             self.agenda.schedule(Task::Free(name.clone()), now);
             if self.users.contains_key(name) {
-                // Another watch reports its copy, which may not be known yet.
-                let delay = if self.taken.contains_key(name) { SignedDuration::ZERO } else { RESTORE_DELAY };
-                self.agenda.schedule(Task::Restore(name.clone()), now + delay);
+                self.agenda.schedule(Task::Restore(name.clone()), now + self.restore_delay(name, &record));
             }
         }
+    }
+
+    /// How long the restore of a deleted object waits. A replica that remembers exactly the last version restores it at once;
+    /// all others give way to it.
+    fn restore_delay(&self, name: &Name, last: &BoundRecord) -> SignedDuration {
+        let Version { uid, resource_version } = &last.version;
+        let is_last =
+            |content: &Arc<Observed>| content.uid == *uid && content.resource_version == *resource_version;
+        if self.remembered(name).is_some_and(is_last) { SignedDuration::ZERO } else { RESTORE_DELAY }
     }
 
     /// Whether a workload or revision refers to this object itself.

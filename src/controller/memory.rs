@@ -1,54 +1,122 @@
-//! A short memory of snapshots that the garbage collector may delete just as they are bound again.
+//! Contents that may have to be restored: of deleted objects, and of snapshots that the garbage collector may delete just as
+//! they are bound again.
 
-use std::{cmp::Reverse, collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::Name;
-use crate::resolve::Observed;
+use crate::{resolve::Observed, snapshot::ObjectName};
 
-/// How long a content is remembered: the garbage collector acts within seconds of an owner's deletion.
-const REMEMBERED: SignedDuration = SignedDuration::from_secs(60);
-/// The most bytes of contents that are remembered at once. An object of 1 MiB may be 6 MiB of JSON, so a number of contents
-/// would not bound the memory.
-const MOST_BYTES: usize = 16 << 20;
-/// The most contents, if all are small.
-const MOST: usize = 16;
+/// How long the content of a snapshot is remembered: the garbage collector acts within seconds of an owner's deletion.
+pub(super) const OF_SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);
+/// How long the content of a deleted bound object is remembered. Finalizers and lagging watches delay the deletion.
+pub(super) const OF_DELETED: SignedDuration = SignedDuration::from_mins(10);
+/// How much longer a content is remembered while a task waits to restore it.
+const LONGER: SignedDuration = SignedDuration::from_mins(1);
+/// The bytes that each content counts in addition to its size, for its record. This bounds the number of contents.
+const RECORD: usize = 4 << 10;
+/// How many contents of sources wait for their snapshots at once.
+const MOST_FRESH: usize = 16;
 
-/// The part of [`MOST_BYTES`] that a content takes.
-fn weight(content: &Observed) -> usize {
-    content.size().max(MOST_BYTES / MOST)
+/// Contents by object, for a limited time and up to a limit in bytes.
+#[derive(Debug)]
+pub(super) struct Memory {
+    most: usize,
+    bytes: usize,
+    namespaces: HashMap<Arc<str>, Share>,
 }
 
-/// Contents by snapshot.
+/// The contents of one namespace.
 #[derive(Debug, Default)]
-pub(super) struct Memory(HashMap<Name, (Timestamp, Arc<Observed>)>);
+struct Share {
+    bytes: usize,
+    contents: HashMap<ObjectName, (Timestamp, Arc<Observed>)>,
+    /// By the time at which each is forgotten.
+    ends: BTreeSet<(Timestamp, ObjectName)>,
+}
+
+impl Share {
+    fn insert(&mut self, object: ObjectName, end: Timestamp, content: Arc<Observed>) {
+        self.bytes += size(&content);
+        self.ends.insert((end, object.clone()));
+        self.contents.insert(object, (end, content));
+    }
+
+    fn remove(&mut self, object: &ObjectName) -> Option<Arc<Observed>> {
+        let (end, content) = self.contents.remove(object)?;
+        self.ends.remove(&(end, object.clone()));
+        self.bytes -= size(&content);
+        Some(content)
+    }
+}
+
+/// The bytes that a content counts.
+fn size(content: &Observed) -> usize {
+    RECORD + content.size()
+}
 
 impl Memory {
-    /// Remembers a snapshot's content for a while. If there are too many, the oldest of the namespace with the most is
-    /// forgotten: reviews in one namespace cannot displace the snapshots of others.
-    pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
-        self.forget_old(now);
-        self.0.insert(name, (now, content));
-        let weigh = |of: &dyn Fn(&Name) -> bool, all: &HashMap<Name, (Timestamp, Arc<Observed>)>| -> usize {
-            all.iter().filter(|(name, _)| of(name)).map(|(_, (_, content))| weight(content)).sum()
-        };
-        while weigh(&|_| true, &self.0) > MOST_BYTES {
-            let of_namespace = |name: &Name| weigh(&|known| known.namespace == name.namespace, &self.0);
-            let displaced = self.0.iter().max_by_key(|(name, (at, _))| (of_namespace(name), Reverse(*at)));
-            let Some(displaced) = displaced.map(|(name, _)| name.clone()) else { return };
-            self.0.remove(&displaced);
+    /// A memory of at most that many bytes.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, bytes: 0, namespaces: HashMap::new() }
+    }
+
+    /// Remembers a content until `end`. Above the limit, the namespace with the most bytes loses the content that would be
+    /// forgotten first: no namespace can displace the contents of a smaller one. Returns the displaced objects.
+    pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, end: Timestamp) -> Vec<Name> {
+        self.forget(&name);
+        self.bytes += size(&content);
+        self.namespaces.entry(name.namespace).or_default().insert(name.object, end, content);
+        let mut displaced = Vec::new();
+        while self.bytes > self.most {
+            let largest = self.namespaces.iter().max_by_key(|(_, share)| share.bytes);
+            let Some((namespace, share)) = largest else { break };
+            let Some((_, object)) = share.ends.first() else { break };
+            let name = Name { namespace: Arc::clone(namespace), object: object.clone() };
+            self.forget(&name);
+            displaced.push(name);
+        }
+        displaced
+    }
+
+    /// The content of an object, if it is remembered.
+    pub(super) fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
+        self.namespaces.get(&name.namespace)?.contents.get(&name.object).map(|(_, content)| content)
+    }
+
+    /// Forgets the content of an object.
+    pub(super) fn forget(&mut self, name: &Name) {
+        let Some(share) = self.namespaces.get_mut(&name.namespace) else { return };
+        if let Some(content) = share.remove(&name.object) {
+            self.bytes -= size(&content);
+        }
+        if share.contents.is_empty() {
+            self.namespaces.remove(&name.namespace);
         }
     }
 
-    /// The content of a snapshot, if it is remembered.
-    pub(super) fn recall(&self, name: &Name) -> Option<Arc<Observed>> {
-        self.0.get(name).map(|(_, content)| Arc::clone(content))
-    }
-
-    /// Forgets content that was remembered for long enough.
-    pub(super) fn forget_old(&mut self, now: Timestamp) {
-        self.0.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
+    /// Forgets what was remembered for long enough, unless a task waits to restore it.
+    pub(super) fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
+        let ended = |(namespace, share): (&Arc<str>, &Share)| {
+            let ended = share.ends.iter().take_while(|(end, _)| *end <= now);
+            let name = |(_, object): &(Timestamp, ObjectName)| Name {
+                namespace: Arc::clone(namespace),
+                object: object.clone(),
+            };
+            ended.map(name).collect::<Vec<_>>()
+        };
+        let ended: Vec<_> = self.namespaces.iter().flat_map(ended).collect();
+        for name in ended {
+            let awaited = self.recall(&name).filter(|_| is_awaited(&name)).map(Arc::clone);
+            match awaited {
+                Some(content) => drop(self.remember(name, content, now + LONGER)),
+                None => self.forget(&name),
+            }
+        }
     }
 }
 
@@ -59,9 +127,7 @@ pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
 impl Fresh {
     /// Keeps a content until it is taken. If too many are waiting, it is dropped and the source is read again.
     pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
-        let others = self.0.iter().filter(|(name, _)| *name != source);
-        let held: usize = others.map(|(_, content)| weight(content)).sum();
-        if held + weight(&content) <= MOST_BYTES {
+        if self.0.len() < MOST_FRESH || self.0.contains_key(source) {
             self.0.insert(source.clone(), content);
         } else {
             self.0.remove(source);
@@ -77,69 +143,66 @@ impl Fresh {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{ObjectName, SourceKind};
+    use crate::snapshot::SourceKind;
 
-    fn name(text: &str) -> Name {
-        Name::new("ns", ObjectName::new(SourceKind::ConfigMap, text))
+    fn name(namespace: &str, text: &str) -> Name {
+        Name::new(namespace, ObjectName::new(SourceKind::ConfigMap, text))
     }
 
-    fn content() -> Arc<Observed> {
-        content_of(1)
+    fn content(bytes: usize) -> Arc<Observed> {
+        let json = format!(
+            r#"{{"metadata":{{"name":"a","uid":"1","resourceVersion":"1"}},"data":{{"k":"{}"}}}}"#,
+            "v".repeat(bytes)
+        );
+        Arc::new(Observed::read(SourceKind::ConfigMap, json.into_bytes()).unwrap())
     }
 
-    /// A content of that many bytes.
-    fn content_of(bytes: usize) -> Arc<Observed> {
-        let metadata = serde_json::json!({"name": "a", "uid": "1", "resourceVersion": "1"});
-        let json = serde_json::json!({"metadata": metadata, "data": {"k": "v".repeat(bytes)}}).to_string();
-        Arc::new(Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap())
-    }
-
-    #[test]
-    fn content_is_remembered_for_a_minute() {
-        let mut memory = Memory::default();
-        memory.remember(name("a"), content(), Timestamp::from_second(100).unwrap());
-        memory.forget_old(Timestamp::from_second(159).unwrap());
-        assert!(memory.recall(&name("a")).is_some());
-        memory.forget_old(Timestamp::from_second(160).unwrap());
-        assert!(memory.recall(&name("a")).is_none());
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
     }
 
     #[test]
-    fn namespace_displaces_only_its_own_content() {
-        let mut memory = Memory::default();
-        let other = Name::new("other", ObjectName::new(SourceKind::ConfigMap, "mine"));
-        memory.remember(other.clone(), content(), Timestamp::from_second(0).unwrap());
-        for number in 0..3 * MOST {
-            memory.remember(name(&format!("n{number}")), content(), Timestamp::from_second(1).unwrap());
+    fn content_is_remembered_until_its_end() {
+        let mut memory = Memory::new(1 << 20);
+        memory.remember(name("ns", "a"), content(1), at(160));
+        memory.forget_old(at(159), |_| false);
+        assert!(memory.recall(&name("ns", "a")).is_some());
+        memory.forget_old(at(160), |_| true);
+        assert!(memory.recall(&name("ns", "a")).is_some(), "a task waits to restore it");
+        memory.forget_old(at(160) + LONGER, |_| false);
+        assert!(memory.recall(&name("ns", "a")).is_none());
+        assert_eq!((memory.bytes, memory.namespaces.len()), (0, 0));
+    }
+
+    #[test]
+    fn memory_is_limited_in_bytes() {
+        let mut memory = Memory::new(1 << 20);
+        for number in 0..100 {
+            memory.remember(name("ns", &format!("n{number}")), content(100 << 10), at(number));
+            assert!(memory.bytes <= 1 << 20);
         }
-        assert!(memory.recall(&other).is_some());
-        assert_eq!(memory.0.len(), MOST);
+        assert!(memory.recall(&name("ns", "n0")).is_none(), "the oldest is dropped");
+        assert!((91..100).all(|i| memory.recall(&name("ns", &format!("n{i}"))).is_some()));
+        memory.remember(name("ns", "n99"), content(1), at(200));
+        memory.remember(name("ns", "n99"), content(1), at(201));
+        let counted: usize = memory
+            .namespaces
+            .values()
+            .flat_map(|share| share.contents.values())
+            .map(|(_, content)| size(content))
+            .sum();
+        assert_eq!(memory.bytes, counted, "a content that is replaced counts once");
     }
 
     #[test]
-    fn large_contents_displace_only_their_own_namespace() {
-        let at = |second: usize| Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();
-        let (mut memory, mut fresh) = (Memory::default(), Fresh::default());
-        let other = Name::new("other", ObjectName::new(SourceKind::ConfigMap, "mine"));
-        memory.remember(other.clone(), content(), at(0));
-        for number in 0..MOST {
-            let (name, content) = (name(&format!("n{number}")), content_of(6 << 20));
-            memory.remember(name.clone(), Arc::clone(&content), at(1 + number));
-            fresh.put(&name, content);
+    fn large_namespace_displaces_only_its_own_content() {
+        let mut memory = Memory::new(1 << 20);
+        memory.remember(name("other", "mine"), content(100 << 10), at(0));
+        for number in 1..100 {
+            let displaced =
+                memory.remember(name("ns", &format!("n{number}")), content(100 << 10), at(number));
+            assert!(displaced.iter().all(|name| &*name.namespace == "ns"), "{displaced:?}");
         }
-        assert!(memory.recall(&other).is_some());
-        assert!(memory.recall(&name("n15")).is_some() && memory.recall(&name("n14")).is_some());
-        assert_eq!((memory.0.len(), fresh.0.len()), (3, 2));
-    }
-
-    #[test]
-    fn oldest_content_is_dropped_above_the_limit() {
-        let mut memory = Memory::default();
-        for second in 0..=MOST {
-            let now = Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();
-            memory.remember(name(&format!("n{second}")), content(), now);
-        }
-        assert!(memory.recall(&name("n0")).is_none());
-        assert!((1..=MOST).all(|i| memory.recall(&name(&format!("n{i}"))).is_some()));
+        assert!(memory.recall(&name("other", "mine")).is_some());
     }
 }

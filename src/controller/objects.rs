@@ -398,7 +398,8 @@ impl State {
         self.drop_joining(Timestamp::MIN, |_| true);
         self.events.leave();
         self.fresh = Fresh::default();
-        let memory = &self.memory;
-        self.agenda.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
+        let mut agenda = std::mem::take(&mut self.agenda);
+        agenda.retain(|task| matches!(task, Task::Restore(name) if self.remembered(name).is_some()));
+        self.agenda = agenda;
     }
 }

@@ -255,7 +255,7 @@ impl State {
             return None;
         }
         let entered = self.source_of_referenced(name)?;
-        let content = self.memory.recall(name);
+        let content = self.remembered(name).map(Arc::clone);
         // A template records the second snapshot of a source under its own name: the snapshot's own identity takes
         // precedence.
         let remembered = content.as_ref().and_then(|content| content.identity());
@@ -335,9 +335,11 @@ impl State {
             {
                 self.apply_snapshot(name, None, now);
             }
-            (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed))
-            | (Task::Sweep(name), Outcome::Released(observed)) => {
-                self.memory.remember(name.clone(), Arc::new(*observed), now);
+            (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed)) => {
+                self.remember_endangered(name.clone(), Arc::new(*observed), now);
+            }
+            (Task::Sweep(name), Outcome::Released(observed)) => {
+                self.remember_deleted(name.clone(), Arc::new(*observed), now);
             }
             (Task::Unbind(name) | Task::Sweep(name), Outcome::Verified { used, unused }) => {
                 self.agenda.done(task);

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     cluster::{Api, ApiError},
-    resolve::{Facts, Observed},
+    resolve::{Decision, Facts, Observed},
     snapshot::Rotated,
     telemetry::{
         Condition, Metrics,
@@ -185,21 +185,25 @@ impl Shared {
         self.lock().snapshot_count(source)
     }
 
-    /// Remembers the snapshots that a decision read, in case the garbage collector deletes one before it is bound.
-    pub fn remember_snapshots(&self, namespace: &str, facts: &Facts) {
+    /// Remembers the snapshots to which a decision newly refers, in case the garbage collector deletes one before it is bound.
+    pub fn remember_snapshots(&self, namespace: &str, decision: &Decision, facts: &Facts) {
         let now = self.now();
-        let contents = facts.snapshots().map(|(name, observed)| (name.clone(), Arc::new(observed.clone())));
+        let sound = |name: &ObjectName| facts.object(name)?.filter(|observed| observed.is_sound());
+        let contents = decision.refers.iter().filter_map(|name| Some((name.clone(), Arc::new(sound(name)?.clone()))));
         let contents: Vec<_> = contents.collect();
         let mut state = self.lock();
         for (name, content) in contents {
-            state.memory.remember(Name::new(namespace, name), content, now);
+            state.remember_admitted(Name::new(namespace, name), content, now);
         }
     }
 
     /// Remembers a source in bind mode that is about to be deleted, so that it can be recreated while it is in use.
     pub fn remember(&self, name: &Name, content: &Observed) {
         let content = Arc::new(content.clone());
-        self.lock().memory.remember(name.clone(), content, self.now());
+        let displaced = self.lock().remember_deleted(name.clone(), content, self.now());
+        for object in displaced {
+            tracing::warn!(%object, "too many bound objects are being deleted: the content of one of them is forgotten");
+        }
     }
 
     /// Changes the state, and wakes the loop and the watches of namespaces.
@@ -371,7 +375,7 @@ fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outco
 /// How long the loop may rest before the next task is due.
 fn rest(shared: &Shared) -> Duration {
     let mut state = shared.lock();
-    state.memory.forget_old(shared.now());
+    state.forget_old(shared.now());
     let due = state.next_due().map_or(LONGEST_REST, |due| shared.clock().until(due));
     due.min(LONGEST_REST)
 }

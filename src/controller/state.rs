@@ -14,7 +14,7 @@ use super::{
     agenda::{Agenda, Task},
     bound::BoundRecord,
     events::Events,
-    memory::{Fresh, Memory},
+    memory::{Fresh, Memory, OF_DELETED, OF_SNAPSHOT},
     namespaces::Served,
     ownership::Verified,
     records::{Revision, RevisionKey, SnapshotRecord, Source, User},
@@ -28,7 +28,7 @@ use crate::{
     cluster::{DigestKeys, MOST_NAMES, Owner, Precondition, WorkloadKey, workload_owner},
     few::FewSet,
     kinds::Kinds,
-    resolve::{Present, Record, Use, is_pending},
+    resolve::{Observed, Present, Record, Use, is_pending},
     snapshot::{Digest, ObjectName, Rotated},
 };
 
@@ -42,13 +42,20 @@ const MOST_DELAYING: usize = 1000;
 pub(super) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
 /// How long a referenced snapshot may be unknown, because the watches are not in step with each other.
 pub(super) const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
+/// The most bytes of contents that reviews of workloads lead to.
+const MOST_ADMITTED: usize = 16 << 20;
+/// The most bytes of contents of deleted objects.
+const MOST_DELETED: usize = 16 << 20;
 
 /// The controller's state.
 pub struct State {
     pub(super) config: Config,
     pub(super) kinds: Arc<Kinds>,
     pub(super) agenda: Agenda,
-    pub(super) memory: Memory,
+    /// Snapshots to which reviews of workloads newly refer, until they are bound.
+    admitted: Memory,
+    /// Objects that may just be deleted while in use. Reviews of workloads cannot displace them.
+    deleted: Memory,
     /// Contents of sources that were just read and have no snapshot yet: the snapshot is created without another read.
     pub(super) fresh: Fresh,
     pub(super) events: Events,
@@ -121,7 +128,8 @@ impl State {
             config,
             kinds,
             agenda: Agenda::default(),
-            memory: Memory::default(),
+            admitted: Memory::new(MOST_ADMITTED),
+            deleted: Memory::new(MOST_DELETED),
             fresh: Fresh::default(),
             events: Events::default(),
             texts: Texts::default(),
@@ -197,6 +205,46 @@ impl State {
         self.synced = true;
         // If no namespace opts in, the list returned none, and this is now known.
         self.namespaces.get_or_insert_default();
+    }
+
+    /// Remembers a snapshot to which a review newly refers, until the controller has bound it.
+    pub(super) fn remember_admitted(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+        self.admitted.remember(name, content, now + OF_SNAPSHOT);
+    }
+
+    /// Remembers a snapshot that the garbage collector may be deleting.
+    pub(super) fn remember_endangered(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+        self.deleted.remember(name, content, now + OF_SNAPSHOT);
+    }
+
+    /// Remembers a bound object that is being deleted. Returns the objects that are forgotten for it.
+    pub(super) fn remember_deleted(
+        &mut self,
+        name: Name,
+        content: Arc<Observed>,
+        now: Timestamp,
+    ) -> Vec<Name> {
+        self.deleted.remember(name, content, now + OF_DELETED)
+    }
+
+    /// The remembered content of an object.
+    pub(super) fn remembered(&self, name: &Name) -> Option<&Arc<Observed>> {
+        self.deleted.recall(name).or_else(|| self.admitted.recall(name))
+    }
+
+    /// Forgets the content of a deleted object, if an object with another uid has its name now.
+    pub(super) fn forget_replaced(&mut self, name: &Name, uid: &str) {
+        if self.deleted.recall(name).is_some_and(|content| content.uid != uid) {
+            self.deleted.forget(name);
+        }
+    }
+
+    /// Forgets contents that were remembered for long enough.
+    pub(super) fn forget_old(&mut self, now: Timestamp) {
+        let Self { admitted, deleted, agenda, .. } = self;
+        let is_awaited = |name: &Name| agenda.has(&Task::Restore(name.clone()));
+        admitted.forget_old(now, |_| false);
+        deleted.forget_old(now, is_awaited);
     }
 
     /// When the next task is due.

@@ -59,6 +59,7 @@ fn bound_source_gets_users_and_keeps_foreign_owners() {
     let bound = BoundRecord { version, owners: FewSet::default() };
     desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
     desk.state.apply_bound(&name("demo"), None, desk.now);
+    desk.pass(2);
     assert_eq!(restores(&mut desk), [[name(BLUE)]]);
 }
 

@@ -16,6 +16,7 @@ mod bound;
 mod controller;
 mod corpus;
 mod coverage;
+mod deleted;
 mod docs;
 mod documents;
 mod events;

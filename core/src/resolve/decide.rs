@@ -207,6 +207,10 @@ impl<'r> Resolver<'r> {
         let unhealthy = self.taken_unhealthy();
         let (seen, keeps) = (&self.now_seen, self.keeps_settings);
         let mut decision = effects::opt_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
+        let named =
+            resolution.sources.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str()));
+        let is_new = |name: &ObjectName| !self.stored.contains(name) && !self.ensure.contains_key(name);
+        decision.refers = named.filter(is_new).collect();
         decision.ensure = self.ensure.into_values().collect();
         decision.adopt = self.adopt.into_iter().collect();
         decision.warnings = self.warnings;

@@ -101,6 +101,8 @@ pub struct Decision {
     /// Existing snapshots that this request newly refers to (an undo, a pin). They must be bound to the workload at once,
     /// since their last owner may be deleted at any moment.
     pub adopt: Vec<ObjectName>,
+    /// Existing objects to which the template newly refers by a snapshot's name, adopted or not.
+    pub refers: Vec<ObjectName>,
     /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
     /// The reason for which the request is refused.

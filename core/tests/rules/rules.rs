@@ -184,6 +184,18 @@ fn name_conflict_gives_longer_snapshot_name() {
     assert_eq!(DIGITS[1], 16);
 }
 
+/// The garbage collector may delete these snapshots before they are bound. A snapshot that the decision creates has no owner yet.
+#[test]
+fn decision_lists_existing_snapshots_newly_referred_to() {
+    let mut world = world("blue");
+    let created = world.admit(&deployment(&["demo"]), None);
+    assert_eq!(created.decision.refers, []);
+    assert_eq!(world.admit(&deployment(&["demo"]), None).decision.refers, [configmap(BLUE)]);
+    let mut image = created.object.clone();
+    image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    assert_eq!(world.admit(&image, Some(&created.object)).decision.refers, []);
+}
+
 /// A label of the workload's own takes precedence.
 #[test]
 fn namespace_adds_and_removes_enabled_label() {

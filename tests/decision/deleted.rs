@@ -1,0 +1,285 @@
+//! Sources in bind mode that are deleted while revisions use them, and names that other objects take.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use axum::body::Body as ReviewBody;
+use confrev::{
+    admission::{Context, Limits, router},
+    cluster::{KubeApi, Owner, Version},
+    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared, Task, execute},
+    kinds::{Kinds, REVISION_KINDS},
+    names,
+    resolve::Use,
+    snapshot::{ObjectName, SourceKind},
+    telemetry::{Metrics, Readiness},
+};
+use http::{Method, Request, Response, StatusCode};
+use jiff::Timestamp;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::{
+    controller::{Desk, name},
+    world::{World, deployment},
+};
+
+/// An API server over a map: by the part of the path after `/namespaces/`. It creates what it is asked to create.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Server {
+    fn put(&self, object: Value) {
+        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+        let [namespace, name] = ["namespace", "name"].map(|key| object["metadata"][key].as_str().unwrap());
+        let path = format!("{namespace}/{plural}/{name}");
+        self.0.lock().unwrap().insert(path, object);
+    }
+
+    fn get(&self, path: &str) -> Option<Value> {
+        self.0.lock().unwrap().get(path).cloned()
+    }
+
+    fn remove(&self, path: &str) -> Option<Value> {
+        self.0.lock().unwrap().remove(path)
+    }
+
+    fn respond(&self, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
+        let path = path.split_once("/namespaces/").map(|(_, path)| path).unwrap_or_default();
+        let is_collection = path.matches('/').count() == 1;
+        if *method == Method::POST {
+            let mut object: Value = serde_json::from_slice(body).unwrap();
+            let path = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
+            if self.get(&path).is_some() {
+                return (StatusCode::CONFLICT, json!({"kind": "Status", "reason": "AlreadyExists"}));
+            }
+            object["metadata"]["uid"] = json!("again");
+            object["metadata"]["resourceVersion"] = json!("9");
+            self.0.lock().unwrap().insert(path, object.clone());
+            return (StatusCode::CREATED, object);
+        }
+        assert_eq!(*method, Method::GET, "{path}");
+        if is_collection {
+            let all = self.0.lock().unwrap();
+            let items = all.iter().filter(|(at, _)| at.starts_with(&format!("{path}/")));
+            let items: Vec<_> = items.map(|(_, object)| object).collect();
+            return (StatusCode::OK, json!({"kind": "List", "metadata": {}, "items": items}));
+        }
+        if !path.contains('/') {
+            return (StatusCode::OK, json!({"metadata": {"name": path}}));
+        }
+        let missing = json!({"kind": "Status", "reason": "NotFound"});
+        self.get(path).map_or((StatusCode::NOT_FOUND, missing), |object| (StatusCode::OK, object))
+    }
+
+    fn api(&self) -> KubeApi {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let (status, object) = server.respond(&parts.method, parts.uri.path(), &body);
+                let mut response = Response::new(Body::from(object.to_string().into_bytes()));
+                *response.status_mut() = status;
+                Ok::<_, Infallible>(response)
+            }
+        });
+        KubeApi::new(kube::Client::new(service, "ns"), Arc::new(Kinds::default()), Metrics::new())
+    }
+}
+
+/// An installation with one replica.
+struct Stage {
+    server: Server,
+    shared: Shared,
+    now: Timestamp,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let desk = Desk::new();
+        let shared = Shared::new(desk.state, Readiness::new().register("caches"));
+        Self { server: Server::default(), shared, now: desk.now }
+    }
+
+    /// Sends a review to the replica.
+    async fn review(&self, path: &str, request: Value) -> Value {
+        let context = Context {
+            api: self.server.api(),
+            kinds: Arc::new(Kinds::default()),
+            secrets: true,
+            limits: Limits::default(),
+            shared: self.shared.clone(),
+            metrics: Metrics::new(),
+        };
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        let request = Request::post(path)
+            .header("content-type", "application/json")
+            .body(ReviewBody::from(review.to_string()))
+            .unwrap();
+        let response = router(context).oneshot(request).await.unwrap();
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let mut answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+        answer["response"].take()
+    }
+
+    /// Deletes an object as the API server does: a review, then a watch. With `by_collection`, the request states no name.
+    async fn delete(&self, object: &str, by_collection: bool) {
+        self.review_deletion(object, by_collection).await;
+        self.report_deletion(object);
+    }
+
+    fn report_deletion(&self, object: &str) {
+        assert!(self.server.remove(&format!("ns/configmaps/{object}")).is_some());
+        self.shared.lock().apply_bound(&name(object), None, self.now);
+    }
+
+    async fn review_deletion(&self, object: &str, by_collection: bool) {
+        let old = self.server.get(&format!("ns/configmaps/{object}")).expect("it exists");
+        let request = json!({
+            "uid": "u",
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+            "name": if by_collection { "" } else { object },
+            "namespace": "ns",
+            "operation": "DELETE",
+            "object": null,
+            "oldObject": old,
+        });
+        self.review("/mutate/configmaps", request).await;
+    }
+
+    /// Creates a bound object, which the watch reports with its owners.
+    fn bound(&self, object: &str, owners: &[Owner]) {
+        let entered: serde_json::Map<_, _> =
+            owners.iter().map(|owner| (format!("k:{{\"uid\":\"{}\"}}", owner.uid), json!({}))).collect();
+        self.server.put(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": object, "namespace": "ns", "uid": format!("uid-{object}"), "resourceVersion": "1",
+                "labels": {names::ENABLED: "bind"},
+                "ownerReferences": owners.iter().map(Owner::to_json).collect::<Vec<_>>(),
+                "managedFields": [{"manager": names::MANAGER, "operation": "Update",
+                    "fieldsV1": {"f:metadata": {"f:ownerReferences": entered}}}],
+            },
+            "data": {"text": object},
+        }));
+        let version = Version { uid: format!("uid-{object}"), resource_version: "1".to_owned() };
+        let record = BoundRecord { version, owners: owners.iter().cloned().collect() };
+        self.shared.lock().apply_bound(&name(object), Some(record), self.now);
+    }
+
+    /// Creates a ReplicaSet that uses the object, and returns it as an owner. The watch reports it if it has its label.
+    fn replica_set(&self, set: &str, object: &str, is_labelled: bool) -> Owner {
+        let mut stored = json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet",
+            "metadata": {"name": set, "namespace": "ns", "uid": format!("uid-{set}"), "resourceVersion": "1"},
+            "spec": deployment(&[object])["spec"],
+        });
+        if is_labelled {
+            stored["metadata"]["labels"] = json!({names::REVISION: "1"});
+            let kind = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
+            let key = RevisionKey { kind, namespace: "ns".into(), name: set.into() };
+            let revision = Revision { uid: format!("uid-{set}").into(), uses: vec![use_of(object)] };
+            self.shared.lock().apply_revision(&key, Some(revision), self.now);
+        }
+        self.server.put(stored);
+        Owner::new("apps/v1", "ReplicaSet", set, format!("uid-{set}"))
+    }
+
+    /// Runs everything that is due now, and returns the restored names.
+    async fn act(&self) -> Vec<Name> {
+        let mut restored = Vec::new();
+        loop {
+            let Some((task, action)) = self.shared.lock().next_action(self.now) else { return restored };
+            let outcome = match action {
+                Action::Restore { .. } => execute(&self.server.api(), action, self.now).await,
+                _ => Ok(Outcome::Done),
+            };
+            if let (Task::Restore(name), Ok(Outcome::Restored)) = (&task, &outcome) {
+                restored.push(name.clone());
+            }
+            self.shared.lock().finish(&task, outcome, self.now);
+        }
+    }
+}
+
+/// The use of an object under its own name.
+fn use_of(object: &str) -> Use {
+    let source = ObjectName::new(SourceKind::ConfigMap, object);
+    let snapshot = Some(source.name.clone());
+    Use { source, snapshot, live: false, whole: true, excluded: false, optional: false }
+}
+
+/// A GitOps tool prunes more objects than any count of contents that a replica might remember.
+#[tokio::test]
+async fn restores_every_pruned_bound_object_at_once() {
+    let stage = Stage::new();
+    let all: Vec<_> = (0..200).map(|number| format!("demo-{number:03}")).collect();
+    for object in &all {
+        stage.bound(object, &[]);
+        stage.replica_set(&format!("set-{object}"), object, true);
+    }
+    for object in &all {
+        stage.delete(object, false).await;
+    }
+    stage.act().await;
+    for object in &all {
+        let again = stage.server.get(&format!("ns/configmaps/{object}")).unwrap_or_default();
+        assert_eq!(again["data"]["text"], **object, "{object} is restored");
+    }
+}
+
+#[tokio::test]
+async fn workload_reviews_displace_no_bound_object() {
+    let stage = Stage::new();
+    stage.bound("demo-1", &[]);
+    stage.replica_set("set-1", "demo-1", true);
+    stage.review_deletion("demo-1", false).await;
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.create(&deployment(&["demo"]));
+    for number in 0..100 {
+        let namespace = format!("other-{number}");
+        for object in world.objects.values() {
+            let mut object = object.clone();
+            object["kind"] = json!("ConfigMap");
+            object["metadata"]["namespace"] = json!(namespace);
+            stage.server.put(object);
+        }
+        let mut workload = deployment(&["demo"]);
+        workload["metadata"]["namespace"] = json!(namespace);
+        let request = json!({
+            "uid": "u",
+            "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+            "name": "web", "namespace": namespace, "operation": "CREATE", "object": workload,
+        });
+        let answer = stage.review("/mutate/workloads", request).await;
+        assert!(answer["patch"].is_string(), "{answer}");
+    }
+    stage.report_deletion("demo-1");
+    assert_eq!(stage.act().await, [name("demo-1")]);
+}
+
+/// Reviews of other deletions in the same namespace follow, and the watch lags behind them.
+#[tokio::test]
+async fn content_is_remembered_until_deletion_is_reported() {
+    let stage = Stage::new();
+    stage.bound("demo-1", &[]);
+    stage.replica_set("set-1", "demo-1", true);
+    stage.review_deletion("demo-1", false).await;
+    for number in 0..100 {
+        let other = format!("other-{number}");
+        stage.bound(&other, &[]);
+        stage.replica_set(&format!("set-{other}"), &other, true);
+        stage.review_deletion(&other, false).await;
+    }
+    stage.report_deletion("demo-1");
+    assert_eq!(stage.act().await, [name("demo-1")]);
+}
