@@ -58,6 +58,35 @@ struct Request<'a> {
     dry_run: Option<bool>,
 }
 
+impl<'a> Request<'a> {
+    /// Takes the name from the deleted object if the request has none: `deletecollection` sends one review for each object, and
+    /// states the name only there.
+    fn name_deleted(&mut self) {
+        let Some(old) = self.old_object.filter(|_| self.name.is_empty() && &*self.operation == "DELETE")
+        else {
+            return;
+        };
+        if let Ok(old) = serde_json::from_str::<Named<'a>>(old.get()) {
+            self.name = old.metadata.name;
+        }
+    }
+}
+
+/// The name of an object.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Named<'a> {
+    #[serde(default)]
+    metadata: NamedMetadata<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct NamedMetadata<'a> {
+    #[serde(default)]
+    name: Str<'a>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Resource<'a> {
@@ -97,10 +126,11 @@ impl<'a> Review<'a> {
             let (kind, api_version) = (wire.kind.to_string(), wire.api_version.to_string());
             return Err(ReviewError::Kind { kind, api_version });
         }
-        let request = wire.request.ok_or(ReviewError::NoRequest)?;
+        let mut request = wire.request.ok_or(ReviewError::NoRequest)?;
         if request.uid.is_empty() {
             return Err(ReviewError::NoUid);
         }
+        request.name_deleted();
         Ok(Self(request))
     }
 
@@ -139,7 +169,7 @@ impl<'a> Review<'a> {
         &*self.0.operation == "DELETE"
     }
 
-    /// The object's name; empty if the API server has yet to generate it.
+    /// The object's name, for a deletion also from the deleted object; empty if the API server has yet to generate it.
     pub fn name(&self) -> &str {
         &self.0.name
     }

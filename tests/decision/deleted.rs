@@ -283,3 +283,31 @@ async fn content_is_remembered_until_deletion_is_reported() {
     stage.report_deletion("demo-1");
     assert_eq!(stage.act().await, [name("demo-1")]);
 }
+
+/// `deletecollection` sends one review for each object, without a name.
+#[tokio::test]
+async fn restores_bound_objects_deleted_as_collection() {
+    let stage = Stage::new();
+    stage.bound("demo-1", &[]);
+    stage.replica_set("set-1", "demo-1", true);
+    stage.delete("demo-1", true).await;
+    assert_eq!(stage.act().await, [name("demo-1")]);
+}
+
+#[tokio::test]
+async fn refuses_invalid_name_of_object_in_collection() {
+    let stage = Stage::new();
+    let context = |name: &str| {
+        json!({
+            "uid": "u", "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+            "name": "", "namespace": "ns", "operation": "DELETE", "oldObject": {"metadata": {"name": name}},
+        })
+    };
+    stage.review("/mutate/configmaps", context("")).await;
+    let text = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": context("../secrets/x")})
+    .to_string();
+    let review = confrev::admission::Review::parse(text.as_bytes()).unwrap();
+    let refusal = review.refusal(|_| false).unwrap_or_default();
+    assert!(refusal.contains("../secrets/x"), "{refusal}");
+}

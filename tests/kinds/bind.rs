@@ -117,6 +117,39 @@ fn deleted_bound_object_lives_until_last_replica_set() {
     });
 }
 
+/// `deletecollection` sends reviews without a name. More objects are deleted at once than any fixed count.
+#[test]
+fn collection_of_bound_objects_is_restored() {
+    const COUNT: usize = 40;
+    let _confrev = running();
+    each(|world, source| {
+        let names: Vec<_> = (0..COUNT).map(|number| format!("demo-{number}")).collect();
+        for name in &names {
+            world.apply(&source.bound(name, name)).ok();
+        }
+        let [field, key] = source.volume;
+        let volumes = names.iter().map(|name| json!({"name": name, field: {key: name}}));
+        let mut load = Load::new("deployments", "web", &[]).annotation("secrets", "true");
+        load.manifest["spec"]["replicas"] = json!(0);
+        load.manifest["spec"]["template"]["spec"]["volumes"] = volumes.collect();
+        load.apply(world).ok();
+        for name in &names {
+            source.wait_bound(world, name);
+        }
+        let uid = |name: &str| source.get(world, name).map(|object| text(&object["metadata"]["uid"]));
+        let before: Vec<_> = names.iter().map(|name| uid(name)).collect();
+        let collection = format!("/api/v1/namespaces/{}/{}s", world.name(), source.kind.to_lowercase());
+        let raw = format!("--raw={collection}?labelSelector=confrev.dev%2Fenabled%3Dbind");
+        world.kubectl(&["delete", &raw]).ok();
+        for (name, before) in names.iter().zip(before) {
+            wait_for(&format!("{name} to be restored"), LIMIT, || {
+                let again = uid(name);
+                if again.is_some() && again != before { Ok(()) } else { Err(format!("{again:?}")) }
+            });
+        }
+    });
+}
+
 /// When the label is removed, the reference resolves to a snapshot again.
 #[test]
 fn later_bind_label_restores_name_of_source() {
