@@ -5,7 +5,7 @@
 
 use super::{Answer, Call, Context, Review, Site};
 use crate::{
-    cluster::Api,
+    cluster::{Api, own_owners},
     controller::Name,
     names,
     resolve::{Observed, parse_keep, parse_max_in_flight},
@@ -93,13 +93,11 @@ fn warnings<A: Api>(
     warnings
 }
 
-/// Remembers the content of a source in bind mode (`enabled: "bind"`) that is about to be deleted while in use. The
-/// controller recreates the source under its own name after the deletion. The content is read live, while the source still
-/// exists.
+/// Remembers the content of a source in bind mode (`enabled: "bind"`) that is about to be deleted while in use: something is
+/// known to use it, or it has owners that confrev added. Anyone who may edit a revision can hide its use from the watches, but
+/// not its ownership. The controller recreates the source under its own name after the deletion. The content is read live,
+/// while the source still exists.
 async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
-    if !context.shared.lock().is_in_use(source) {
-        return;
-    }
     let share = context.reading.share(call.client.clone(), call.deadline);
     let read = async {
         let _call = share.call(&context.metrics).await?;
@@ -107,7 +105,9 @@ async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
     };
     match tokio::time::timeout_at(call.deadline, read).await {
         Ok(Ok(Some(observed))) if observed.is_bound_itself() && observed.identity().is_none() => {
-            context.shared.remember(source, &observed);
+            if !own_owners(observed.json()).is_empty() || context.shared.lock().is_in_use(source) {
+                context.shared.remember(source, &observed);
+            }
         }
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {

@@ -30,7 +30,7 @@ pub use identity::{IdentityError, client};
 pub use keys::{DigestKeys, KeyError, KeyKeeper};
 pub use lease::{Lease, LeaseRecord};
 pub use meter::Meter;
-pub use owners::{owners_but_our_own, owners_of_others};
+pub use owners::{own_owners, owners_but_our_own, owners_of_others};
 pub use pages::{Listed, Page, Pages};
 pub(crate) use usage::MOST_NAMES;
 pub use usage::Usage;

@@ -24,6 +24,14 @@ pub fn owners_but_our_own(object: &[u8]) -> Vec<Owner> {
     owners.into_iter().flatten().filter(|owner| !is_among(owner, &ours)).map(read).collect()
 }
 
+/// The owners that confrev is known to have added.
+pub fn own_owners(object: &[u8]) -> Vec<Owner> {
+    let object: Value = serde_json::from_slice(object).unwrap_or_default();
+    let ours = entered_by_confrev(&object);
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().filter(|owner| is_among(owner, &ours)).map(read).collect()
+}
+
 /// The uids of owners that confrev added.
 ///
 /// Source: Kubernetes, "Server-Side Apply": a merge key is written in `fieldsV1` as `k:{"uid":"…"}`.
@@ -74,6 +82,8 @@ mod tests {
         let both = json!([entered("confrev", "1"), entered("kubectl", "2")]);
         let others = owners_of_others(object(&["1", "2"], both.clone()).as_bytes()).unwrap();
         assert_eq!(others, [Owner::new("apps/v1", "Deployment", "web", "2")]);
+        let own = own_owners(object(&["1", "2"], both.clone()).as_bytes());
+        assert_eq!(own, [Owner::new("apps/v1", "Deployment", "web", "1")]);
         assert_eq!(owners_of_others(object(&["2"], both).as_bytes()), None, "the owner is already removed");
         assert_eq!(owners_of_others(object(&["1"], json!([entered("kubectl", "1")])).as_bytes()), None);
         assert_eq!(owners_of_others(b"{}"), None);

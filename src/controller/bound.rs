@@ -34,15 +34,20 @@ impl State {
         let (name, record) = (&self.texts.share(name.clone()), self.texts.share(record));
         if let Some(record) = record {
             self.forget_replaced(name, &record.version.uid);
-            if self.bound.insert(name.clone(), record).is_none() {
+            let old = self.bound.remove(name);
+            self.forget_verified(name, old.as_ref().map(|old| &old.owners), Some(&record.owners));
+            if old.is_none() {
                 self.hold_namespace(&name.namespace);
             }
+            self.bound.insert(name.clone(), record);
             self.agenda.schedule(Task::Bind(name.clone()), now);
         } else if let Some(record) = self.bound.remove(name) {
             self.unwanted_since.remove(name);
+            self.forget_verified(name, None, None);
             self.release_namespace(&name.namespace);
             self.agenda.schedule(Task::Free(name.clone()), now);
-            if self.users.contains_key(name) {
+            // Its owners may use it without a watch that reports them: the restore reads them live.
+            if self.users.contains_key(name) || !record.owners.is_empty() {
                 self.agenda.schedule(Task::Restore(name.clone()), now + self.restore_delay(name, &record));
             }
         }
@@ -62,18 +67,22 @@ impl State {
         self.users.contains_key(name)
     }
 
-    /// Adds the missing owners; with `unbind`, also removes confrev's owners that no longer use the object. Owners that
-    /// others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
+    /// Adds the missing owners; with `unbind`, also removes confrev's owners that no longer use the object, once a live read has
+    /// shown it. Owners that others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
     /// only former users own is released.
     pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
-        let all = self.owners_by_use(name);
+        let all: FewSet<_> =
+            self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned()).collect();
         let stale = |owner: &&Owner| !all.contains(*owner) && self.is_known(name, owner);
         let has_stale = record.owners.iter().any(|owner| stale(&owner));
         if self.is_released(name) {
             let since = *self.unwanted_since.entry(name.clone()).or_insert(now);
             self.agenda.schedule(Task::Sweep(name.clone()), since + self.grace(true));
             return None;
+        }
+        if unbind && let Some(verify) = self.verify(name, record.owners.iter().filter(stale)) {
+            return Some(verify);
         }
         let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
@@ -100,6 +109,9 @@ impl State {
         let Some(record) = self.bound.get(name).filter(|_| !self.users.contains_key(name)) else {
             return false;
         };
+        if self.proven_owners(name).next().is_some() {
+            return false;
+        }
         !record.owners.is_empty() && record.owners.iter().all(|owner| self.is_known(name, owner))
     }
 

@@ -1,11 +1,14 @@
 //! Runs actions: the few API calls of each.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
-use super::{Action, Name, Outcome};
+use super::{Action, MOST_OWNERS, Name, Outcome};
 use crate::{
     cluster::{
-        Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, owners_but_our_own, owners_of_others,
+        Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,
+        owners_of_others,
     },
     names,
     resolve::{Ensure, Observed},
@@ -152,6 +155,16 @@ async fn stays_used<A: Api>(api: &A, object: &Name, users: &[Owner]) -> Result<b
     Ok(api.usages(namespace, &all, name).await?.contains(&Usage::Used))
 }
 
+/// Those of these owners that use the object and are not being deleted; a live read.
+async fn using<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Result<Vec<Owner>, ApiError> {
+    if owners.is_empty() {
+        return Ok(owners);
+    }
+    let usages = api.usages(&object.namespace, &owners, &object.object).await?;
+    let used = owners.into_iter().zip(usages).filter(|(_, usage)| *usage == Usage::Used);
+    Ok(used.map(|(owner, _)| owner).collect())
+}
+
 /// Recreates a snapshot: from memory, from the source if it still holds the content, from another snapshot that does, or
 /// from a copy.
 async fn restore<A: Api>(
@@ -175,7 +188,13 @@ async fn restore<A: Api>(
         }
         live = if content.is_none() { last_copy(api, copies).await? } else { None };
     }
-    if !stays_used(api, snapshot, users).await? {
+    // Owners that use the object, but that no watch reports.
+    let former = if bound_itself { content.map(|content| own_owners(content.json())) } else { None };
+    let former = using(api, snapshot, former.unwrap_or_default()).await?;
+    if former.is_empty() && !stays_used(api, snapshot, users).await? {
+        if bound_itself && users.is_empty() {
+            return Ok(Outcome::Done);
+        }
         return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
     }
     let named_after = |content: &Observed| {
@@ -201,8 +220,11 @@ async fn restore<A: Api>(
     };
     let digest = named_after(content).unwrap_or_else(|| content.digest());
     let identity = Identity { source: source.to_owned(), digest };
-    let created =
-        api.create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), owners).await?;
+    let owners: BTreeSet<_> = owners.iter().cloned().chain(former).collect();
+    let owners: Vec<_> = owners.into_iter().take(MOST_OWNERS).collect();
+    let created = api
+        .create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), &owners)
+        .await?;
     if created == Created::Exists {
         return Ok(Outcome::Done);
     }
@@ -284,9 +306,10 @@ async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Ou
     let Some(observed) = api.read(&object.namespace, &object.object).await? else {
         return Ok(Outcome::Done);
     };
-    // Each watch may lag or stall.
-    if !api.users_of(&object.namespace, &object.object).await?.is_empty() {
-        return Err(ApiError::Conflict { what: format!("release {object}") });
+    // Each watch may lag or stall, and none reports a revision without its label.
+    let used = api.users_of(&object.namespace, &object.object).await?;
+    if !used.is_empty() {
+        return Ok(Outcome::Verified { used, unused: Vec::new() });
     }
     // Without an owner that confrev added, or with an owner that others added, deleting it is left to others.
     if !observed.is_bound_itself()

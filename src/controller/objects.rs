@@ -183,7 +183,8 @@ impl State {
             return;
         }
         self.missing_since.remove(name);
-        self.forget_verified(name, old.as_ref(), record.as_ref());
+        let (had, has) = (old.as_ref().map(|old| &old.owners), record.as_ref().map(|record| &record.owners));
+        self.forget_verified(name, had, has);
         let place = |record: &SnapshotRecord| (Arc::clone(&record.source), record.created, record.digest);
         if let Some(old) = old.filter(|old| record.as_ref().map(place) != Some(place(old))) {
             self.untake(name, &old, now);

@@ -1,5 +1,5 @@
-//! Live checks of owners: an owner is removed from a snapshot only after it was read and refers to something else, or no
-//! object with its uid exists.
+//! Live checks of owners: an owner is removed from a snapshot or bound object only after it was read and refers to something
+//! else, or no object with its uid exists.
 //!
 //! A watch selects by label and may lag, and an annotation records what a revision uses. Anyone who may edit the object can
 //! remove both. So every owner is read live before it is removed, whatever the watches report.
@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{Action, Name, agenda::Task, records::SnapshotRecord, state::State};
+use super::{Action, Name, agenda::Task, state::State};
 use crate::{cluster::Owner, few::FewSet, uid::Uid};
 
-/// What live reads found about the owners of a snapshot, until a watch reports a change of these owners.
+/// What live reads found about the owners of a snapshot or bound object, until a watch reports a change of these owners.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
     /// Owners that use the snapshot.
@@ -21,26 +21,18 @@ pub(super) struct Verified {
 }
 
 impl State {
-    /// The owners of a snapshot that a live read has proven to use it.
+    /// The owners of an object that a live read has proven to use it.
     pub(super) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
         self.verified.get(name).into_iter().flat_map(|verified| &verified.used)
     }
 
-    /// The live read that is needed before owners that are not `wanted` are removed; `None` if no owner is in doubt.
-    pub(super) fn verify(
-        &self,
-        name: &Name,
-        record: &SnapshotRecord,
-        wanted: &FewSet<Owner>,
-    ) -> Option<Action> {
+    /// The live read that is needed before these owners are removed; `None` if none of them is in doubt.
+    pub(super) fn verify<'o>(&self, name: &Name, stale: impl Iterator<Item = &'o Owner>) -> Option<Action> {
         let source = name.object.kind.as_str();
         let unused = self.verified.get(name).map(|verified| &verified.unused);
-        let is_doubtful = |owner: &&Owner| {
-            !wanted.contains(owner)
-                && *owner.kind != *source
-                && unused.is_none_or(|unused| !unused.contains(owner))
-        };
-        let owners: Vec<_> = record.owners.iter().filter(is_doubtful).cloned().collect();
+        let is_doubtful =
+            |owner: &&Owner| *owner.kind != *source && unused.is_none_or(|unused| !unused.contains(*owner));
+        let owners: Vec<_> = stale.filter(is_doubtful).cloned().collect();
         (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
     }
 
@@ -52,7 +44,7 @@ impl State {
         unused: Vec<Owner>,
         now: Timestamp,
     ) {
-        if !self.snapshots.contains_key(name) {
+        if !self.is_there(name) {
             return;
         }
         if !used.is_empty() {
@@ -95,12 +87,12 @@ impl State {
         }
     }
 
-    /// Forgets the findings about owners that a snapshot no longer has.
+    /// Forgets the findings about owners that the object no longer has; `None`: the object is not known.
     pub(super) fn forget_verified(
         &mut self,
         name: &Name,
-        old: Option<&SnapshotRecord>,
-        new: Option<&SnapshotRecord>,
+        old: Option<&FewSet<Owner>>,
+        new: Option<&FewSet<Owner>>,
     ) {
         let Some(verified) = self.verified.get_mut(name) else { return };
         let Some(new) = new else {
@@ -108,10 +100,9 @@ impl State {
             return;
         };
         // An owner that was just found, and is not bound yet, was no owner before.
-        let left =
-            |owner: &Owner| old.is_some_and(|old| old.owners.contains(owner)) && !new.owners.contains(owner);
+        let left = |owner: &Owner| old.is_some_and(|old| old.contains(owner)) && !new.contains(owner);
         verified.used.retain(|owner| !left(owner));
-        verified.unused.retain(|owner| new.owners.contains(owner));
+        verified.unused.retain(|owner| new.contains(owner));
         if verified.used.is_empty() && verified.unused.is_empty() {
             self.verified.remove(name);
         }

@@ -240,7 +240,8 @@ impl State {
         if wanted.is_empty() || record.owners.is_subset(&wanted) {
             return None;
         }
-        if let Some(verify) = self.verify(name, record, &wanted) {
+        let stale = record.owners.iter().filter(|owner| !wanted.contains(owner));
+        if let Some(verify) = self.verify(name, stale) {
             return Some(verify);
         }
         let hazard = record.owners.is_disjoint(&wanted);
@@ -254,8 +255,10 @@ impl State {
         if self.is_there(name) || !self.config.source_kinds().contains(&name.object.kind) {
             return None;
         }
-        let entered = self.source_of_referenced(name)?;
         let content = self.remembered(name).map(Arc::clone);
+        // No watch may report the users of a bound object: its owners are read live.
+        let is_bound = content.as_ref().is_some_and(|content| content.is_bound_itself());
+        let entered = self.source_of_referenced(name).or_else(|| is_bound.then_some(&*name.object.name))?;
         // A template records the second snapshot of a source under its own name: the snapshot's own identity takes
         // precedence.
         let remembered = content.as_ref().and_then(|content| content.identity());

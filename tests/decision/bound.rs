@@ -112,6 +112,52 @@ fn bound_source_owned_by_former_users_is_released() {
     assert_eq!(released(&mut desk, &[&workload]), 1);
 }
 
+/// The watch reports that a ReplicaSet no longer uses the object: its annotation may have been removed.
+#[test]
+fn owner_of_bound_source_is_read_before_its_removal() {
+    for is_used in [true, false] {
+        let mut desk = Desk::new();
+        let source = ObjectName::new(SourceKind::ConfigMap, "demo");
+        let snapshot = Some(source.name.clone());
+        let used = Use { source, snapshot, live: false, whole: true, excluded: false, optional: false };
+        let set = |name: &str| RevisionKey { kind: 0, namespace: "ns".into(), name: name.into() };
+        for (name, uses) in [("web-1", Vec::new()), ("web-2", vec![used])] {
+            let revision = Revision { uid: name.into(), uses };
+            desk.state.apply_revision(&set(name), Some(revision), desk.now);
+        }
+        let [old, new] = ["web-1", "web-2"].map(|name| Owner::new("apps/v1", "ReplicaSet", name, name));
+        let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
+        let owners = [old.clone(), new.clone()].into_iter().collect();
+        desk.state.apply_bound(&name("demo"), Some(BoundRecord { version, owners }), desk.now);
+        let (mut read, mut set) = (0, Vec::new());
+        for _ in 0..60 {
+            desk.pass(1);
+            for (task, action) in desk.actions() {
+                let mut outcome = Outcome::Done;
+                match action {
+                    Action::Verify { owners, .. } => {
+                        assert_eq!(owners, std::slice::from_ref(&old));
+                        read += 1;
+                        let (used, unused) = if is_used { (owners, vec![]) } else { (vec![], owners) };
+                        outcome = Outcome::Verified { used, unused };
+                    }
+                    Action::SetOwners { owners, own: true, .. } => {
+                        assert!(read > 0, "{owners:?} are set before the live read");
+                        set.push(owners.clone());
+                        let version = Version { uid: "u".to_owned(), resource_version: "2".to_owned() };
+                        let record = BoundRecord { version, owners: owners.into_iter().collect() };
+                        desk.state.apply_bound(&name("demo"), Some(record), desk.now);
+                    }
+                    _ => {}
+                }
+                desk.state.finish(&task, Ok(outcome), desk.now);
+            }
+        }
+        let wanted = if is_used { vec![] } else { vec![vec![new]] };
+        assert_eq!((read, set), (1, wanted), "used: {is_used}");
+    }
+}
+
 /// The bound source does not own it.
 #[test]
 fn snapshot_of_bound_source_is_kept_while_needed() {

@@ -311,3 +311,34 @@ async fn refuses_invalid_name_of_object_in_collection() {
     let refusal = review.refusal(|_| false).unwrap_or_default();
     assert!(refusal.contains("../secrets/x"), "{refusal}");
 }
+
+/// Its label was removed, so no watch reports it. It is an owner that confrev added.
+#[tokio::test]
+async fn restores_bound_object_of_unlabelled_revision() {
+    let stage = Stage::new();
+    let set = stage.replica_set("set-1", "demo-1", false);
+    stage.bound("demo-1", std::slice::from_ref(&set));
+    stage.delete("demo-1", false).await;
+    assert_eq!(stage.act().await, [name("demo-1")]);
+    let again = stage.server.get("ns/configmaps/demo-1").unwrap();
+    assert_eq!(
+        again["metadata"]["ownerReferences"],
+        json!([set.to_json()]),
+        "it is deleted with that revision"
+    );
+}
+
+/// The garbage collector deletes a bound object with its last owner.
+#[tokio::test]
+async fn bound_object_without_live_user_stays_deleted() {
+    let stage = Stage::new();
+    let set = Owner::new("apps/v1", "ReplicaSet", "set-1", "uid-set-1");
+    stage.bound("demo-1", &[set]);
+    stage.delete("demo-1", false).await;
+    assert_eq!(stage.act().await, []);
+    assert_eq!(
+        stage.shared.lock().next_action(stage.now + jiff::SignedDuration::from_mins(10)).map(|_| ()),
+        None
+    );
+    assert_eq!(stage.server.get("ns/configmaps/demo-1"), None);
+}
