@@ -11,7 +11,8 @@ use crate::{
 };
 
 impl<'r> Resolver<'r> {
-    /// The snapshot of the source's present content, or `held` if every used key has the same value in both.
+    /// The snapshot of the source's present content, or `held` if it is a snapshot of the source in which every used key has
+    /// the same value.
     pub(super) fn present_content(
         &mut self,
         source: &ObjectName,
@@ -29,9 +30,10 @@ impl<'r> Resolver<'r> {
                 && !DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == held);
             if (keys.is_some() || is_renamed)
                 && let Some(content) = self.live(&ObjectName::new(source.kind, held))?
+                && content.is_snapshot_of_source(&source.name)
             {
                 let same_values = keys.is_some_and(|keys| content.same_values(present, keys.iter().copied()));
-                if same_values || (is_renamed && content.is_sound() && content.same_content(present)) {
+                if same_values || (is_renamed && content.same_content(present)) {
                     return Ok(held.to_owned());
                 }
             }

@@ -196,6 +196,32 @@ fn decision_lists_existing_snapshots_newly_referred_to() {
     assert_eq!(world.admit(&image, Some(&created.object)).decision.refers, []);
 }
 
+/// The workload reads one key, and that key has the same value in the object that took the snapshot's name.
+#[test]
+fn object_with_equal_values_is_kept_only_if_sound() {
+    for (why, is_kept) in
+        [("sound", true), ("mutable", false), ("of another source", false), ("foreign", false)]
+    {
+        let mut world = World::default();
+        world.set("demo", json!({"color": "blue", "other": "1"}));
+        let mut manifest = deployment(&["demo"]);
+        manifest["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
+            json!([{"key": "color", "path": "color"}]);
+        let first = world.create(&manifest);
+        let held = volume(&first, 0).to_owned();
+        let snapshot = world.objects.get_mut(&configmap(&held)).unwrap();
+        match why {
+            "mutable" => drop(snapshot.as_object_mut().unwrap().remove("immutable")),
+            "of another source" => snapshot["metadata"]["annotations"][names::SOURCE_NAME] = json!("other"),
+            "foreign" => *snapshot = json!({"metadata": {"name": held}, "data": {"color": "blue"}}),
+            _ => {}
+        }
+        world.set("demo", json!({"color": "blue", "other": "2"}));
+        let second = poke(&mut world, &first, 1);
+        assert_eq!(volume(&second, 0) == held, is_kept, "{why}: {}", volume(&second, 0));
+    }
+}
+
 /// A label of the workload's own takes precedence.
 #[test]
 fn namespace_adds_and_removes_enabled_label() {
