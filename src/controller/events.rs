@@ -48,6 +48,17 @@ pub(super) struct Events {
     dropped: Vec<Reason>,
 }
 
+/// What happened to a referenced snapshot.
+#[derive(Clone, Copy)]
+pub(super) enum Loss {
+    /// Its content is lost.
+    Lost,
+    /// An object that is no snapshot has its name.
+    Taken,
+    /// It was recreated.
+    Restored,
+}
+
 /// A subject of an Event.
 enum Topic {
     /// A complete Event.
@@ -336,7 +347,7 @@ impl State {
     /// Another replica may still have that content in memory, and restore the snapshot. The loss is therefore reported
     /// only if a second try, [`OTHERS_RESTORE`] after the first, finds nothing either. Returns when that try is due;
     /// `None` once the loss is reported.
-    pub(super) fn lose(&mut self, snapshot: &Name, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn lose(&mut self, snapshot: &Name, is_taken: bool, now: Timestamp) -> Option<Timestamp> {
         if self.lost.contains(snapshot) {
             return None;
         }
@@ -347,15 +358,20 @@ impl State {
         }
         self.missing_since.remove(snapshot);
         self.lost.insert(snapshot.clone());
-        tracing::error!(%snapshot, "referenced snapshot is missing and its content is lost: pods of the revisions \
-             that refer to it do not start");
-        self.tell_of_loss(snapshot, Reason::SnapshotLost, now);
+        if is_taken {
+            tracing::error!(%snapshot, "referenced snapshot is missing and another object has its name: pods of the \
+                 revisions that refer to it read that object");
+        } else {
+            tracing::error!(%snapshot, "referenced snapshot is missing and its content is lost: pods of the revisions \
+                 that refer to it do not start");
+        }
+        self.tell_of_loss(snapshot, if is_taken { Loss::Taken } else { Loss::Lost }, now);
         None
     }
 
     /// Reports a referenced snapshot that was missing, and was recreated or is lost: on its source, and on the first
     /// workload and revision that refer to it.
-    pub(super) fn tell_of_loss(&mut self, snapshot: &Name, reason: Reason, now: Timestamp) {
+    pub(super) fn tell_of_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
         let users: Vec<_> = self.staying_users(snapshot).cloned().collect();
         let named: Vec<_> = users.iter().filter_map(|user| self.owner(user)).collect();
         let mut names: Vec<_> =
@@ -364,14 +380,26 @@ impl State {
             names.push(format!("{} more", named.len() - names.len()));
         }
         let who = names.join(", ");
-        let note = if reason == Reason::SnapshotLost {
-            format!(
-                "{} is missing and its content is lost: pods of {who} do not start. Apply the workload again, or \
-                 write the old content to the source again",
-                snapshot.object
-            )
-        } else {
-            format!("{} was missing while {who} referred to it, and was recreated", snapshot.object)
+        let name = &snapshot.object;
+        let (reason, note) = match loss {
+            Loss::Lost => (
+                Reason::SnapshotLost,
+                format!(
+                    "{name} is missing and its content is lost: pods of {who} do not start. Apply the workload again, or \
+                     write the old content to the source again"
+                ),
+            ),
+            Loss::Taken => (
+                Reason::SnapshotLost,
+                format!(
+                    "{name} is missing, and its name is taken by an object that is no snapshot: pods of {who} read that \
+                     object. Delete it, so that confrev can recreate the snapshot, or apply the workload again"
+                ),
+            ),
+            Loss::Restored => (
+                Reason::SnapshotRestored,
+                format!("{name} was missing while {who} referred to it, and was recreated"),
+            ),
         };
         let sources: Vec<_> =
             users.iter().filter_map(|user| self.source_used_by(user, snapshot)).take(1).collect();

@@ -213,10 +213,11 @@ async fn restore<A: Api>(
             return Ok(Outcome::Done);
         }
         // It may exist without having been seen: each watch may lag or stall.
-        if is_snapshot(api, snapshot).await? {
-            return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
-        }
-        return Ok(Outcome::Lost);
+        return match api.read(&snapshot.namespace, &snapshot.object).await? {
+            None => Ok(Outcome::Lost),
+            Some(found) if !bound_itself && is_other(&found, snapshot, source) => Ok(Outcome::Taken),
+            Some(_) => Err(ApiError::Conflict { what: format!("restore {snapshot}") }),
+        };
     };
     let digest = named_after(content).unwrap_or_else(|| content.digest());
     let identity = Identity { source: source.to_owned(), digest };
@@ -226,15 +227,27 @@ async fn restore<A: Api>(
         .create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), &owners)
         .await?;
     if created == Created::Exists {
-        return Ok(Outcome::Done);
+        // A tool may create a bound object again. The name of a snapshot may be taken by any object.
+        return match api.read(&snapshot.namespace, &snapshot.object).await? {
+            Some(_) if bound_itself => Ok(Outcome::Done),
+            Some(found) if is_other(&found, snapshot, source) => Ok(Outcome::Taken),
+            Some(found) if !found.is_being_deleted() => Ok(Outcome::Done),
+            _ => Err(ApiError::Conflict { what: format!("restore {snapshot}") }),
+        };
     }
     tracing::warn!(%snapshot, "referenced snapshot was missing and was recreated");
     Ok(Outcome::Restored)
 }
 
-/// Whether a snapshot of that name exists. An object that only has the labels of one does not count.
-async fn is_snapshot<A: Api>(api: &A, name: &Name) -> Result<bool, ApiError> {
-    Ok(twin(api, std::slice::from_ref(name)).await?.is_some())
+/// Whether the object only has the name of this snapshot: it is no sound snapshot of the source, named after its content. The
+/// name of an object that is being deleted will be free.
+fn is_other(found: &Observed, name: &Name, source: &str) -> bool {
+    let names = |digest: &Digest| {
+        DIGITS.iter().any(|digits| snapshot_name(source, digest, *digits) == *name.object.name)
+    };
+    let is_it = found.is_snapshot_of_source(source)
+        && found.identity().is_some_and(|identity| names(&identity.digest));
+    !is_it && !found.is_being_deleted()
 }
 
 /// The first of these snapshots whose content matches its labels.

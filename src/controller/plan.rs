@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     Action, Name, Outcome,
     agenda::Task,
+    events::Loss,
     most::beside,
     objects::Wanted,
     records::Source,
@@ -16,7 +17,6 @@ use crate::{
     cluster::{ApiError, Live, Precondition, WorkloadKey},
     few::FewSet,
     resolve::Record,
-    telemetry::metrics::Reason,
 };
 
 /// How long a task waits while the watches have not listed their objects.
@@ -348,15 +348,21 @@ impl State {
                 self.agenda.done(task);
                 return self.owners_were_verified(name, used, unused, now);
             }
-            (Task::Restore(name), Outcome::Lost) => {
-                if let Some(again) = self.lose(name, now) {
+            (Task::Restore(name), outcome @ (Outcome::Lost | Outcome::Taken)) => {
+                let is_taken = matches!(outcome, Outcome::Taken);
+                if let Some(again) = self.lose(name, is_taken, now) {
                     return self.agenda.postpone(task.clone(), again);
+                }
+                if is_taken {
+                    // No watch reports the deletion of the object that has the name.
+                    self.agenda.failed(task.clone(), now);
+                    return;
                 }
             }
             (Task::Restore(name), outcome) => {
                 self.missing_since.remove(name);
                 if matches!(outcome, Outcome::Restored) {
-                    self.tell_of_loss(name, Reason::SnapshotRestored, now);
+                    self.tell_of_loss(name, Loss::Restored, now);
                 }
             }
             _ => {}

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     cluster::{Api, ApiError},
     resolve::{Decision, Facts, Observed},
-    snapshot::Rotated,
+    snapshot::{ObjectName, Rotated},
     telemetry::{
         Condition, Metrics,
         metrics::{Done, Limit, Roll, Told},
@@ -189,7 +189,8 @@ impl Shared {
     pub fn remember_snapshots(&self, namespace: &str, decision: &Decision, facts: &Facts) {
         let now = self.now();
         let sound = |name: &ObjectName| facts.object(name)?.filter(|observed| observed.is_sound());
-        let contents = decision.refers.iter().filter_map(|name| Some((name.clone(), Arc::new(sound(name)?.clone()))));
+        let contents =
+            decision.refers.iter().filter_map(|name| Some((name.clone(), Arc::new(sound(name)?.clone()))));
         let contents: Vec<_> = contents.collect();
         let mut state = self.lock();
         for (name, content) in contents {

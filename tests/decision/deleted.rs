@@ -9,7 +9,7 @@ use std::{
 use axum::body::Body as ReviewBody;
 use confrev::{
     admission::{Context, Limits, router},
-    cluster::{KubeApi, Owner, Version},
+    cluster::{ApiError, KubeApi, Owner, Version},
     controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared, Task, execute},
     kinds::{Kinds, REVISION_KINDS},
     names,
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::{
-    controller::{Desk, name},
+    controller::{BLUE, Desk, name},
     world::{World, deployment},
 };
 
@@ -341,4 +341,67 @@ async fn bound_object_without_live_user_stays_deleted() {
         None
     );
     assert_eq!(stage.server.get("ns/configmaps/demo-1"), None);
+}
+
+/// The snapshot was deleted, and a tenant created another object under its name.
+#[tokio::test]
+async fn impostor_does_not_count_as_restored_snapshot() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.create(&deployment(&["demo"]));
+    let sound = world.objects[&name(BLUE).object].clone();
+    let mut mutable = sound.clone();
+    mutable.as_object_mut().unwrap().remove("immutable");
+    let mut other = sound.clone();
+    other["metadata"]["annotations"][names::SOURCE_NAME] = json!("other");
+    let plain = json!({"metadata": {"name": BLUE}, "data": {"color": "evil"}});
+    let mut leaving = sound.clone();
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    for (found, wanted) in
+        [(plain, "taken"), (mutable, "taken"), (other, "taken"), (leaving, "again"), (sound, "done")]
+    {
+        let stage = Stage::new();
+        stage.replica_set("set-1", BLUE, true);
+        for mut object in [found, world.objects[&name("demo").object].clone()] {
+            object["kind"] = json!("ConfigMap");
+            object["metadata"]["namespace"] = json!("ns");
+            stage.server.put(object);
+        }
+        let action = Action::Restore {
+            snapshot: name(BLUE),
+            source: "demo".to_owned(),
+            copies: Vec::new(),
+            content: None,
+            owners: Vec::new(),
+            users: Vec::new(),
+        };
+        let outcome: Result<_, ApiError> = execute(&stage.server.api(), action, stage.now).await;
+        let is_as_wanted = match &outcome {
+            Ok(Outcome::Taken) => wanted == "taken",
+            Err(ApiError::Conflict { .. }) => wanted == "again",
+            Ok(Outcome::Done) => wanted == "done",
+            _ => false,
+        };
+        assert!(is_as_wanted, "{wanted}: {outcome:?}");
+    }
+}
+
+/// No watch reports that the other object is deleted.
+#[test]
+fn restore_is_retried_while_name_is_taken() {
+    let mut desk = Desk::new();
+    let key = RevisionKey { kind: 0, namespace: "ns".into(), name: "set-1".into() };
+    let revision = Revision { uid: "uid-set-1".into(), uses: vec![use_of(BLUE)] };
+    desk.state.apply_revision(&key, Some(revision), desk.now);
+    for turn in 0..10 {
+        desk.pass(60);
+        let tasks: Vec<_> = desk.actions().into_iter().map(|(task, _)| task).collect();
+        assert!(tasks.contains(&Task::Restore(name(BLUE))), "turn {turn}: {tasks:?}");
+        for task in tasks {
+            let is_restore = matches!(task, Task::Restore(_));
+            let outcome = if is_restore { Outcome::Taken } else { Outcome::Done };
+            desk.state.finish(&task, Ok(outcome), desk.now);
+        }
+        assert_eq!(desk.state.standing(true).lost, usize::from(turn > 0));
+    }
 }

@@ -232,7 +232,11 @@ fn missing_source_is_reported_after_a_delay() {
 #[test]
 fn lost_and_restored_snapshots_are_reported() {
     let [first, second, _] = three();
-    for (outcome, reason) in [(Outcome::Lost, "SnapshotLost"), (Outcome::Restored, "SnapshotRestored")] {
+    for (outcome, reason, part) in [
+        (Outcome::Lost, "SnapshotLost", "its content is lost"),
+        (Outcome::Taken, "SnapshotLost", "its name is taken by an object that is no snapshot"),
+        (Outcome::Restored, "SnapshotRestored", "was recreated"),
+    ] {
         let mut desk = desk(&second);
         let set = RevisionKey {
             kind: REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap(),
@@ -254,8 +258,10 @@ fn lost_and_restored_snapshots_are_reported() {
         let task = Task::Restore(name(BLUE));
         let is_due = |desk: &mut Desk| desk.actions().iter().any(|(due, _)| *due == task);
         assert!(is_due(&mut desk), "the snapshot is restored");
-        if matches!(outcome, Outcome::Lost) {
-            desk.state.finish(&task, Ok(Outcome::Lost), desk.now);
+        let is_taken = matches!(outcome, Outcome::Taken);
+        if is_taken || matches!(outcome, Outcome::Lost) {
+            let first = if is_taken { Outcome::Taken } else { Outcome::Lost };
+            desk.state.finish(&task, Ok(first), desk.now);
             desk.pass(5);
             assert!(is_due(&mut desk), "a second attempt follows: another replica may remember it");
         }
@@ -266,6 +272,7 @@ fn lost_and_restored_snapshots_are_reported() {
         assert_eq!(regarding, ["ConfigMap", "Deployment", "ReplicaSet"], "{told:?}");
         for event in &told {
             assert!(event.note.contains(BLUE) && event.note.contains("ReplicaSet web-1"), "{}", event.note);
+            assert!(event.note.contains(part), "{}", event.note);
         }
     }
 }

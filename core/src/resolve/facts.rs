@@ -294,6 +294,11 @@ impl Observed {
         !self.owners.is_empty() && !self.owners.iter().any(|owner| owner == uid)
     }
 
+    /// Whether its deletion has begun.
+    pub fn is_being_deleted(&self) -> bool {
+        self.object().is_some_and(|object| object.is_being_deleted())
+    }
+
     /// The uids of its owners.
     pub fn owner_uids(&self) -> &[String] {
         &self.owners
