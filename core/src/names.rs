@@ -48,8 +48,6 @@ pub const SOURCE: &str = concat!(prefix!(), "source");
 pub const SOURCE_NAME: &str = concat!(prefix!(), "source-name");
 /// Annotation on snapshots: the digest of the content, with its scheme.
 pub const DIGEST: &str = concat!(prefix!(), "digest");
-/// Annotation on the snapshot of a source that is bound itself: the metadata with which the source can be restored.
-pub const METADATA: &str = concat!(prefix!(), "metadata");
 /// Annotation on sources: how many of the newest snapshots are kept, used or not.
 pub const KEEP: &str = concat!(prefix!(), "keep");
 /// Annotation on sources: how many workloads a change may roll at once.

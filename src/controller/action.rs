@@ -63,7 +63,7 @@ pub enum Action {
         snapshot: Name,
         /// The name of its source.
         source: String,
-        /// Snapshots that may hold the same content.
+        /// Other snapshots that may hold the same content; none for a source in bind mode.
         copies: Vec<Name>,
         /// The content, if it is remembered.
         content: Option<Arc<Observed>>,

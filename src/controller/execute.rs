@@ -10,7 +10,6 @@ use crate::{
         Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,
         owners_of_others,
     },
-    names,
     resolve::{Ensure, Observed},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
 };
@@ -165,8 +164,8 @@ async fn using<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Result<Vec
     Ok(used.map(|(owner, _)| owner).collect())
 }
 
-/// Recreates a snapshot: from memory, from the source if it still holds the content, from another snapshot that does, or
-/// from a copy.
+/// Recreates a snapshot: from memory, from the source if it still holds the content, or from another snapshot that does. A
+/// source in bind mode is recreated from memory only.
 async fn restore<A: Api>(
     api: &A,
     snapshot: &Name,
@@ -181,12 +180,9 @@ async fn restore<A: Api>(
     if bound_itself || content.is_none() {
         live = api.read(&snapshot.namespace, &snapshot.sibling(source).object).await?;
     }
-    if bound_itself {
-        if live.is_some() {
-            // It exists after all, but may have left bind mode unnoticed.
-            return free(api, snapshot).await;
-        }
-        live = if content.is_none() { last_copy(api, copies).await? } else { None };
+    if bound_itself && live.is_some() {
+        // It exists after all, but may have left bind mode unnoticed.
+        return free(api, snapshot).await;
     }
     // Owners that use the object, but that no watch reports.
     let former = if bound_itself { content.map(|content| own_owners(content.json())) } else { None };
@@ -262,17 +258,6 @@ async fn twin<A: Api>(api: &A, twins: &[Name]) -> Result<Option<Observed>, ApiEr
         }
     }
     Ok(None)
-}
-
-/// The latest copy of a source in bind mode, which states its labels and annotations. Other snapshots of the source may hold
-/// anything: it is never recreated from those.
-async fn last_copy<A: Api>(api: &A, copies: &[Name]) -> Result<Option<Observed>, ApiError> {
-    let mut found = Vec::new();
-    for name in copies {
-        found.extend(api.read(&name.namespace, &name.object).await?);
-    }
-    let copies = found.into_iter().filter(|copy| copy.annotation(names::METADATA).is_some());
-    Ok(copies.max_by_key(|copy| (copy.created(), copy.uid.clone())))
 }
 
 /// Removes confrev's owners from a user's object that has left bind mode: otherwise it would be deleted with the workloads

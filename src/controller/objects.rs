@@ -161,8 +161,7 @@ impl State {
             let is_near = lost.namespace == beside.namespace && lost.object.kind == beside.object.kind;
             is_near
                 && self.source_of_referenced(lost).is_none_or(|of| {
-                    *of == *lost.object.name
-                        || DIGITS.iter().any(|n| snapshot_name(of, digest, *n) == *lost.object.name)
+                    DIGITS.iter().any(|n| snapshot_name(of, digest, *n) == *lost.object.name)
                 })
         };
         for lost in self.lost.iter().filter(fits).cloned().collect::<Vec<_>>() {
@@ -205,10 +204,6 @@ impl State {
             self.look_at_neighbours(&source, now);
             self.look_for_lost(name, &record.digest, now);
             self.compare_with(&source, &record, now);
-        }
-        // This may be the copy of a source in bind mode that is missing while in use: the source is recreated from it.
-        if self.users.contains_key(&source) && source != *name {
-            self.agenda.schedule(Task::Restore(source.clone()), now);
         }
         self.want_source(source, now);
         self.look_at_snapshot(name, now);
@@ -281,7 +276,7 @@ impl State {
             None | Some(Source::Unknown) => return Wanted::Unknown,
             Some(Source::Missing) => {}
             Some(Source::Found(found)) => {
-                // The copy of a source in bind mode must outlive the source, which is recreated from it.
+                // A source in bind mode keeps no snapshots: it is bound itself.
                 // A snapshot with more users than owners needs its source as an owner, or it could be deleted while in use.
                 let is_kept = is_capped || self.is_among_newest(&source, name, found);
                 if !found.present.bound_itself && is_kept {

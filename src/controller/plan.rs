@@ -11,7 +11,7 @@ use super::{
     most::beside,
     objects::Wanted,
     records::Source,
-    state::{RESTORE_DELAY, State, UNBIND_DELAY},
+    state::{State, UNBIND_DELAY},
 };
 use crate::{
     cluster::{ApiError, Live, Precondition, WorkloadKey},
@@ -263,9 +263,9 @@ impl State {
         // precedence.
         let remembered = content.as_ref().and_then(|content| content.identity());
         let source = remembered.map_or(entered, |identity| &identity.source).to_owned();
-        // A source in bind mode is recreated from memory, or from a copy if it has one.
+        // A source in bind mode is recreated from memory only: its snapshots may hold any earlier content.
         let bound_itself = *source == *name.object.name;
-        let copies = if bound_itself { self.snapshots_of(name) } else { self.twins(name, &source) };
+        let copies = if bound_itself { Vec::new() } else { self.twins(name, &source) };
         let owners = if bound_itself { self.owners_by_use(name).into_iter().collect() } else { Vec::new() };
         let users =
             self.staying_users(name).filter_map(|user| self.owner(user)).take(MOST_LOOKED_AT).collect();
@@ -291,10 +291,6 @@ impl State {
             return None;
         }
         let mut due = since + self.grace(!record.owners.is_empty());
-        // It may be the copy of a source in bind mode that is about to be recreated from it.
-        if self.agenda.has(&Task::Restore(name.sibling(Arc::clone(&record.source)))) {
-            due = due.max(now + RESTORE_DELAY);
-        }
         if self.is_owned_by_one_behind(name) {
             due = due.max(now + UNBIND_DELAY);
         }

@@ -142,7 +142,7 @@ impl Stage {
     }
 
     async fn review_deletion(&self, object: &str, by_collection: bool) {
-        let old = self.server.get(&format!("ns/configmaps/{object}")).expect("it exists");
+        let old = self.server.get(&format!("ns/configmaps/{object}")).unwrap();
         let request = json!({
             "uid": "u",
             "resource": {"group": "", "version": "v1", "resource": "configmaps"},

@@ -345,11 +345,6 @@ impl Observed {
         self.object()?.annotation(key).map(str::to_owned)
     }
 
-    /// Its creation time, in the API server's format; the texts sort chronologically.
-    pub fn created(&self) -> String {
-        self.object().map(|object| object.created().to_owned()).unwrap_or_default()
-    }
-
     /// The parsed object.
     fn object(&self) -> Option<Object<'_>> {
         // The text was parsed when this `Observed` was made, so parsing cannot fail.

@@ -285,16 +285,13 @@ struct WrittenMetadata<'a> {
     owner_references: Option<&'a [serde_json::Value]>,
 }
 
-/// The metadata that a snapshot records of a source that is bound itself (mode `bind`).
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// The metadata with which a source that is bound itself (mode `bind`) is restored, or that of a snapshot.
+#[derive(Debug, Default)]
 struct OwnMetadata {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     immutable: Option<bool>,
 }
-
-/// The longest text of recorded metadata, in bytes: the API server accepts 256 KiB of annotations, and this is one of several.
-const MOST_NOTED: usize = 200 << 10;
 
 /// Whether a tool prunes objects that have this label or annotation and are no longer in Git. It would delete a restored
 /// object again and again. The marks are those of Argo CD (source: "Resource Tracking" in its documentation), and the one
@@ -306,38 +303,26 @@ fn is_mark_to_prune_by(key: &str) -> bool {
 }
 
 impl OwnMetadata {
-    /// Reads the metadata of a source that is bound itself, or of a snapshot of one; `None` for any other object.
-    fn of(object: &Object<'_>) -> Option<Self> {
-        if let Some(noted) = object.annotation(names::METADATA).filter(|_| object.identity().is_some()) {
-            return serde_json::from_str(noted).ok();
-        }
+    /// Reads the metadata of a source that is bound itself, without the marks by which a tool would delete it again.
+    fn of(object: &Object<'_>) -> Self {
         let owned = |map: &Option<BTreeMap<Str<'_>, Str<'_>>>| {
             let entries = map.iter().flatten().filter(|(key, _)| !is_mark_to_prune_by(key));
             entries.map(|(key, value)| (key.to_string(), value.to_string())).collect()
         };
-        (object.label(names::ENABLED) == Some("bind")).then(|| Self {
+        Self {
             labels: owned(&object.metadata.labels),
             annotations: owned(&object.metadata.annotations),
             immutable: object.immutable,
-        })
-    }
-
-    /// The text that the snapshot records, without the annotations if it would be too long with them.
-    fn note(self) -> Result<String, serde_json::Error> {
-        let note = serde_json::to_string(&self)?;
-        if note.len() <= MOST_NOTED {
-            return Ok(note);
         }
-        serde_json::to_string(&Self { annotations: BTreeMap::new(), ..self })
     }
 }
 
 /// The JSON of the snapshot to create: the unchanged payload of `json`, the `copied` labels, and no other label or
 /// annotation of the source.
 ///
-/// `json` is the source, or another snapshot of the same content. A snapshot of a source that is bound itself records the
-/// source's labels and annotations. If `name` is the source's own name, the source is restored with them. Its tool then
-/// finds its own marks; without them, Helm would refuse to adopt the object.
+/// `json` is the source, or another snapshot of the same content. If `name` is the source's own name, the source is bound itself,
+/// and is restored with its labels and annotations. Its tool then finds its own marks; without them, Helm would refuse to adopt
+/// the object.
 pub fn snapshot_json(
     kind: SourceKind,
     namespace: &str,
@@ -355,19 +340,15 @@ pub fn snapshot_json(
         secret_type: payload.secret_type,
         immutable: payload.immutable,
     };
-    let own = OwnMetadata::of(&object);
     let OwnMetadata { labels, annotations, immutable } = if name == of.source {
-        let mut own = own.unwrap_or_default();
+        let mut own = OwnMetadata::of(&object);
         own.labels.insert(names::ENABLED.to_owned(), "bind".to_owned());
         own
     } else {
-        let mut annotations = BTreeMap::from([
+        let annotations = BTreeMap::from([
             (names::SOURCE_NAME.to_owned(), of.source.clone()),
             (names::DIGEST.to_owned(), of.digest.to_string()),
         ]);
-        if let Some(own) = own {
-            annotations.insert(names::METADATA.to_owned(), own.note()?);
-        }
         let of_source = |key: &str| object.label(key).map(str::to_owned);
         let mut labels: BTreeMap<_, _> = CopiedLabel::choose(copied, of_source).collect();
         labels.extend([
