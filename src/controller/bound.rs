@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{
     Action, Name,
@@ -15,7 +15,6 @@ use crate::{
     cluster::{Owner, Version},
     few::FewSet,
     kinds::REVISION_KINDS,
-    resolve::Observed,
 };
 
 /// The record of a source in bind mode.
@@ -46,20 +45,12 @@ impl State {
             self.forget_verified(name, None, None);
             self.release_namespace(&name.namespace);
             self.agenda.schedule(Task::Free(name.clone()), now);
-            // Its owners may use it without a watch that reports them: the restore reads them live.
+            // Its owners may use it without a watch that reports them: the restore reads them live. The delay leaves time for a
+            // tool that deletes an object in order to create it anew, as `kubectl replace --force` does.
             if self.users.contains_key(name) || !record.owners.is_empty() {
-                self.agenda.schedule(Task::Restore(name.clone()), now + self.restore_delay(name, &record));
+                self.agenda.schedule(Task::Restore(name.clone()), now + RESTORE_DELAY);
             }
         }
-    }
-
-    /// How long the restore of a deleted object waits. A replica that remembers exactly the last version restores it at once;
-    /// all others give way to it.
-    fn restore_delay(&self, name: &Name, last: &BoundRecord) -> SignedDuration {
-        let Version { uid, resource_version } = &last.version;
-        let is_last =
-            |content: &Arc<Observed>| content.uid == *uid && content.resource_version == *resource_version;
-        if self.remembered(name).is_some_and(is_last) { SignedDuration::ZERO } else { RESTORE_DELAY }
     }
 
     /// Whether a workload or revision refers to this object itself.

@@ -196,8 +196,8 @@ async fn dense_bodies(site: &Site, namespace: &str) {
     assert!(answers.iter().all(|(status, _)| [200, 503, 0].contains(status)), "{answers:?}");
     assert!(answers.iter().any(|(status, _)| *status == 200), "{answers:?}");
     // Each reference is looked up in the annotation, which names as many snapshots as an annotation can hold.
-    let sources: String =
-        (0..12_000).map(|number| format!(",\\\"{number:05}\\\":\\\"s{number:05}\\\"")).collect();
+    let entry = |number| format!(",\\\"{number:05}\\\":\\\"s{number:05}\\\"");
+    let sources = (0..12_000).map(entry).collect::<Vec<_>>().concat();
     let annotation =
         format!("\"confrev.dev/sources\":\"{{\\\"configmaps\\\":{{\\\"a\\\":\\\"b\\\"{sources}}}}}\"");
     let container = format!("{{\"envFrom\":{}}}", list("{\"configMapRef\":{\"name\":\"none\"}},", 2 * MIB));
