@@ -110,10 +110,11 @@ pub(super) fn is_undo(request: &Request<'_>, facts: &Facts) -> Result<bool, Need
     Ok(past(request, facts)?.next().is_some())
 }
 
-/// Whether `roll` has a newer value written by confrev, which no undo restores.
+/// Whether `roll` has a newer value written by confrev than the stored one, which no undo restores. A stored value that a user
+/// wrote has no time, so an undo may restore any value in its place.
 fn is_own_poke(new: &Workload<'_>, old: &Workload<'_>) -> bool {
     let [new, old] = [new, old].map(|workload| workload.annotation(names::ROLL).and_then(auto_roll_time));
-    new.is_some() && new > old
+    new.zip(old).is_some_and(|(new, old)| new > old)
 }
 
 /// The workload's live revisions that have the requested template; none if the stored workload has that template already.

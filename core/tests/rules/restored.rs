@@ -190,6 +190,28 @@ fn undo_between_images_keeps_the_snapshot() {
     }
 }
 
+/// The undo restores a `roll` that confrev wrote, in place of one that a user wrote, or of none. It is no roll by confrev.
+#[test]
+fn undo_restores_config_before_manual_roll() {
+    for by_hand in [Some("now"), None] {
+        let mut world = world("blue");
+        let first = world.create(&deployment(&["demo"]));
+        world.set("demo", json!({"color": "green"}));
+        let second = poke(&mut world, &first, 1);
+        world.revisions.push(replica_set(&second));
+        let mut changed = with_image(&second, "i:2");
+        changed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::ROLL);
+        if let Some(value) = by_hand {
+            annotate(&mut changed, names::ROLL, value);
+        }
+        let third = world.update(&changed, &second);
+        world.set("demo", json!({"color": "red"}));
+        let undone = world.update(&undo_of_deployment(&third, &second), &third);
+        assert_eq!(template(&undone), template(&second), "{by_hand:?}");
+        assert_eq!(setting(&undone, names::ROLL), by_hand);
+    }
+}
+
 /// Another workload with the same labels may have had the template that this one gets now.
 #[test]
 fn template_of_another_workload_is_no_undo() {
