@@ -1,8 +1,6 @@
 //! The guard of snapshots, as a table: each user tries every verb on every field. confrev does not run: the API server
 //! alone enforces the guard.
 
-use std::time::{Duration, Instant};
-
 use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
@@ -367,12 +365,9 @@ fn others_cannot_exceed_cost_limits_of_binding() {
         };
         // The most annotations that fit into the 256 KiB of an object.
         for marks in ["annotations", "labels"] {
-            let start = Instant::now();
             let (code, answer) = patch(editor, json!({marks: numbered(60_000)}));
             let message = answer["message"].as_str().unwrap_or_default();
             assert!(is_guard(code, &answer) && message.contains("at most 100 labels"), "{code} {message}");
-            // Comparing each of them would take longer than 10 s.
-            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         }
         let (code, answer) =
             patch(editor, json!({"labels": numbered(MOST_OTHERS), "annotations": numbered(MOST_OTHERS)}));

@@ -193,7 +193,8 @@ async fn dense_bodies(site: &Site, namespace: &str) {
     });
     let (answers, ()) = tokio::join!(join_all(many), site.is_served("dense bodies"));
     let answers = answers.concat();
-    assert!(answers.iter().all(|(status, _)| [200, 503, 0].contains(status)), "{answers:?}");
+    // On a slow machine, a body may time out before it arrives.
+    assert!(answers.iter().all(|(status, _)| [200, 408, 503, 0].contains(status)), "{answers:?}");
     assert!(answers.iter().any(|(status, _)| *status == 200), "{answers:?}");
     // Each reference is looked up in the annotation, which names as many snapshots as an annotation can hold.
     let entry = |number| format!(",\\\"{number:05}\\\":\\\"s{number:05}\\\"");
