@@ -89,7 +89,7 @@ fn picture_and_recording_match_the_page() {
         assert!(known, "{line}");
     }
     let told = |part: &str| lines.iter().any(|(_, line)| line.contains(part));
-    for part in ["canary", "stable", "yes", "goes from", "pinned: web"] {
+    for part in ["canary", "stable", "yes", "rolls from", "pinned: web"] {
         assert!(told(part), "{part:?} is not in the recording");
     }
     for (_, line) in &lines {

@@ -30,7 +30,14 @@ fn manifests(loads: &[Load], content: &str) -> Value {
 
 /// The templates, and the number of revisions.
 fn templates(world: &World, loads: &[Load]) -> (Vec<Value>, usize) {
-    let templates = loads.iter().map(|load| load.live(world)["spec"]["template"].clone());
+    let templates = loads.iter().map(|load| {
+        let mut template = load.live(world)["spec"]["template"].take();
+        // Argo Rollouts adds this field to a template, and an apply removes it again.
+        for container in template["spec"]["containers"].as_array_mut().into_iter().flatten() {
+            container.as_object_mut().map(|container| container.remove("resources"));
+        }
+        template
+    });
     (templates.collect(), world.cluster.list("replicasets", world.name(), "").len())
 }
 

@@ -162,7 +162,7 @@ fn start_without_client_ca_names_the_file() {
     let mount = Mount::new(&[("ca.crt", b"garbage")]);
     let refusal = |name: &str| causes(&Clients::open(mount.dir().join(name), Vec::new()).unwrap_err());
     let garbage = refusal("ca.crt");
-    assert!(garbage.contains("/ca.crt holds no PEM certificate"), "{garbage}");
+    assert!(garbage.contains("/ca.crt holds no usable PEM certificate"), "{garbage}");
     let missing = refusal("other.crt");
     assert!(missing.contains("--client-ca") && missing.contains("other.crt"), "{missing}");
 }
