@@ -58,7 +58,11 @@ fn longest_names_and_largest_contents_are_snapshotted() {
         // Just below the API server's limit for a ConfigMap.
         let large = "x".repeat((1 << 20) - 100);
         world.with_file(&["create"], &config_map(&name, &large)).ok();
-        world.apply(&object).ok();
+        // On a busy machine, confrev may not read and write so much before the timeout of the webhook.
+        wait_for("the workload to be admitted", LIMIT, || {
+            let applied = world.apply(&object);
+            if applied.status.success() { Ok(()) } else { Err(applied.stderr) }
+        });
         let snapshot = world.resolved(&web, &name).expect("the reference is resolved");
         assert_eq!(snapshot.len(), 253);
         let taken = world.cluster.get("configmap", world.name(), &snapshot).expect("the snapshot exists");
