@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         eprintln!("demo: CONFREV_BIN must name the confrev binary, such as target/release/confrev");
         return ExitCode::from(2);
     };
-    // Panics are told by `caught`, in their place.
+    // `caught` reports panics in their place.
     panic::set_hook(Box::new(|_| ()));
     let screen = Screen::new();
     screen.title("confrev: every ReplicaSet keeps the config it was born with");

@@ -200,7 +200,7 @@ impl Story {
 
     fn collect(&mut self, wanted: &[&str], gone: &Group) {
         self.screen.chapter("The ReplicaSets of green go, and the snapshot with the last of them");
-        // Its source and the workloads let go of it a few seconds after they have taken up another.
+        // Its source and the workloads let go of it a few seconds after they use another snapshot.
         self.wait("no-leak", "old snapshots to be held by ReplicaSets alone", |stage| {
             let holders: BTreeSet<_> =
                 [wanted[0], &gone.object].iter().flat_map(|n| stage.holders(n)).collect();

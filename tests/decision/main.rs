@@ -48,6 +48,7 @@ mod story;
 mod theirs;
 mod told;
 mod unexpected;
+mod words;
 #[path = "../../core/tests/rules/world.rs"]
 #[allow(dead_code, reason = "the tests of the core use the rest")]
 mod world;

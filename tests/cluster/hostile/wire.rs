@@ -146,6 +146,6 @@ pub(crate) fn preface() -> Vec<u8> {
 pub(crate) fn headers() -> Vec<u8> {
     let literal =
         |index: u8, value: &str| [&[index, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
-    // From the static table: 0x83 is POST, 0x87 is https, 1 is :authority, 4 is :path.
+    // From the static table: 0x83 is POST, 0x87 is https, 1 is `:authority`, 4 is `:path`.
     [vec![0x83, 0x87], literal(0x01, "localhost"), literal(0x04, "/mutate/workloads")].concat()
 }

@@ -95,7 +95,7 @@ impl Real {
         let wanted = if between { (*stored).clone() } else { asked_for(&stored, before) };
         let by_namespace = self.model.store().namespace_enabled(&key.namespace);
         if !selects(by_namespace, key.kind, &wanted, old.as_deref()) {
-            // No webhook was called, whoever wrote.
+            // No webhook was called, whatever tool wrote.
             let named = |object: &Value| stated(&object["spec"]["template"]);
             if old.is_none_or(|old| named(&old) != named(&wanted)) {
                 self.model.ghost().unseen.insert(key.clone());
