@@ -38,7 +38,7 @@ pub const SEEN: &str = concat!(prefix!(), "seen");
 pub const UNHEALTHY: &str = concat!(prefix!(), "unhealthy");
 /// Annotation on pod templates, written by confrev: the snapshot of each source.
 pub const SOURCES: &str = concat!(prefix!(), "sources");
-/// Annotation on pod templates, written by confrev: for each source in mode `live`, the digest of what the template reads.
+/// Annotation on pod templates, written by confrev: for each source in mode `live`, the digest of the keys that the template reads.
 pub const LIVE: &str = concat!(prefix!(), "live");
 /// Label on pod templates, written by confrev: ten hex digits over [`SOURCES`].
 pub const REVISION: &str = concat!(prefix!(), "revision");

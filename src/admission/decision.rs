@@ -70,10 +70,9 @@ impl<A: Api> Decider<'_, A> {
                     if let Some(denial) = self.too_much(request, facts, count(&needs)) {
                         return Ok(Decided { denial: Some(denial), ..Decided::default() });
                     }
-                    let mut needs = take_up(needs, &mut guessed, facts);
+                    let needs = take_up(needs, &mut guessed, facts);
                     let guesses = self.guesses(request.namespace, &needs, facts);
                     if needs_namespace {
-                        needs.remove(&Need::Namespace);
                         let others = self.read(request.namespace, needs, &guesses, facts);
                         let (found, _) = join(self.read_namespace(request.namespace), others).await;
                         facts.set_namespace(found?);
@@ -203,8 +202,7 @@ impl<A: Api> Decider<'_, A> {
             }
             if !self.share.set(bytes) {
                 self.metrics.limit_reached(Limit::ReadBytes, 1);
-                let reason = "too many bytes read for concurrent reviews (--max-read-bytes)".to_owned();
-                return Err(ApiError::Answer { what: format!("namespace {namespace:?}"), reason });
+                return Err(ApiError::too_many_bytes(format!("namespace {namespace:?}")));
             }
         }
         Ok(())

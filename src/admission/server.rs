@@ -53,7 +53,7 @@ const EVICTION: Duration = Duration::from_secs(1);
 /// The shortest time between two warnings about clients without a valid certificate.
 const TELL: Duration = Duration::from_secs(30);
 
-/// The limits of what a client may hold. A request's body is limited by the router.
+/// The limits of connections and requests. A request's body is limited by the router.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections open at once.

@@ -36,7 +36,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "expected a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
-/// The state of what is waited for.
+/// The state of the workloads that the command waits for.
 enum Progress {
     /// All run the current content; the number of workloads.
     Done(usize),

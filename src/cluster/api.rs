@@ -260,8 +260,7 @@ impl KubeApi {
             Ok(Ok((_, Err(Excess::Length)))) => Err(ApiError::TooLarge { what }),
             Ok(Ok((_, Err(Excess::Memory)))) => {
                 self.metrics.limit_reached(Limit::ReadBytes, 1);
-                let reason = "too many bytes read for concurrent reviews (--max-read-bytes)".to_owned();
-                Err(ApiError::Answer { what, reason })
+                Err(ApiError::too_many_bytes(what))
             }
             Ok(Ok((status, Ok(body)))) if status.is_success() => Ok(body),
             Ok(Ok((status, Ok(body)))) => Err(ApiError::of_status(what, status, &body)),

@@ -82,6 +82,12 @@ pub enum ApiError {
 }
 
 impl ApiError {
+    /// The error for reads that exceed the memory of concurrent reviews.
+    pub(crate) fn too_many_bytes(what: String) -> Self {
+        let reason = "too many bytes read for concurrent reviews (--max-read-bytes)".to_owned();
+        Self::Answer { what, reason }
+    }
+
     /// The error for an answer that is not a success.
     pub(super) fn of_status(what: String, status: StatusCode, body: &[u8]) -> Self {
         #[derive(Deserialize)]

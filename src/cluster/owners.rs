@@ -5,37 +5,36 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Owner;
-use crate::names;
+use crate::{names, uid::Uid};
 
 /// The owners that others added; `None` if confrev added none, or managedFields do not tell.
 pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {
-    let object: Value = serde_json::from_slice(object).ok()?;
-    let ours = entered_by_confrev(&object);
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    let (own, others): (Vec<_>, Vec<_>) = owners.iter().partition(|owner| is_among(owner, &ours));
-    (!own.is_empty()).then(|| others.into_iter().map(read).collect())
+    let (own, others) = split(object);
+    (!own.is_empty()).then_some(others)
 }
 
 /// All owners but those that confrev is known to have added.
 pub fn owners_but_our_own(object: &[u8]) -> Vec<Owner> {
-    let object: Value = serde_json::from_slice(object).unwrap_or_default();
-    let ours = entered_by_confrev(&object);
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().filter(|owner| !is_among(owner, &ours)).map(read).collect()
+    split(object).1
 }
 
 /// The owners that confrev is known to have added.
 pub fn own_owners(object: &[u8]) -> Vec<Owner> {
+    split(object).0
+}
+
+/// The owners that confrev is known to have added, and all others. An object that cannot be read has none.
+fn split(object: &[u8]) -> (Vec<Owner>, Vec<Owner>) {
     let object: Value = serde_json::from_slice(object).unwrap_or_default();
     let ours = entered_by_confrev(&object);
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().filter(|owner| is_among(owner, &ours)).map(read).collect()
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.map(read).partition(|owner| ours.contains(&owner.uid))
 }
 
 /// The uids of owners that confrev added.
 ///
 /// Source: Kubernetes, "Server-Side Apply": a merge key is written in `fieldsV1` as `k:{"uid":"…"}`.
-fn entered_by_confrev(object: &Value) -> BTreeSet<String> {
+fn entered_by_confrev(object: &Value) -> BTreeSet<Uid> {
     let managers = object["metadata"]["managedFields"].as_array();
     managers
         .into_iter()
@@ -44,12 +43,8 @@ fn entered_by_confrev(object: &Value) -> BTreeSet<String> {
         .filter_map(|entry| entry["fieldsV1"]["f:metadata"]["f:ownerReferences"].as_object())
         .flat_map(|fields| fields.keys())
         .filter_map(|key| serde_json::from_str::<Value>(key.strip_prefix("k:")?).ok())
-        .filter_map(|key| key["uid"].as_str().map(str::to_owned))
+        .filter_map(|key| key["uid"].as_str().map(Uid::from))
         .collect()
-}
-
-fn is_among(owner: &Value, uids: &BTreeSet<String>) -> bool {
-    owner["uid"].as_str().is_some_and(|uid| uids.contains(uid))
 }
 
 fn read(owner: &Value) -> Owner {

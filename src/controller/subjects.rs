@@ -105,7 +105,7 @@ impl<R> Found<R> {
                 state.set_leaving(user, self.is_leaving);
                 Some(record)
             }
-            // Its references are unknown: it stays an owner of what it owns.
+            // Its references are unknown: it stays an owner of its snapshots.
             Err(error) => {
                 state.set_unreadable(user, &self.uid, &error, now);
                 None

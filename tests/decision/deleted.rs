@@ -193,6 +193,12 @@ impl Stage {
         Owner::new("apps/v1", "ReplicaSet", set, format!("uid-{set}"))
     }
 
+    /// Creates a bound object that a ReplicaSet uses.
+    fn bound_in_use(&self, object: &str) {
+        self.bound(object, &[]);
+        self.replica_set(&format!("set-{object}"), object, true);
+    }
+
     /// Runs everything that is due two seconds after a deletion, and returns the restored names.
     async fn act(&self) -> Vec<Name> {
         let now = self.now + jiff::SignedDuration::from_secs(2);
@@ -224,8 +230,7 @@ async fn restores_every_pruned_bound_object() {
     let stage = Stage::new();
     let all: Vec<_> = (0..200).map(|number| format!("demo-{number:03}")).collect();
     for object in &all {
-        stage.bound(object, &[]);
-        stage.replica_set(&format!("set-{object}"), object, true);
+        stage.bound_in_use(object);
     }
     for object in &all {
         stage.delete(object, false).await;
@@ -240,8 +245,7 @@ async fn restores_every_pruned_bound_object() {
 #[tokio::test]
 async fn workload_reviews_displace_no_bound_object() {
     let stage = Stage::new();
-    stage.bound("demo-1", &[]);
-    stage.replica_set("set-1", "demo-1", true);
+    stage.bound_in_use("demo-1");
     stage.review_deletion("demo-1", false).await;
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
@@ -272,13 +276,11 @@ async fn workload_reviews_displace_no_bound_object() {
 #[tokio::test]
 async fn content_is_remembered_until_deletion_is_reported() {
     let stage = Stage::new();
-    stage.bound("demo-1", &[]);
-    stage.replica_set("set-1", "demo-1", true);
+    stage.bound_in_use("demo-1");
     stage.review_deletion("demo-1", false).await;
     for number in 0..100 {
         let other = format!("other-{number}");
-        stage.bound(&other, &[]);
-        stage.replica_set(&format!("set-{other}"), &other, true);
+        stage.bound_in_use(&other);
         stage.review_deletion(&other, false).await;
     }
     stage.report_deletion("demo-1");
@@ -289,8 +291,7 @@ async fn content_is_remembered_until_deletion_is_reported() {
 #[tokio::test]
 async fn restores_bound_objects_deleted_as_collection() {
     let stage = Stage::new();
-    stage.bound("demo-1", &[]);
-    stage.replica_set("set-1", "demo-1", true);
+    stage.bound_in_use("demo-1");
     stage.delete("demo-1", true).await;
     assert_eq!(stage.act().await, [name("demo-1")]);
 }

@@ -424,7 +424,7 @@ proptest! {
             let waiting = known.iter().filter(|(number, _)| !working.contains(number));
             let next = waiting.map(|(_, due)| at(*due)).min().filter(|_| working.len() < AT_ONCE);
             let found = agenda.next(at(0));
-            // A namespace whose turn it is may stand for another whose task is due longer.
+            // The namespace whose turn it is comes first, even if a task of another namespace has been due longer.
             prop_assert!(found == next || (found <= Some(at(now)) && next <= Some(at(now)) && found.is_some() == next.is_some()));
         }
     }

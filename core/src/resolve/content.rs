@@ -99,7 +99,7 @@ impl<'r> Resolver<'r> {
         }
     }
 
-    /// Records a source in mode `live` with the digest of what the template reads of it. A new digest rolls the workload, so
+    /// Records a source in mode `live` with the digest of the keys that the template reads. A new digest rolls the workload, so
     /// the digest stays if the content is the same or cannot be compared.
     pub(super) fn enter_live(
         &mut self,
