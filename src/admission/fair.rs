@@ -51,7 +51,7 @@ pub(crate) struct Fair(Arc<Mutex<State>>, usize);
 
 /// Units in use. Dropping the permit frees the units.
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     fair: Fair,
     client: Client,
     amount: usize,

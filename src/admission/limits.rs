@@ -10,6 +10,7 @@ use axum::{
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
 };
+use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ use super::{
     fair::{Client, Fair, Permit},
 };
 use crate::{
-    cluster::{ApiError, Meter},
+    cluster::{Call, Meter},
     resolve::parse_duration,
     telemetry::{Metrics, metrics::Limit},
 };
@@ -262,19 +263,17 @@ pub struct Reading {
 }
 
 /// The share of one decision, released when dropped.
-#[derive(Debug)]
-pub struct Share {
-    calls: Fair,
-    client: Client,
-    by: Instant,
-    memory: Arc<Memory>,
-}
+#[derive(Clone, Debug)]
+pub struct Share(Arc<Account>);
 
-/// The bytes of one decision.
+/// What one decision uses.
 #[derive(Debug)]
-struct Memory {
+struct Account {
+    calls: Fair,
     bytes: Fair,
     client: Client,
+    /// When the decision ends at the latest.
+    by: Instant,
     amounts: Mutex<Amounts>,
 }
 
@@ -287,6 +286,10 @@ struct Amounts {
     arriving: usize,
     permit: Option<Permit>,
 }
+
+/// Counts calls, and not their answers.
+#[derive(Debug)]
+struct CallsOnly(Arc<Account>);
 
 impl Default for Reading {
     fn default() -> Self {
@@ -303,37 +306,28 @@ impl Reading {
     /// The share of a new decision, which ends at `by` at the latest.
     pub fn share(&self, client: Client, by: Instant) -> Share {
         let (bytes, calls) = (self.bytes.clone(), self.calls.clone());
-        let memory = Memory { bytes, client: client.clone(), amounts: Mutex::default() };
-        Share { calls, client, by, memory: Arc::new(memory) }
+        Share(Arc::new(Account { calls, bytes, client, by, amounts: Mutex::default() }))
     }
 }
 
 impl Share {
     /// Records how many bytes the decision has read so far. Returns false if its namespace would exceed its share.
     pub fn set(&self, bytes: usize) -> bool {
-        self.memory.change(|amounts| amounts.kept = bytes)
+        self.0.change(|amounts| amounts.kept = bytes)
     }
 
-    /// Counts the answers of calls against the share while they arrive.
+    /// Counts calls against the share, and their answers while they arrive.
     pub fn meter(&self) -> Arc<dyn Meter> {
-        Arc::<Memory>::clone(&self.memory)
+        Arc::<Account>::clone(&self.0)
     }
 
-    /// Waits until a call to the API server may begin. The call lasts until the permit is dropped.
-    pub async fn call(&self, metrics: &Metrics) -> Result<Permit, ApiError> {
-        if let Some(permit) = self.calls.acquire(&self.client, 1, self.by).await {
-            return Ok(permit);
-        }
-        metrics.limit_reached(Limit::Calls, 1);
-        let what = format!("reviews of namespace {:?}", self.client.namespace.as_deref().unwrap_or_default());
-        Err(ApiError::Answer {
-            what,
-            reason: "too many calls to the API server at once (--max-calls)".to_owned(),
-        })
+    /// Counts calls against the share, and not their answers.
+    pub fn meter_of_calls(&self) -> Arc<dyn Meter> {
+        Arc::new(CallsOnly(Arc::clone(&self.0)))
     }
 }
 
-impl Memory {
+impl Account {
     fn amounts(&self) -> MutexGuard<'_, Amounts> {
         self.amounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -361,7 +355,12 @@ impl Memory {
     }
 }
 
-impl Meter for Memory {
+impl Meter for Account {
+    fn begin(&self) -> BoxFuture<'_, Option<Call>> {
+        let begun = async { Some(Box::new(self.calls.acquire(&self.client, 1, self.by).await?) as Call) };
+        Box::pin(begun)
+    }
+
     fn take(&self, bytes: usize) -> bool {
         self.change(|amounts| amounts.arriving += bytes)
     }
@@ -369,6 +368,18 @@ impl Meter for Memory {
     fn give_back(&self, bytes: usize) {
         self.change(|amounts| amounts.arriving -= bytes);
     }
+}
+
+impl Meter for CallsOnly {
+    fn begin(&self) -> BoxFuture<'_, Option<Call>> {
+        self.0.begin()
+    }
+
+    fn take(&self, _bytes: usize) -> bool {
+        true
+    }
+
+    fn give_back(&self, _bytes: usize) {}
 }
 
 #[cfg(test)]
@@ -585,16 +596,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_of_one_namespace_leave_room() {
         let reading = Reading::new(&Limits { calls: 16, ..Limits::default() });
-        let (by, metrics) = (Instant::now() + DECISION_LIMIT, Metrics::new());
-        let share = |namespace| reading.share(Client::default().of_namespace(namespace), by);
+        let by = Instant::now() + DECISION_LIMIT;
+        let meter = |namespace| reading.share(Client::default().of_namespace(namespace), by).meter();
         let mut held = Vec::new();
-        let one = share("one");
+        let one = meter("one");
         // The last call waits until the deadline.
-        while let Ok(call) = one.call(&metrics).await {
+        while let Some(call) = one.begin().await {
             held.push(call);
             assert!(held.len() < 16, "one namespace holds all calls");
         }
-        assert!(metrics.encode().contains("{limit=\"max-calls\"} 1\n"));
-        assert!(share("two").call(&metrics).await.is_ok());
+        assert!(meter("two").begin().await.is_some());
     }
 }

@@ -99,11 +99,8 @@ fn warnings<A: Api>(
 /// while the source still exists.
 async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
     let share = context.reading.share(call.client.clone(), call.deadline);
-    let read = async {
-        let _call = share.call(&context.metrics).await?;
-        context.api.metered(share.meter()).read(&source.namespace, &source.object).await
-    };
-    match tokio::time::timeout_at(call.deadline, read).await {
+    let api = context.api.metered(share.meter());
+    match tokio::time::timeout_at(call.deadline, api.read(&source.namespace, &source.object)).await {
         Ok(Ok(Some(observed))) if observed.is_bound_itself() && observed.identity().is_none() => {
             if !own_owners(observed.json()).is_empty() || context.shared.lock().is_in_use(source) {
                 context.shared.remember(source, &observed);

@@ -29,7 +29,7 @@ pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
 pub use keys::{DigestKeys, KeyError, KeyKeeper};
 pub use lease::{Lease, LeaseRecord};
-pub use meter::Meter;
+pub use meter::{Call, Meter};
 pub use owners::{own_owners, owners_but_our_own, owners_of_others};
 pub use pages::{Listed, Page, Pages};
 pub(crate) use usage::MOST_NAMES;
@@ -153,8 +153,9 @@ pub enum Live {
 
 /// The calls that admission and the controller make. The tests' model has an implementation in memory.
 pub trait Api: Clone + Send + Sync + 'static {
-    /// The same calls, whose answers count against `meter` until they are parsed. An answer beyond the meter's limit is an
-    /// error. Calls in memory have no answers to count.
+    /// The same calls, which begin when `meter` admits them, and whose answers count against it until they are parsed. A call
+    /// or an answer beyond the meter's limit is an error. A read that another read answers is no call. Calls in memory are not
+    /// counted.
     #[must_use]
     fn metered(&self, _meter: Arc<dyn Meter>) -> Self {
         self.clone()
