@@ -575,7 +575,9 @@ mod tests {
     impl Meter for OneAtATime {
         fn begin(&self) -> futures::future::BoxFuture<'_, Option<super::super::Call>> {
             Box::pin(async {
-                self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).ok()?;
+                self.left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                    .ok()?;
                 let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
                 Some(Box::new(place) as super::super::Call)
             })
