@@ -28,7 +28,7 @@ const IDLE: usize = 5000;
 const FRAMES: usize = 20_000;
 const MIB: usize = 1 << 20;
 /// ConfigMaps of 1 MiB, whose content the API server sends as 6 MiB of JSON.
-const ESCAPED: usize = 30;
+const ESCAPED: usize = 16;
 
 /// An AdmissionReview of a new Deployment.
 fn review(namespace: &str) -> Value {
@@ -217,7 +217,7 @@ async fn escaped_objects(site: &Site, namespace: &str, sources: &[&str]) {
     let end = tokio::time::Instant::now() + LIMIT;
     loop {
         let served = site.is_served("objects that are larger as JSON");
-        let asked = join_all((0..36).map(|_| site.stranger.ask(&large)));
+        let asked = join_all((0..12).map(|_| site.stranger.ask(&large)));
         let (asked, ()) = tokio::join!(asked, served);
         assert!(asked.iter().all(|(_, answer)| !answer.contains("JSONPatch")), "{asked:?}");
         if asked.iter().any(|(_, answer)| answer.contains("--max-read-bytes")) {
