@@ -23,7 +23,7 @@ mod real;
 mod replica;
 mod rest;
 mod sequence;
-#[path = "../cluster/setup.rs"]
+#[path = "../e2e/core/setup.rs"]
 mod setup;
 mod store;
 mod trial;

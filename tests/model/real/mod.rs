@@ -5,7 +5,7 @@
 
 mod appliers;
 mod mirror;
-#[path = "../../cluster/shared.rs"]
+#[path = "../../e2e/core/shared.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod shared;
 mod users;

@@ -9,7 +9,7 @@
 
 mod alerts;
 mod bare;
-#[path = "../decision/blocks.rs"]
+#[path = "../../repository/blocks.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod blocks;
 mod cert_manager;
@@ -30,6 +30,5 @@ mod reader;
 mod rights;
 mod support;
 mod table;
-mod threats;
 mod values;
 mod wrong;

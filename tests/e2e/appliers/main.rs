@@ -1,7 +1,7 @@
 //! Real deployment tools on a real API server: kubectl with all its ways to apply, kustomize, helm, and the server-side
 //! dry-run that shows GitOps tools the drift. Also the corpus of third-party workloads on the same API server.
 //!
-//! The confrev of these tests is that of `tests/kinds`: Secrets are on.
+//! The confrev of these tests is that of `tests/e2e/kinds`: Secrets are on.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,10 +9,10 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../decision/blocks.rs"]
+#[path = "../../repository/blocks.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod blocks;
-#[path = "../decision/documents.rs"]
+#[path = "../../unit/documents.rs"]
 mod documents;
 #[path = "../chart/helm.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
@@ -23,12 +23,12 @@ mod kinds;
 #[path = "../kinds/load.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod load;
-#[path = "../cluster/manifests.rs"]
+#[path = "../core/manifests.rs"]
 mod manifests;
-#[path = "../cluster/shared.rs"]
+#[path = "../core/shared.rs"]
 #[expect(dead_code, reason = "no test here stops confrev")]
 mod shared;
-#[path = "../cluster/world.rs"]
+#[path = "../core/world.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod world;
 

@@ -1,6 +1,6 @@
 //! Storms of changes, many workloads at once, and restarts meanwhile, for every kind.
 //!
-//! The confrev of these tests is that of `tests/kinds` with a lower rate of rolls, so that the tests can observe the
+//! The confrev of these tests is that of `tests/e2e/kinds` with a lower rate of rolls, so that the tests can observe the
 //! limit. No test here relies on an uninterrupted confrev: each test but one lets the others kill it.
 #![allow(
     clippy::unwrap_used,
@@ -9,19 +9,19 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../cluster/manifests.rs"]
+#[path = "../../e2e/core/manifests.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
-#[path = "../cluster/shared.rs"]
+#[path = "../../e2e/core/shared.rs"]
 mod shared;
-#[path = "../cluster/world.rs"]
+#[path = "../../e2e/core/world.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod world;
 
-#[path = "../kinds/setup.rs"]
+#[path = "../../e2e/kinds/setup.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod kinds;
-#[path = "../kinds/load.rs"]
+#[path = "../../e2e/kinds/load.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod load;
 mod setup;

@@ -238,7 +238,7 @@ fn promtool_understands_every_expression() {
 
 #[test]
 fn each_alert_fires_only_when_it_should() {
-    let file = "tests/chart/alerts.yaml";
+    let file = "tests/e2e/chart/alerts.yaml";
     let tests = objects(&fs::read_to_string(Path::new(root()).join(file)).unwrap()).remove(0);
     // Each alert has a case in which it fires, and a case in which it does not.
     let mut cases = BTreeMap::<String, [bool; 2]>::new();

@@ -54,7 +54,7 @@ fn traces_link_admissions_and_rolls_to_calls() {
     let (root, calls) =
         admission(&spans, "/mutate/workloads", world.name(), "deployments web").expect("an admission");
     assert_eq!(root.kind(), SpanKind::Server);
-    // `tests/tls/traces.rs` has the other case.
+    // `tests/e2e/tls/traces.rs` has the other case.
     assert_eq!(root.parent_span_id, [0; 0], "the API server does not trace here");
     assert_eq!(
         (attribute(&root, "confrev.outcome"), attribute(&root, "confrev.dry_run")),

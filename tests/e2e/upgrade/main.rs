@@ -10,10 +10,10 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../cluster/manifests.rs"]
+#[path = "../core/manifests.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
-#[path = "../cluster/world.rs"]
+#[path = "../core/world.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod world;
 

@@ -2,7 +2,7 @@
 //! rules whose effect only a workload's own controller shows.
 //!
 //! The confrev of these tests is installed from the chart, with Secrets and further kinds. The manifests of
-//! `tests/cluster` have neither.
+//! `tests/e2e/core` have neither.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,12 +10,12 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../cluster/manifests.rs"]
+#[path = "../core/manifests.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod manifests;
-#[path = "../cluster/shared.rs"]
+#[path = "../core/shared.rs"]
 mod shared;
-#[path = "../cluster/world.rs"]
+#[path = "../core/world.rs"]
 #[expect(dead_code, reason = "some of it serves the other tests only")]
 mod world;
 

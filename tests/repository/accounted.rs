@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::blocks::{NOT_RUN, pages, parts, read, under, why_not};
 
 /// The folders of the tests that run commands of pages.
-const FOLDERS: [&str; 2] = ["tests/appliers", "tests/chart"];
+const FOLDERS: [&str; 2] = ["tests/e2e/appliers", "tests/e2e/chart"];
 /// The first words of commands.
 const TOOLS: [&str; 6] = ["$", "kubectl", "helm", "make", "confrev", "openssl"];
 

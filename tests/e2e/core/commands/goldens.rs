@@ -53,7 +53,7 @@ impl<'w> Golden<'w> {
     #[track_caller]
     fn held_as(&mut self, name: &str) {
         let file =
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/commands/goldens").join(name);
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/core/commands/goldens").join(name);
         let text = std::mem::take(&mut self.text);
         if std::env::var_os("CONFREV_GOLDENS").is_some_and(|value| value == "write") {
             fs::write(&file, &text).expect("the file can be written");

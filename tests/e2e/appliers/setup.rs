@@ -1,4 +1,4 @@
-//! The confrev of `tests/kinds`, with more time for tools between a ConfigMap and its workload.
+//! The confrev of `tests/e2e/kinds`, with more time for tools between a ConfigMap and its workload.
 
 use confrev_controlplane::Program;
 

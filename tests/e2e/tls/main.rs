@@ -6,7 +6,7 @@ mod authorities;
 mod client;
 mod clients;
 mod cluster;
-#[path = "../cluster/alone/collector.rs"]
+#[path = "../core/alone/collector.rs"]
 mod collector;
 mod files;
 mod limits;

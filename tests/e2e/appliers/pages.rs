@@ -1,5 +1,5 @@
 //! The commands of the site's pages and their output. The examples have a separate file, and so has the installation, in
-//! `tests/chart`.
+//! `tests/e2e/chart`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The confrev of `tests/kinds`, with a rate of rolls low enough to observe.
+//! The confrev of `tests/e2e/kinds`, with a rate of rolls low enough to observe.
 
 use confrev_controlplane::Program;
 
