@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::blocks::{NOT_RUN, pages, parts, read, under, why_not};
+use crate::page_commands::{NOT_RUN, pages, parts, read, under, why_not};
 
 /// The folders of the tests that run commands of pages.
 const FOLDERS: [&str; 2] = ["tests/e2e/appliers", "tests/e2e/chart"];

@@ -9,7 +9,7 @@ use std::{
 use clap::{Parser as _, error::ErrorKind};
 use confrev::{cli::Cli, names};
 
-use crate::blocks::{Block, pages, parts, read};
+use crate::page_commands::{Block, pages, parts, read};
 
 /// Tools whose arguments are not checked.
 const TOOLS: [&str; 8] = ["helm", "kind", "k3d", "skopeo", "docker", "ln", "openssl", "jq"];

@@ -8,8 +8,6 @@
 )]
 
 mod accounted;
-#[expect(dead_code, reason = "tests on a control plane use the rest")]
-mod blocks;
 mod coverage;
 mod docs;
 mod house;
@@ -18,3 +16,5 @@ mod metrics;
 mod reference;
 mod threats;
 mod words;
+
+use confrev_test_support::page_commands;

@@ -10,8 +10,8 @@ use confrev::{
 };
 use serde_json::{Value, json};
 
-use super::documents::{Document, Named, corpus, opted_in, references, say, taken_back};
 use super::world::World;
+use crate::workload_corpus::{Document, Named, corpus, opted_in, references, say, taken_back};
 
 /// The built-in kinds, and the other kinds of the corpus.
 fn kinds() -> Kinds {

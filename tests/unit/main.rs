@@ -13,7 +13,6 @@ mod bound;
 mod controller;
 mod corpus;
 mod deleted;
-mod documents;
 mod events;
 #[path = "../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, missing_docs, reason = "the fuzzer compiles it as a separate crate")]
@@ -42,3 +41,5 @@ mod unexpected;
 #[path = "../../core/tests/rules/world.rs"]
 #[allow(dead_code, reason = "the tests of the core use the rest")]
 mod world;
+
+use confrev_test_support::workload_corpus;

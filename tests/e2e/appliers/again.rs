@@ -4,8 +4,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::any_kind::Load;
 use crate::drift::{drift, drift_of};
-use crate::load::Load;
 use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::running;
 use crate::tools::{Tool, complete};

@@ -8,8 +8,8 @@ use confrev::kinds::{Kinds, WorkloadKind};
 use confrev::snapshot::ROTATED_CONFIGMAPS;
 use serde_json::{Value, json};
 
-use crate::documents::{Document, Named, corpus, opted_in, references, say, taken_back};
 use crate::shared::running;
+use crate::workload_corpus::{Document, Named, corpus, opted_in, references, say, taken_back};
 use crate::world::{World, text};
 
 /// The number of workloads that are sent at once.

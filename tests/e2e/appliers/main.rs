@@ -9,35 +9,10 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../../repository/blocks.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod blocks;
-#[path = "../../unit/documents.rs"]
-mod documents;
-#[path = "../chart/helm.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod helm;
-#[path = "../kinds/setup.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod kinds;
-#[path = "../kinds/load.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod load;
-#[path = "../core/manifests.rs"]
-mod manifests;
-#[path = "../core/shared.rs"]
-#[expect(dead_code, reason = "no test here stops confrev")]
-mod shared;
-#[path = "../core/world.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod world;
-
 mod cast;
 mod drift;
 mod page;
-#[expect(dead_code, reason = "some of it serves the tests of the chart")]
-mod reader;
-mod setup;
+mod shared;
 mod tools;
 
 mod again;
@@ -49,3 +24,5 @@ mod migrating;
 mod named_anew;
 mod pages;
 mod recording;
+
+use confrev_test_support::{any_kind, helm, manifests, page_commands, page_reader, workload_corpus, world};

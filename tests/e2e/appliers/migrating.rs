@@ -3,9 +3,9 @@
 
 use serde_json::json;
 
-use crate::blocks::yaml_under;
 use crate::manifests::{Kind, Workload, config_map, list};
 use crate::page::Page;
+use crate::page_commands::yaml_under;
 use crate::shared::running;
 use crate::world::World;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::load::owners;
+use crate::any_kind::owners;
 use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::running;
 use crate::tools::{kustomize, release, upgrade};

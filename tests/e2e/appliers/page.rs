@@ -1,9 +1,11 @@
 //! A reader of a page in a separate namespace, and the content that the pods then read.
 
+use std::path::Path;
+
 use confrev_controlplane::wait_for;
 use serde_json::Value;
 
-use crate::reader::Reader;
+use crate::page_reader::Reader;
 use crate::world::{LIMIT, World, expect, name_of};
 
 /// A namespace, and a reader who types the commands of a page in it.
@@ -22,7 +24,7 @@ impl Page {
 
     /// A reader without an open page.
     pub(crate) fn of(world: World) -> Self {
-        let reader = Reader::new(world.cluster, world.name());
+        let reader = Reader::new(world.cluster, world.name(), Path::new(env!("CARGO_BIN_EXE_confrev")));
         Self { world, reader }
     }
 

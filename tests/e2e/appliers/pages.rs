@@ -131,7 +131,7 @@ fn commands_that_need_little_of_cluster_work() {
 
 #[test]
 fn page_of_commands_lists_exactly_the_commands() {
-    let text = crate::blocks::read(std::path::Path::new("docs/commands.md"));
+    let text = crate::page_commands::read(std::path::Path::new("docs/commands.md"));
     let parts: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let help =
         std::process::Command::new(env!("CARGO_BIN_EXE_confrev")).arg("--help").output().expect("it runs");

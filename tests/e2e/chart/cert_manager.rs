@@ -10,7 +10,7 @@ use confrev_controlplane::{CertManager, Program, wait_for};
 use serde_json::{Value, json};
 
 use crate::bare::{Bare, LIMIT, apply, reads, web};
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 
 const CERTIFICATES: &str = "cert-manager.io/v1/certificates";
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];

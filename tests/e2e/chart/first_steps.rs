@@ -2,6 +2,7 @@
 //! its pods, since the pods of the control plane are fakes.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
 use crate::helm::{root, run};
-use crate::reader::Reader;
+use crate::page_reader::Reader;
 
 /// The default namespace of kubectl.
 const NAMESPACE: &str = "default";
@@ -20,7 +21,7 @@ fn first_three_commands_protect_a_workload() {
     let page = fs::read_to_string(root().join("docs/install.md")).unwrap();
     let user = User::new();
     user.has_a_workload_without_labels();
-    let mut reader = Reader::new(user.bare.cluster, NAMESPACE);
+    let mut reader = Reader::new(user.bare.cluster, NAMESPACE, Path::new(env!("CARGO_BIN_EXE_confrev")));
     reader.open("docs/install.md", "Install");
     reader.types("kubectl apply");
     let (program, image) = as_its_pod(&user.bare);

@@ -6,7 +6,7 @@ use confrev_controlplane::{Program, wait_for};
 use serde_json::json;
 
 use crate::bare::{Bare, LIMIT, apply, reads, web};
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 
 const MERGE: &str = "application/merge-patch+json";
 

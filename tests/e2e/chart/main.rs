@@ -9,26 +9,19 @@
 
 mod alerts;
 mod bare;
-#[path = "../../repository/blocks.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod blocks;
 mod cert_manager;
 mod escalation;
 mod first_steps;
 mod guard;
-mod helm;
 mod lifecycle;
 mod limited;
 mod manifests;
-#[path = "../tls/mount.rs"]
-mod mount;
 mod pages;
 mod pods;
-#[path = "../appliers/reader.rs"]
-#[expect(dead_code, reason = "some of it serves the other pages")]
-mod reader;
 mod rights;
 mod support;
 mod table;
 mod values;
 mod wrong;
+
+use confrev_test_support::{helm, mounted_secret, page_reader};

@@ -3,13 +3,14 @@
 //! place of its pods.
 
 use std::fs;
+use std::path::Path;
 
 use confrev_controlplane::{Program, wait_for};
 use serde_json::{Value, json};
 
 use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
 use crate::helm::root;
-use crate::reader::Reader;
+use crate::page_reader::Reader;
 
 /// The name of the namespace in the pages.
 const SHOP: &str = "shop";
@@ -28,7 +29,7 @@ impl Administrator {
             let created = bare.cluster.kubectl(&["create", "namespace", SHOP]).run();
             if created.status.success() { Ok(()) } else { Err(created.stderr) }
         });
-        let reader = Reader::new(bare.cluster, SHOP);
+        let reader = Reader::new(bare.cluster, SHOP, Path::new(env!("CARGO_BIN_EXE_confrev")));
         Self { bare, reader }
     }
 

@@ -10,11 +10,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-mod manifests;
 mod secrets_off;
-mod setup;
 mod shared;
-mod world;
 
 mod alone;
 mod commands;
@@ -36,3 +33,5 @@ mod together;
 mod trust;
 mod undo;
 mod unreadable;
+
+use confrev_test_support::{manifests, world};

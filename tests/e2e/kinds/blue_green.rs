@@ -5,7 +5,7 @@ use std::time::Duration;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::json;
 
-use crate::load::Load;
+use crate::any_kind::Load;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect};
 

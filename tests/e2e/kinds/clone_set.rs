@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
 
-use crate::load::{Load, crd, owners};
-use crate::setup::LATE_CRD;
+use crate::any_kind::{Load, crd, owners};
+use crate::chart_setup::LATE_CRD;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};
 

@@ -1,4 +1,4 @@
-//! Tests of every kind. A new kind needs a row in `load::KINDS`, and all these tests cover it.
+//! Tests of every kind. A new kind needs a row in `any_kind::KINDS`, and all these tests cover it.
 
 use std::thread;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use confrev::kinds::Kinds;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::json;
 
-use crate::load::{KINDS, Load, wait_owner};
+use crate::any_kind::{KINDS, Load, wait_owner};
 use crate::manifests::{config_map, list};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, snapshot_of};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::load::{Load, owners};
+use crate::any_kind::{Load, owners};
 use crate::manifests::config_map;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};

@@ -5,7 +5,7 @@ use std::thread;
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::load::{KINDS, Load};
+use crate::any_kind::{KINDS, Load};
 use crate::manifests::config_map;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};

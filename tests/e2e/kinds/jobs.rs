@@ -6,7 +6,7 @@ use confrev_controlplane::{holds_for, wait_for};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::load::{Load, owners, wait_owner};
+use crate::any_kind::{Load, owners, wait_owner};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of};
 

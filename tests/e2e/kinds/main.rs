@@ -10,18 +10,6 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../core/manifests.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod manifests;
-#[path = "../core/shared.rs"]
-mod shared;
-#[path = "../core/world.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod world;
-
-mod load;
-mod setup;
-
 mod asked;
 mod bind;
 mod blue_green;
@@ -33,4 +21,7 @@ mod jobs;
 mod mount;
 mod secrets;
 mod sets;
+mod shared;
 mod workload_ref;
+
+use confrev_test_support::{any_kind, chart_setup, manifests, world};

@@ -3,7 +3,7 @@
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::load::Load;
+use crate::any_kind::Load;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect};
 

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::load::{Load, owners};
-use crate::setup::logs;
+use crate::any_kind::{Load, owners};
+use crate::chart_setup::logs;
 use crate::shared::{exclusive, running};
 use crate::world::{LIMIT, SNAPSHOTS, World, expect, text};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::load::{Load, wait_owner};
+use crate::any_kind::{Load, wait_owner};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::load::{Load, wait_owner};
+use crate::any_kind::{Load, wait_owner};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, text};
 
@@ -89,7 +89,7 @@ fn rollout_rolls_once_with_its_workload_ref() {
                 let name = world.snapshot_name("demo", wanted);
                 let snapshot =
                     world.cluster.get("configmap", world.name(), &name).expect("the object exists");
-                let owners = crate::load::owners(&snapshot);
+                let owners = crate::any_kind::owners(&snapshot);
                 if owners.contains(&owner) { Ok(()) } else { Err(format!("{owners:?}")) }
             });
         }

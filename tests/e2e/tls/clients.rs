@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, SupportedProtocolVersion};
 
 use crate::authorities::{Authority, Identity};
 use crate::client::{Made, Server, roots, wide};
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 use crate::{LIMIT, until};
 
 /// A server that requires client certificates of the CAs in a mount, and follows changes of the mount.

@@ -6,7 +6,7 @@ use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::Source;
 
 use crate::client::{Held, Made, Server, connect, get_http1, presents, wide};
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 use crate::{metric, until};
 
 /// A certificate source that follows a mount, and a server that uses it.

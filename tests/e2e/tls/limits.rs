@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::client::{Held, Made, Server, connect, get_http1, wide};
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 use crate::{LIMIT, metric, until};
 
 fn tls(pair: &Made) -> Arc<ServerConfig> {

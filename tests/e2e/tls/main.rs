@@ -6,17 +6,16 @@ mod authorities;
 mod client;
 mod clients;
 mod cluster;
-#[path = "../core/alone/collector.rs"]
-mod collector;
 mod files;
 mod limits;
 mod load;
-mod mount;
 mod processes;
 mod replica;
 mod rotation;
 mod stage;
 mod traces;
+
+use confrev_test_support::{mounted_secret, trace_collector};
 
 use std::time::Duration;
 

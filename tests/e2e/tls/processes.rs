@@ -10,7 +10,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use crate::authorities::{Authority, Identity};
 use crate::clients::{ask, client};
 use crate::load::Load;
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 use crate::stage::{API_SERVER, NAMESPACE, SECRET, Stage};
 
 /// The bundle that clients trust.

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::client::{connect, wide};
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 use crate::stage::{NAMESPACE, Stage};
 use crate::until;
 

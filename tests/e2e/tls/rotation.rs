@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::authorities::Authority;
 use crate::load::Load;
-use crate::mount::Mount;
+use crate::mounted_secret::Mount;
 use crate::replica::Replica;
 use crate::stage::{NAMESPACE, SECRET, Stage};
 use crate::until;

@@ -2,9 +2,9 @@
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
 
-use crate::collector::{Collector, attribute};
 use crate::processes::start;
 use crate::stage::Stage;
+use crate::trace_collector::{Collector, attribute};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admission_joins_the_trace_of_its_request() {

@@ -10,14 +10,9 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../core/manifests.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod manifests;
-#[path = "../core/world.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod world;
-
 mod scenes;
+
+use confrev_test_support::{manifests, world};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

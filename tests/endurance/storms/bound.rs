@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use confrev_controlplane::{Program, holds_for, wait_for};
 
-use crate::load::{Load, owners};
+use crate::any_kind::{Load, owners};
 use crate::restart::restarted;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};

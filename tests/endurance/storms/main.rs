@@ -9,27 +9,13 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-#[path = "../../e2e/core/manifests.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod manifests;
-#[path = "../../e2e/core/shared.rs"]
-mod shared;
-#[path = "../../e2e/core/world.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod world;
-
-#[path = "../../e2e/kinds/setup.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod kinds;
-#[path = "../../e2e/kinds/load.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
-mod load;
-mod setup;
-
 mod bound;
 mod changes;
 mod many;
 mod max_in_flight;
 mod restart;
+mod shared;
 mod soak;
 mod synced;
+
+use confrev_test_support::{any_kind, manifests, world};

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::manifests::{Kind, Workload};
-use crate::setup::ROLL_RATE;
+use crate::shared::ROLL_RATE;
 use crate::shared::running;
 use crate::world::{World, expect, snapshot_of, text};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::load::Load;
+use crate::any_kind::Load;
 use crate::restart::restarted;
 use crate::shared::{Running, running};
 use crate::world::{LIMIT, World, expect, name_of, text};

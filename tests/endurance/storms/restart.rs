@@ -6,7 +6,7 @@ use std::time::Duration;
 use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::Value;
 
-use crate::load::{KINDS, Load};
+use crate::any_kind::{KINDS, Load};
 use crate::shared::{Running, exclusive, running};
 use crate::world::{LIMIT, World, expect};
 

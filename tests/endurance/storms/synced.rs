@@ -8,7 +8,7 @@ use std::time::Duration;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::load::Load;
+use crate::any_kind::Load;
 use crate::manifests::{config_map, list};
 use crate::max_in_flight::{Sound, Stop, gated, on, open_gates};
 use crate::shared::running;

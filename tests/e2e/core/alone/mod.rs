@@ -2,7 +2,6 @@
 //! other tests.
 
 mod acceptance;
-mod collector;
 mod outage;
 mod restart;
 mod traces;

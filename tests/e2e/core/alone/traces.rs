@@ -4,10 +4,10 @@
 use confrev_controlplane::wait_for;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 
-use super::collector::{Collector, attribute};
 use crate::manifests::{Kind, Workload};
 use crate::shared::exclusive;
 use crate::world::{LIMIT, World};
+use confrev_test_support::trace_collector::{Collector, attribute};
 
 /// Too long to occur in a span by chance.
 const VALUE: &str = "kAhyS7cFw2mEbrZ9xQt4";

@@ -1,6 +1,6 @@
 //! Wrong arguments, missing objects, no permission and no cluster: one clear line, and the right exit code.
 
-use super::confrev;
+use super::{Commands as _, confrev};
 use crate::manifests::{Kind, Workload};
 use crate::shared::running;
 use crate::world::World;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use confrev_controlplane::wait_for;
 use serde_json::json;
 
-use super::confrev as run;
+use super::{Commands as _, confrev as run};
 use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, text};

@@ -50,23 +50,33 @@ pub(crate) fn confrev(arguments: &[&str]) -> Said {
     }
 }
 
-impl World {
+/// The commands in the namespace of a test.
+pub(crate) trait Commands {
+    /// The name of the namespace.
+    fn namespace(&self) -> &str;
+
     /// Runs the program in the test's namespace.
-    pub(crate) fn confrev(&self, arguments: &[&str]) -> Said {
-        confrev(&[arguments, &["--namespace", self.name()]].concat())
+    fn confrev(&self, arguments: &[&str]) -> Said {
+        confrev(&[arguments, &["--namespace", self.namespace()]].concat())
     }
 
     /// Writes a file with that content and returns its path.
-    pub(crate) fn file(&self, name: &str, text: &str) -> String {
-        let path = ControlPlane::shared().state_dir().join(format!("{}-{name}", self.name()));
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = ControlPlane::shared().state_dir().join(format!("{}-{name}", self.namespace()));
         std::fs::write(&path, text).expect("the state folder can be written");
         path.display().to_string()
     }
 
     /// Standard output as JSON.
     #[track_caller]
-    pub(crate) fn confrev_json(&self, arguments: &[&str]) -> Value {
+    fn confrev_json(&self, arguments: &[&str]) -> Value {
         let text = self.confrev(&[arguments, &["--output", "json"]].concat()).ok();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+}
+
+impl Commands for World {
+    fn namespace(&self) -> &str {
+        self.name()
     }
 }

@@ -3,7 +3,7 @@
 use confrev_controlplane::wait_for;
 use serde_json::json;
 
-use super::confrev;
+use super::{Commands as _, confrev};
 use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect, text};

@@ -1,36 +1,42 @@
 //! The corpus: workloads and ConfigMaps of public repositories. It is in a folder beside the project's on the developers'
 //! machines. Their references are found without the product's code.
 
-use std::{fs, io, io::Write as _, path::Path};
+use std::{fs, io, io::Write as _};
 
-use confrev::names;
+use confrev_core::names;
 use serde_json::{Value, json};
 
+use crate::root;
+
 /// One document of a file.
-pub(crate) struct Document {
+pub struct Document {
     /// The origin of the document: the file's name, and the comment before the document.
-    pub(crate) origin: String,
-    pub(crate) object: Value,
+    pub origin: String,
+    /// The object.
+    pub object: Value,
 }
 
 /// A reference to a ConfigMap or Secret in a template.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub struct Named {
     /// JSON pointer within the template.
-    pub(crate) pointer: String,
-    pub(crate) kind: &'static str,
-    pub(crate) name: String,
-    pub(crate) keys: Vec<String>,
+    pub pointer: String,
+    /// `ConfigMap` or `Secret`.
+    pub kind: &'static str,
+    /// The name of the referenced object.
+    pub name: String,
+    /// The keys that the reference selects.
+    pub keys: Vec<String>,
 }
 
 /// Prints to stderr, so that the test runner does not hide the text of a passing test.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// All documents, ordered by file and position. `None`, with a message, if the corpus is missing.
-pub(crate) fn corpus() -> Option<Vec<Document>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+pub fn corpus() -> Option<Vec<Document>> {
+    let folder = root().join("../shared/corpus");
     let Ok(entries) = fs::read_dir(&folder) else {
         say("The corpus of workloads is MISSING (../shared/corpus): its tests are skipped.");
         return None;
@@ -53,7 +59,7 @@ pub(crate) fn corpus() -> Option<Vec<Document>> {
 }
 
 /// The references of a template. They are found by the names of fields alone, anywhere in the pod's spec.
-pub(crate) fn references(template: &Value) -> Vec<Named> {
+pub fn references(template: &Value) -> Vec<Named> {
     let mut found = Vec::new();
     walk(&template["spec"], &mut vec!["spec".to_owned()], &mut found);
     found
@@ -91,7 +97,7 @@ fn walk(value: &Value, path: &mut Vec<String>, found: &mut Vec<Named>) {
 }
 
 /// Opts a workload in by its own label, with its Secrets or without.
-pub(crate) fn opted_in(object: &Value, secrets: bool) -> Value {
+pub fn opted_in(object: &Value, secrets: bool) -> Value {
     let mut object = object.clone();
     set(&mut object["metadata"]["labels"], names::ENABLED, "true");
     if secrets {
@@ -109,7 +115,7 @@ fn set(map: &mut Value, key: &str, value: &str) {
 
 /// Reverts the changes of admission to `pointers` of a template and to metadata, without the product's code. `before` is the
 /// object before admission: confrev added every map that it lacks.
-pub(crate) fn taken_back(after: &Value, before: &Value, template: &str, pointers: &[String]) -> Value {
+pub fn taken_back(after: &Value, before: &Value, template: &str, pointers: &[String]) -> Value {
     let mut after = after.clone();
     for pointer in pointers {
         *after.pointer_mut(pointer).unwrap() = before.pointer(pointer).unwrap().clone();

@@ -7,7 +7,7 @@ use confrev_controlplane::{ControlPlane, Program};
 use serde_json::json;
 
 /// A kind whose CRD a test installs after confrev has started.
-pub(crate) const LATE_CRD: &str = "clonesets.apps.kruise.io";
+pub const LATE_CRD: &str = "clonesets.apps.kruise.io";
 /// The configured kinds, as in the option and in the chart: the targets of a `workloadRef` other than Deployments, a kind
 /// whose CRD exists from the start, and the kind of [`LATE_CRD`].
 const KINDS: [[&str; 5]; 4] = [
@@ -17,17 +17,10 @@ const KINDS: [[&str; 5]; 4] = [
     ["", "v1", "podtemplates", "PodTemplate", "template"],
 ];
 
-/// Installs the chart.
-pub(crate) fn program() -> Program {
-    // On a busy machine a second may pass within one apply of a ConfigMap and its workload.
-    program_with(&["--settle=3s"])
-}
-
-/// Installs the chart, and adds these options to confrev's.
-pub(crate) fn program_with(more: &[&str]) -> Program {
+/// Installs the chart, and adds these options to confrev's. `binary` is the confrev that the tests run.
+pub fn program(binary: &Path, more: &[&str]) -> Program {
     let cluster = ControlPlane::shared();
     install(cluster);
-    let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
     let kinds = KINDS.map(|[group, version, resource, kind, path]| {
         format!("--kind={group}/{version}/{resource}/{kind}={path}")
     });
@@ -39,7 +32,7 @@ pub(crate) fn program_with(more: &[&str]) -> Program {
 
 fn install(cluster: &ControlPlane) {
     cluster.kubectl(&["delete", "customresourcedefinition", LATE_CRD, "--ignore-not-found"]).run().ok();
-    let web = crate::load::crd("test.confrev.dev", "v1", "webs", "Web").to_string();
+    let web = crate::any_kind::crd("test.confrev.dev", "v1", "webs", "Web").to_string();
     cluster.kubectl(&["apply", "--server-side", "--filename", "-"]).stdin(web).run().ok();
     let kinds = KINDS.map(|[group, version, resource, kind, path]| {
         json!({"group": group, "version": version, "resource": resource, "kind": kind, "path": path})
@@ -50,7 +43,7 @@ fn install(cluster: &ControlPlane) {
 }
 
 /// The logs of every confrev of this control plane.
-pub(crate) fn logs() -> String {
+pub fn logs() -> String {
     let folder = fs::read_dir(ControlPlane::shared().state_dir()).expect("the state folder can be read");
     let paths = folder.map(|entry| entry.expect("the entry can be read").path());
     let is_log = |path: &Path| {

@@ -9,20 +9,20 @@ use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
 
 /// The properties of a kind that the tests need.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub struct Kind {
     /// The resource, as in API paths; with group and version unless the control plane has the kind built in.
-    pub(crate) resource: &'static str,
+    pub resource: &'static str,
     version: &'static str,
     /// The kind, as in ownerReferences.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Whether a stored template can change.
-    pub(crate) rolls: bool,
+    pub rolls: bool,
     /// The resource of the revisions, if any.
     revisions: Option<&'static str>,
 }
 
 /// Every kind of workload: the built-in kinds, and the configured kinds whose CRD exists from the start.
-pub(crate) const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 9] = [
     Kind::new("rollouts", "argoproj.io/v1alpha1", "Rollout", Some("replicasets")),
     Kind::new("deployments", "apps/v1", "Deployment", Some("replicasets")),
     Kind::new("statefulsets", "apps/v1", "StatefulSet", Some("controllerrevisions")),
@@ -47,13 +47,14 @@ impl Kind {
         Self { resource, version, name, rolls: true, revisions }
     }
 
-    pub(crate) fn of(resource: &str) -> &'static Self {
+    /// The kind of this resource.
+    pub fn of(resource: &str) -> &'static Self {
         KINDS.iter().chain([&LATE]).find(|kind| kind.resource == resource).expect("a kind of the table")
     }
 }
 
 /// A CRD whose schema allows any fields.
-pub(crate) fn crd(group: &str, version: &str, plural: &str, kind: &str) -> Value {
+pub fn crd(group: &str, version: &str, plural: &str, kind: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -72,16 +73,19 @@ pub(crate) fn crd(group: &str, version: &str, plural: &str, kind: &str) -> Value
 
 /// An opted-in workload that mounts each of its ConfigMaps as a volume of the ConfigMap's name.
 #[derive(Debug, Clone)]
-pub(crate) struct Load {
+pub struct Load {
     resource: &'static str,
-    pub(crate) name: String,
+    /// The name of the object.
+    pub name: String,
     /// The JSON pointer of the pod template in the object.
-    pub(crate) template: &'static str,
-    pub(crate) manifest: Value,
+    pub template: &'static str,
+    /// The object as users apply it.
+    pub manifest: Value,
 }
 
 impl Load {
-    pub(crate) fn new(resource: &'static str, name: &str, sources: &[&str]) -> Self {
+    /// An opted-in workload of the kind of this resource.
+    pub fn new(resource: &'static str, name: &str, sources: &[&str]) -> Self {
         let volumes: Vec<_> =
             sources.iter().map(|source| json!({"name": source, "configMap": {"name": source}})).collect();
         let mounts: Vec<_> =
@@ -138,29 +142,34 @@ impl Load {
     }
 
     /// Adds to the spec.
-    pub(crate) fn spec(mut self, more: Value) -> Self {
+    #[must_use]
+    pub fn spec(mut self, more: Value) -> Self {
         let Value::Object(more) = more else { panic!("a spec is an object") };
         self.manifest["spec"].as_object_mut().expect("the manifest has a spec").extend(more);
         self
     }
 
-    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+    /// Adds an annotation of confrev's.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.manifest["metadata"]["annotations"][format!("confrev.dev/{key}")] = json!(value);
         self
     }
 
     /// Removes the workload's own label.
-    pub(crate) fn unlabelled(mut self) -> Self {
+    #[must_use]
+    pub fn unlabelled(mut self) -> Self {
         self.manifest["metadata"]["labels"] = json!({});
         self
     }
 
-    pub(crate) fn kind(&self) -> &'static Kind {
+    /// The properties of its kind.
+    pub fn kind(&self) -> &'static Kind {
         Kind::of(self.resource)
     }
 
     /// The object, as kubectl names it.
-    pub(crate) fn reference(&self) -> String {
+    pub fn reference(&self) -> String {
         let resource = self.resource.rsplit('/').next().expect("the resource has a last part");
         format!("{resource}/{}", self.name)
     }
@@ -174,7 +183,7 @@ impl Load {
 
     /// Changes the stored object by a merge patch.
     #[track_caller]
-    pub(crate) fn patch(&self, world: &World, change: &Value) -> Value {
+    pub fn patch(&self, world: &World, change: &Value) -> Value {
         let (code, answer) =
             world.cluster.api().patch(&self.path(world), "application/merge-patch+json", change);
         assert!(code < 300, "{} could not be changed: {code} {answer}", self.reference());
@@ -183,26 +192,26 @@ impl Load {
 
     /// Sets an annotation of confrev's on the stored object; `None` removes it.
     #[track_caller]
-    pub(crate) fn annotate(&self, world: &World, key: &str, value: Option<&str>) {
+    pub fn annotate(&self, world: &World, key: &str, value: Option<&str>) {
         self.patch(world, &json!({"metadata": {"annotations": {format!("confrev.dev/{key}"): value}}}));
     }
 
     /// The template as it is stored.
     #[track_caller]
-    pub(crate) fn stored(&self, world: &World) -> Value {
+    pub fn stored(&self, world: &World) -> Value {
         self.live(world).pointer(self.template).cloned().expect("the object has a template")
     }
 
     /// The parts of the stored template that confrev decides. A Rollout's own controller rewrites the rest in its notation.
     #[track_caller]
-    pub(crate) fn decided(&self, world: &World) -> Value {
+    pub fn decided(&self, world: &World) -> Value {
         let template = self.stored(world);
         json!([template["metadata"], template["spec"]["volumes"]])
     }
 
     /// Restores the previous template with the tool of the kind. For a kind without such a tool, writes the stored template.
     #[track_caller]
-    pub(crate) fn undo(&self, world: &World, before: &Value) {
+    pub fn undo(&self, world: &World, before: &Value) {
         if self.kind().name == "Rollout" {
             world.argo(&["undo", &self.name]).ok();
         } else if self.kind().revisions.is_some() {
@@ -217,7 +226,7 @@ impl Load {
 
     /// The number of templates so far: revisions, or generations of the object if the kind has no revisions.
     #[track_caller]
-    pub(crate) fn changes(&self, world: &World) -> usize {
+    pub fn changes(&self, world: &World) -> usize {
         let generation =
             || self.live(world)["metadata"]["generation"].as_u64().expect("the object has a generation");
         self.kind().revisions.map_or_else(
@@ -226,37 +235,41 @@ impl Load {
         )
     }
 
-    pub(crate) fn apply(&self, world: &World) -> Output {
+    /// Applies the manifest with kubectl.
+    pub fn apply(&self, world: &World) -> Output {
         world.apply(&self.manifest)
     }
 
+    /// The object as it is stored.
     #[track_caller]
-    pub(crate) fn live(&self, world: &World) -> Value {
+    pub fn live(&self, world: &World) -> Value {
         let object = world.cluster.get(self.resource, world.name(), &self.name);
         object.unwrap_or_else(|| panic!("there is no {}", self.reference()))
     }
 
+    /// Its ready pods.
     #[track_caller]
-    pub(crate) fn pods(&self, world: &World) -> Vec<Value> {
+    pub fn pods(&self, world: &World) -> Vec<Value> {
         world.cluster.ready_pods(world.name(), &format!("app={}", self.name))
     }
 
     /// The texts that the ready pods read, sorted.
     #[track_caller]
-    pub(crate) fn reads(&self, world: &World, source: &str) -> Vec<String> {
+    pub fn reads(&self, world: &World, source: &str) -> Vec<String> {
         let mut texts: Vec<_> = self.pods(world).iter().map(|pod| world.pod_reads(pod, source)).collect();
         texts.sort();
         texts
     }
 
+    /// Waits until the ready pods read exactly these texts.
     #[track_caller]
-    pub(crate) fn wait_reads(&self, world: &World, source: &str, texts: &[&str]) {
+    pub fn wait_reads(&self, world: &World, source: &str, texts: &[&str]) {
         let what = format!("pods of {} to read {texts:?} of {source}", self.reference());
         wait_for(&what, LIMIT, || expect(&self.reads(world, source), texts));
     }
 
     /// Whether the template names a snapshot with this text.
-    pub(crate) fn resolves_to(&self, world: &World, source: &str, wanted: &str) -> Result<(), String> {
+    pub fn resolves_to(&self, world: &World, source: &str, wanted: &str) -> Result<(), String> {
         let live = self.live(world);
         let template = live.pointer(self.template).expect("the object has a template");
         let snapshot = snapshot_of(template, source).ok_or("it is not resolved")?;
@@ -269,27 +282,29 @@ impl Load {
         expect(&text(&object["data"]["text"]), wanted)
     }
 
+    /// Waits until the template names a snapshot with this text.
     #[track_caller]
-    pub(crate) fn wait_resolved(&self, world: &World, source: &str, wanted: &str) {
+    pub fn wait_resolved(&self, world: &World, source: &str, wanted: &str) {
         let what = format!("{} to roll to {wanted:?} of {source}", self.reference());
         wait_for(&what, LIMIT, || self.resolves_to(world, source, wanted));
     }
 
+    /// Its ControllerRevisions.
     #[track_caller]
-    pub(crate) fn revisions(&self, world: &World) -> Vec<Value> {
+    pub fn revisions(&self, world: &World) -> Vec<Value> {
         world.cluster.list("controllerrevisions", world.name(), &format!("app={}", self.name))
     }
 }
 
 /// The owners of an object, as `Kind/name`.
-pub(crate) fn owners(object: &Value) -> BTreeSet<String> {
+pub fn owners(object: &Value) -> BTreeSet<String> {
     let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     owners.map(|owner| format!("{}/{}", text(&owner["kind"]), text(&owner["name"]))).collect()
 }
 
 /// Waits until the snapshot of this text has an owner of this kind. Returns the owner's name.
 #[track_caller]
-pub(crate) fn wait_owner(world: &World, source: &str, wanted: &str, kind: &str) -> String {
+pub fn wait_owner(world: &World, source: &str, wanted: &str, kind: &str) -> String {
     let what = format!("a {kind} to own the snapshot of {wanted:?} of {source}");
     wait_for(&what, LIMIT, || {
         let snapshots = world.snapshots();

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use confrev_controlplane::{ControlPlane, Output};
 
-use crate::blocks::{self, Command};
 use crate::helm::{root, run};
+use crate::page_commands::{self, Command};
 
 /// The entries that the reader's folder does not take from the repository.
 const OWN: [&str; 3] = [".git", "certs", "target"];
 
 /// A reader with a copy of the repository, kubectl and its plugins, and helm.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     cluster: &'static ControlPlane,
     folder: PathBuf,
     kubeconfig: PathBuf,
@@ -25,8 +25,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// A reader whose kubectl works in this namespace.
-    pub(crate) fn new(cluster: &'static ControlPlane, namespace: &str) -> Self {
+    /// A reader whose kubectl works in this namespace. `binary` is the reader's confrev.
+    pub fn new(cluster: &'static ControlPlane, namespace: &str, binary: &Path) -> Self {
         // One namespace may have several readers.
         let mut count = 0;
         let folder = loop {
@@ -47,9 +47,8 @@ impl Reader {
             }
         }
         // The same links as those of `make build`.
-        let program = Path::new(env!("CARGO_BIN_EXE_confrev"));
         for name in ["confrev", "kubectl-confrev", "kubectl_complete-confrev"] {
-            symlink(program, folder.join("target/release").join(name)).expect("a link can be made");
+            symlink(binary, folder.join("target/release").join(name)).expect("a link can be made");
         }
         let kubeconfig = folder.join("home/kubeconfig");
         fs::copy(cluster.kubeconfig(), &kubeconfig).expect("the state folder can be written");
@@ -61,21 +60,21 @@ impl Reader {
 
     /// Opens a part of a page. All commands of the previous part must have been typed.
     #[track_caller]
-    pub(crate) fn open(&mut self, page: &str, heading: &str) {
+    pub fn open(&mut self, page: &str, heading: &str) {
         self.ends();
-        self.commands = blocks::under(page, heading).into();
+        self.commands = page_commands::under(page, heading).into();
         assert!(!self.commands.is_empty(), "{page} has no commands under {heading:?}");
     }
 
     /// Types the next command, which must begin like this and succeed.
     #[track_caller]
-    pub(crate) fn types(&mut self, beginning: &str) -> String {
+    pub fn types(&mut self, beginning: &str) -> String {
         self.tries(beginning).ok()
     }
 
     /// Types the next command, and compares its output with the page, where the namespace is `shop`.
     #[track_caller]
-    pub(crate) fn says(&mut self, beginning: &str) {
+    pub fn says(&mut self, beginning: &str) {
         let expected = self.commands.front().map(|command| command.said.clone()).unwrap_or_default();
         assert!(!expected.is_empty(), "the page does not show the output of {beginning:?}");
         let said = self.types(beginning).replace(&self.namespace, "shop");
@@ -86,14 +85,14 @@ impl Reader {
 
     /// Types the next command, which may fail.
     #[track_caller]
-    pub(crate) fn tries(&mut self, beginning: &str) -> Output {
+    pub fn tries(&mut self, beginning: &str) -> Output {
         let line = self.next(beginning).line;
         run(self.command("bash").args(["-o", "pipefail", "-c", &line]))
     }
 
     /// The next command, which must begin like this. It then counts as typed.
     #[track_caller]
-    pub(crate) fn next(&mut self, beginning: &str) -> Command {
+    pub fn next(&mut self, beginning: &str) -> Command {
         let command = self.commands.pop_front();
         let line = command.as_ref().map_or("", |command| &command.line);
         assert!(line.starts_with(beginning), "the page has {line:?} where {beginning:?} is expected");
@@ -101,7 +100,7 @@ impl Reader {
     }
 
     /// A command in the reader's folder and environment.
-    pub(crate) fn command(&self, program: &str) -> std::process::Command {
+    pub fn command(&self, program: &str) -> std::process::Command {
         let tools = self.cluster.bin("kubectl").parent().expect("a folder").display().to_string();
         let own = self.folder.join("target/release").display().to_string();
         let path = format!("{own}:{tools}:{}", std::env::var("PATH").unwrap_or_default());
@@ -114,17 +113,17 @@ impl Reader {
     }
 
     /// The reader's working directory.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Writes a file in the reader's folder.
-    pub(crate) fn file(&self, name: &str, text: &str) {
+    pub fn file(&self, name: &str, text: &str) {
         fs::write(self.folder.join(name), text).expect("the state folder can be written");
     }
 
     /// Whether a tool is installed that the page needs and the tests do not provide.
-    pub(crate) fn has(&self, tool: &str) -> bool {
+    pub fn has(&self, tool: &str) -> bool {
         let found = self.command("bash").args(["-c", &format!("command -v {tool}")]).output();
         let has = found.is_ok_and(|found| found.status.success());
         if !has {

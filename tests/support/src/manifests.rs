@@ -4,16 +4,19 @@ use serde_json::{Value, json};
 
 /// The kinds that each test covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// An Argo Rollout.
     Rollout,
+    /// A Deployment.
     Deployment,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Rollout, Self::Deployment];
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Rollout, Self::Deployment];
 
     /// The resource, as kubectl names it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Rollout => "rollout",
             Self::Deployment => "deployment",
@@ -21,7 +24,7 @@ impl Kind {
     }
 
     /// The collection's path in the API.
-    pub(crate) fn path(self, namespace: &str) -> String {
+    pub fn path(self, namespace: &str) -> String {
         match self {
             Self::Rollout => format!("/apis/argoproj.io/v1alpha1/namespaces/{namespace}/rollouts"),
             Self::Deployment => format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
@@ -32,14 +35,17 @@ impl Kind {
 /// A workload that mounts each of its sources as a volume of the source's name. By default its own label opts it in. It
 /// rolls at every change of its sources.
 #[derive(Debug, Clone)]
-pub(crate) struct Workload {
-    pub(crate) kind: Kind,
-    pub(crate) name: String,
+pub struct Workload {
+    /// The kind.
+    pub kind: Kind,
+    /// The name of the object.
+    pub name: String,
     manifest: Value,
 }
 
 impl Workload {
-    pub(crate) fn new(kind: Kind, name: &str, sources: &[&str]) -> Self {
+    /// An opted-in workload with one replica.
+    pub fn new(kind: Kind, name: &str, sources: &[&str]) -> Self {
         let volumes: Vec<_> =
             sources.iter().map(|source| json!({"name": source, "configMap": {"name": source}})).collect();
         let mounts: Vec<_> =
@@ -80,23 +86,30 @@ impl Workload {
         Self { kind, name: name.to_owned(), manifest }
     }
 
-    pub(crate) fn replicas(mut self, count: usize) -> Self {
+    /// Sets the number of replicas.
+    #[must_use]
+    pub fn replicas(mut self, count: usize) -> Self {
         self.manifest["spec"]["replicas"] = json!(count);
         self
     }
 
-    pub(crate) fn image(mut self, image: &str) -> Self {
+    /// Sets the image of the container.
+    #[must_use]
+    pub fn image(mut self, image: &str) -> Self {
         self.manifest["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
         self
     }
 
-    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+    /// Adds an annotation of confrev's.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.manifest["metadata"]["annotations"][format!("confrev.dev/{key}")] = json!(value);
         self
     }
 
     /// Sets the workload's own label `enabled`, or removes it.
-    pub(crate) fn enabled(mut self, value: Option<&str>) -> Self {
+    #[must_use]
+    pub fn enabled(mut self, value: Option<&str>) -> Self {
         self.manifest["metadata"]["labels"] =
             value.map_or(json!({}), |value| json!({"confrev.dev/enabled": value}));
         self
@@ -104,7 +117,8 @@ impl Workload {
 
     /// A roll replaces a quarter of the pods, then pauses until it is promoted: a Rollout by a step of its canary, a
     /// Deployment by pods that do not count as available yet.
-    pub(crate) fn pausing(mut self) -> Self {
+    #[must_use]
+    pub fn pausing(mut self) -> Self {
         let spec = &mut self.manifest["spec"];
         match self.kind {
             Kind::Rollout => {
@@ -121,22 +135,23 @@ impl Workload {
         self
     }
 
-    pub(crate) fn manifest(&self) -> Value {
+    /// The object as users apply it.
+    pub fn manifest(&self) -> Value {
         self.manifest.clone()
     }
 
     /// The object, as kubectl names it.
-    pub(crate) fn reference(&self) -> String {
+    pub fn reference(&self) -> String {
         format!("{}/{}", self.kind.name(), self.name)
     }
 }
 
 /// A ConfigMap with one key.
-pub(crate) fn config_map(name: &str, text: &str) -> Value {
+pub fn config_map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
 /// Several objects as one file.
-pub(crate) fn list(objects: &[Value]) -> Value {
+pub fn list(objects: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": objects})
 }

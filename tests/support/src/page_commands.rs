@@ -1,11 +1,13 @@
 //! The commands of the documentation, by page and heading, and the commands that no test can run, with the reason. Tests
-//! on a control plane read the commands through this module; `accounted.rs` checks that every command is covered.
+//! on a control plane read the commands through this module; `accounted.rs` of `tests/repository` checks that every command is covered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::root;
+
 /// Pages outside `docs/`.
-pub(crate) const OTHERS: [&str; 5] =
+pub const OTHERS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md", "certs/README.md"];
 
 const COMPILES: &str = "it compiles and runs separately; a test checks that the `make` target exists";
@@ -13,7 +15,7 @@ const ENGINE: &str = "it needs a cluster of containers, or a container engine";
 const INTERNET: &str = "it needs a registry";
 
 /// Pages, their commands that are not run, and the reasons.
-pub(crate) const NOT_RUN: [(&str, &str, &str); 14] = [
+pub const NOT_RUN: [(&str, &str, &str); 14] = [
     ("README.md", "make demo", COMPILES),
     ("README.md", "make test", "it runs this test"),
     ("README.md", "make build", COMPILES),
@@ -48,26 +50,26 @@ pub(crate) const NOT_RUN: [(&str, &str, &str); 14] = [
 
 /// A fenced block.
 #[derive(Clone, Debug)]
-pub(crate) struct Block<'p> {
+pub struct Block<'p> {
     /// The heading above the block, of any level.
-    pub(crate) heading: &'p str,
-    pub(crate) language: &'p str,
-    pub(crate) lines: Vec<&'p str>,
+    pub heading: &'p str,
+    /// The language after the opening fence.
+    pub language: &'p str,
+    /// The lines between the fences.
+    pub lines: Vec<&'p str>,
 }
 
 /// A command, and its output according to the page; empty if the page shows none.
 #[derive(Clone, Debug)]
-pub(crate) struct Command {
-    pub(crate) line: String,
-    pub(crate) said: Vec<String>,
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+pub struct Command {
+    /// The command as the page shows it, without the prompt.
+    pub line: String,
+    /// The lines of output that the page shows.
+    pub said: Vec<String>,
 }
 
 /// The path of every page, relative to the repository.
-pub(crate) fn pages() -> Vec<PathBuf> {
+pub fn pages() -> Vec<PathBuf> {
     let mut found: Vec<_> = OTHERS.iter().map(PathBuf::from).collect();
     let mut open = vec![PathBuf::from("docs")];
     while let Some(folder) = open.pop() {
@@ -84,12 +86,13 @@ pub(crate) fn pages() -> Vec<PathBuf> {
     found
 }
 
-pub(crate) fn read(page: &Path) -> String {
+/// The text of a page.
+pub fn read(page: &Path) -> String {
     fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
 }
 
 /// The lines outside of fenced blocks, and the blocks.
-pub(crate) fn parts(text: &str) -> (Vec<&str>, Vec<Block<'_>>) {
+pub fn parts(text: &str) -> (Vec<&str>, Vec<Block<'_>>) {
     let (mut prose, mut blocks) = (Vec::new(), Vec::new());
     let mut open: Option<Block<'_>> = None;
     let mut heading = "";
@@ -112,13 +115,13 @@ pub(crate) fn parts(text: &str) -> (Vec<&str>, Vec<Block<'_>>) {
 
 impl Block<'_> {
     /// Whether the block contains shell commands.
-    pub(crate) fn is_typed(&self) -> bool {
+    pub fn is_typed(&self) -> bool {
         ["console", "sh", "bash"].contains(&self.language)
     }
 
     /// The commands of the block: all lines, or if there are prompts, the lines with a prompt. A line that ends with a backslash
     /// or a pipe continues on the next line. Comment lines are left out.
-    pub(crate) fn commands(&self) -> Vec<Command> {
+    pub fn commands(&self) -> Vec<Command> {
         let has_prompts = self.lines.iter().any(|line| line.starts_with("$ "));
         let mut found: Vec<Command> = Vec::new();
         for line in &self.lines {
@@ -140,12 +143,12 @@ impl Block<'_> {
 }
 
 /// The reason why a command of a page is not run; `None` if a test must run it.
-pub(crate) fn why_not(page: &str, line: &str) -> Option<&'static str> {
+pub fn why_not(page: &str, line: &str) -> Option<&'static str> {
     NOT_RUN.iter().find(|(on, command, _)| *on == page && *command == line).map(|(.., reason)| *reason)
 }
 
 /// The commands that a test must run under a heading of a page, of all its blocks.
-pub(crate) fn under(page: &str, heading: &str) -> Vec<Command> {
+pub fn under(page: &str, heading: &str) -> Vec<Command> {
     let text = read(Path::new(page));
     let (_, blocks) = parts(&text);
     let blocks = blocks.iter().filter(|block| block.heading == heading && block.is_typed());
@@ -154,7 +157,7 @@ pub(crate) fn under(page: &str, heading: &str) -> Vec<Command> {
 }
 
 /// The first YAML under a heading of a page. It is the content of the file that the commands there use.
-pub(crate) fn yaml_under(page: &str, heading: &str) -> String {
+pub fn yaml_under(page: &str, heading: &str) -> String {
     let text = read(Path::new(page));
     let (_, blocks) = parts(&text);
     let block = blocks.iter().find(|block| block.heading == heading && block.language == "yaml");

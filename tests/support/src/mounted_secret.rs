@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// The directory, which is removed on drop.
-pub(crate) struct Mount {
+pub struct Mount {
     dir: PathBuf,
     generation: u32,
 }
 
 impl Mount {
     /// A mount with these names and contents of files.
-    pub(crate) fn new(files: &[(&str, &[u8])]) -> Self {
+    pub fn new(files: &[(&str, &[u8])]) -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("confrev-tls-{}-{number}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
@@ -24,12 +24,13 @@ impl Mount {
         mount
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    /// The mounted directory.
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// Replaces all files atomically.
-    pub(crate) fn swap(&mut self, files: &[(&str, &[u8])]) {
+    pub fn swap(&mut self, files: &[(&str, &[u8])]) {
         self.generation += 1;
         let name = format!("..{}", self.generation);
         fs::create_dir(self.dir.join(&name)).unwrap();

@@ -11,22 +11,26 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
 /// Accepts spans as any OTLP collector does.
-pub(crate) struct Collector {
-    pub(crate) url: String,
-    pub(crate) got: Arc<Mutex<Got>>,
+pub struct Collector {
+    /// The address that confrev sends spans to.
+    pub url: String,
+    /// The received data.
+    pub got: Arc<Mutex<Got>>,
 }
 
+/// The data of all requests.
 #[derive(Default)]
-pub(crate) struct Got {
+pub struct Got {
     spans: Vec<Span>,
     /// The attributes of the resource.
-    pub(crate) resource: Vec<String>,
+    pub resource: Vec<String>,
     /// The bytes of all requests.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl Collector {
-    pub(crate) fn start() -> Self {
+    /// Listens on a free port of loopback.
+    pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let url = format!("http://{}", listener.local_addr().expect("the listener has an address"));
         let got = Arc::new(Mutex::new(Got::default()));
@@ -74,7 +78,8 @@ impl Collector {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()
     }
 
-    pub(crate) fn spans(&self) -> Vec<Span> {
+    /// The spans received so far.
+    pub fn spans(&self) -> Vec<Span> {
         self.got.lock().unwrap_or_else(PoisonError::into_inner).spans.clone()
     }
 }
@@ -89,7 +94,7 @@ fn shown(value: Option<Any>) -> String {
 }
 
 /// An attribute of a span, as text.
-pub(crate) fn attribute(span: &Span, key: &str) -> String {
+pub fn attribute(span: &Span, key: &str) -> String {
     let found = span.attributes.iter().find(|attribute| attribute.key == key);
     found.map_or_else(String::new, |found| shown(found.value.clone().and_then(|value| value.value)))
 }

@@ -7,10 +7,9 @@ use confrev_controlplane::{ControlPlane, Program};
 /// Short, so that the tests observe the sweep.
 const ORPHAN_GRACE: &str = "--orphan-grace=5s";
 
-/// Installs the manifests.
-pub(crate) fn program() -> Program {
+/// Installs the manifests. `binary` is the confrev that the tests run.
+pub fn program(binary: &Path) -> Program {
     let cluster = ControlPlane::shared();
     Program::install(cluster);
-    let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
     Program::new(cluster, binary).options(&[ORPHAN_GRACE])
 }
