@@ -14,9 +14,6 @@ mod controller;
 mod corpus;
 mod deleted;
 mod events;
-#[path = "../../fuzz/src/lib.rs"]
-#[allow(unreachable_pub, missing_docs, reason = "the fuzzer compiles it as a separate crate")]
-mod fuzz;
 mod health;
 mod interval;
 mod keep;
@@ -32,14 +29,9 @@ mod rate;
 mod rotated;
 mod rounds;
 mod signals;
-#[path = "../../core/tests/rules/story.rs"]
-#[allow(dead_code, reason = "the tests of the core use the rest")]
-mod story;
 mod theirs;
 mod told;
 mod unexpected;
-#[path = "../../core/tests/rules/world.rs"]
-#[allow(dead_code, reason = "the tests of the core use the rest")]
-mod world;
 
+use confrev_core_test_support::{story, world};
 use confrev_test_support::workload_corpus;

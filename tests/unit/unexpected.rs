@@ -6,8 +6,8 @@ use confrev::{kinds::Kinds, resolve::Workload};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::fuzz::{annotations, digest, review, seeds, template};
 use crate::workload_corpus::corpus;
+use confrev_properties::{annotations, digest, review, seeds, template};
 
 /// Checks the property of a fuzz target.
 fn check(target: &str, bytes: &[u8]) {

@@ -7,9 +7,6 @@
     reason = "a test panics when an expectation fails"
 )]
 
-// Tests of the main crate share some of these files, and use this crate name.
-extern crate confrev_core as confrev;
-
 mod facts;
 mod forms;
 mod grown;
@@ -19,8 +16,7 @@ mod properties;
 mod restored;
 mod rules;
 mod settings;
-mod story;
 mod undo;
 mod vectors;
-#[allow(dead_code, reason = "the tests of the main crate use the rest")]
-mod world;
+
+use confrev_core_test_support::{story, world};

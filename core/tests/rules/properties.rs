@@ -1,6 +1,6 @@
 //! Properties over random templates, contents and orders of events.
 
-use confrev::{
+use confrev_core::{
     names,
     snapshot::{Object, SourceKind},
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use confrev::{
+use confrev_core::{
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,
     resolve::{
@@ -14,13 +14,16 @@ use confrev::{
 use serde_json::{Value, json};
 
 /// The namespace of all objects.
-pub(crate) const NAMESPACE: &str = "ns";
+pub const NAMESPACE: &str = "ns";
 
 /// ConfigMaps and Secrets by name.
 #[derive(Clone, Default)]
-pub(crate) struct World {
+pub struct World {
+    /// The stored objects, snapshots included.
     pub objects: BTreeMap<ObjectName, Value>,
+    /// The settings of the namespace.
     pub namespace: NamespaceFacts,
+    /// Whether the target of a `workloadRef` is opted in; `None` means no.
     pub target_enabled: Option<bool>,
     /// Revision objects of any kind, each with its index into `REVISION_KINDS`.
     pub revisions: Vec<(usize, Value)>,
@@ -31,64 +34,72 @@ pub(crate) struct World {
 }
 
 /// The result of an admission.
-pub(crate) struct Admitted {
+pub struct Admitted {
+    /// The object as it is stored.
     pub object: Value,
+    /// The decision.
     pub decision: Decision,
 }
 
-pub(crate) fn kind(name: &str) -> WorkloadKind {
+/// A built-in kind of workload.
+pub fn kind(name: &str) -> WorkloadKind {
     Kinds::default().iter().find(|kind| kind.kind == name).unwrap().clone()
 }
 
-pub(crate) fn configmap(name: &str) -> ObjectName {
+/// The name of a ConfigMap.
+pub fn configmap(name: &str) -> ObjectName {
     ObjectName::new(SourceKind::ConfigMap, name)
 }
 
 impl World {
     /// Sets the content of a ConfigMap.
-    pub(crate) fn set(&mut self, name: &str, data: Value) {
+    pub fn set(&mut self, name: &str, data: Value) {
         self.set_object(
             name,
             json!({"metadata": {"name": name, "uid": format!("uid-{name}")}, "data": data}),
         );
     }
 
-    pub(crate) fn set_object(&mut self, name: &str, object: Value) {
+    /// Stores a ConfigMap.
+    pub fn set_object(&mut self, name: &str, object: Value) {
         self.objects.insert(configmap(name), object);
     }
 
-    pub(crate) fn labelled(&mut self, name: &str, enabled: &str) {
+    /// Sets the label `enabled` of a ConfigMap.
+    pub fn labelled(&mut self, name: &str, enabled: &str) {
         let object = self.objects.get_mut(&configmap(name)).unwrap();
         object["metadata"]["labels"] = json!({names::ENABLED: enabled});
     }
 
-    pub(crate) fn remove(&mut self, name: &str) {
+    /// Deletes a ConfigMap.
+    pub fn remove(&mut self, name: &str) {
         self.objects.remove(&configmap(name));
     }
 
-    pub(crate) fn data(&self, name: &str) -> &Value {
+    /// The content of a ConfigMap.
+    pub fn data(&self, name: &str) -> &Value {
         &self.objects[&configmap(name)]["data"]
     }
 
     /// Admits a creation or an update of a Deployment; panics if it is refused.
-    pub(crate) fn admit(&mut self, new: &Value, old: Option<&Value>) -> Admitted {
+    pub fn admit(&mut self, new: &Value, old: Option<&Value>) -> Admitted {
         let admitted = self.review(&kind("Deployment"), new, old);
         assert_eq!(admitted.decision.denial, None);
         admitted
     }
 
     /// Admits a creation, and returns the object as it is stored.
-    pub(crate) fn create(&mut self, new: &Value) -> Value {
+    pub fn create(&mut self, new: &Value) -> Value {
         self.admit(new, None).object
     }
 
     /// Admits an update, and returns the object as it is stored.
-    pub(crate) fn update(&mut self, new: &Value, old: &Value) -> Value {
+    pub fn update(&mut self, new: &Value, old: &Value) -> Value {
         self.admit(new, Some(old)).object
     }
 
     /// Admits an object of any kind; the decision may be a refusal.
-    pub(crate) fn review(&mut self, kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Admitted {
+    pub fn review(&mut self, kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Admitted {
         let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
         let request = Request {
             namespace: NAMESPACE,
@@ -106,13 +117,13 @@ impl World {
     }
 
     /// The decision on the creation of an object that is given as text.
-    pub(crate) fn decision(&self, kind: &WorkloadKind, text: &str) -> Decision {
+    pub fn decision(&self, kind: &WorkloadKind, text: &str) -> Decision {
         let new = Workload::parse(kind, text).unwrap();
         self.decide(&Request { namespace: NAMESPACE, secrets: true, new, old: None })
     }
 
     /// Whether the decision on an update asks for revisions.
-    pub(crate) fn reads_revisions(&self, kind: &WorkloadKind, new: &Value, old: &Value) -> bool {
+    pub fn reads_revisions(&self, kind: &WorkloadKind, new: &Value, old: &Value) -> bool {
         let (new, old) = (new.to_string(), old.to_string());
         let parse = |text| Workload::parse(kind, text).unwrap();
         let request = Request {
@@ -167,7 +178,8 @@ impl World {
         found.map(|(kind, object)| Past::read(&REVISION_KINDS[*kind], &object.to_string()).unwrap()).collect()
     }
 
-    pub(crate) fn observe(&self, name: &ObjectName) -> Option<Observed> {
+    /// An object as admission reads it.
+    pub fn observe(&self, name: &ObjectName) -> Option<Observed> {
         let object = self.objects.get(name)?;
         let json = object.to_string().into_bytes();
         Some(Observed::read_keyed(name.kind, json, self.keying.clone()).unwrap())
@@ -188,7 +200,7 @@ impl World {
 }
 
 /// An opted-in Deployment with one volume for each of the ConfigMaps.
-pub(crate) fn deployment(configmaps: &[&str]) -> Value {
+pub fn deployment(configmaps: &[&str]) -> Value {
     let volumes: Vec<_> = configmaps
         .iter()
         .map(|name| json!({"name": format!("v-{name}"), "configMap": {"name": name}}))
@@ -204,21 +216,23 @@ pub(crate) fn deployment(configmaps: &[&str]) -> Value {
     })
 }
 
-pub(crate) fn annotate(object: &mut Value, key: &str, value: &str) {
+/// Sets an annotation of the object.
+pub fn annotate(object: &mut Value, key: &str, value: &str) {
     object["metadata"].as_object_mut().unwrap().entry("annotations").or_insert_with(|| json!({}))[key] =
         json!(value);
 }
 
 /// The name in the volume at `index`.
-pub(crate) fn volume(object: &Value, index: usize) -> &str {
+pub fn volume(object: &Value, index: usize) -> &str {
     object["spec"]["template"]["spec"]["volumes"][index]["configMap"]["name"].as_str().unwrap()
 }
 
-pub(crate) fn template(object: &Value) -> &Value {
+/// The pod template of a workload.
+pub fn template(object: &Value) -> &Value {
     &object["spec"]["template"]
 }
 
 /// The map in an annotation of the template or of the workload.
-pub(crate) fn annotation(object: &Value, key: &str) -> Value {
+pub fn annotation(object: &Value, key: &str) -> Value {
     object["annotations"][key].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
 }
