@@ -7,14 +7,14 @@
     reason = "a test panics when an expectation fails"
 )]
 
-mod accounted;
 mod coverage;
 mod docs;
-mod house;
+mod documented_commands;
 mod krew;
 mod metrics;
 mod reference;
-mod threats;
+mod source_tree;
+mod threat_model;
 mod words;
 
 use confrev_test_support::page_commands;

@@ -7,31 +7,31 @@
     reason = "a test panics when an expectation fails"
 )]
 
-mod adopted;
-mod again;
-mod bound;
+mod admission_rounds;
+mod bind_mode;
+mod bind_mode_deletions;
+mod bind_mode_owners;
 mod controller;
 mod corpus;
-mod deleted;
+mod event_orders;
 mod events;
+mod fuzz_properties;
 mod health;
-mod interval;
 mod keep;
-mod keyed;
-mod large;
-mod leader;
-mod leaving;
-mod live;
-mod orders;
-mod owners;
-mod queue;
-mod rate;
-mod rotated;
-mod rounds;
-mod signals;
-mod theirs;
-mod told;
-mod unexpected;
+mod leader_election;
+mod live_sources;
+mod many_owners;
+mod min_interval;
+mod partial_watches;
+mod reference_limits;
+mod retries;
+mod roll_queue;
+mod roll_rate;
+mod rotated_config_maps;
+mod secret_digests;
+mod state_metrics;
+mod terminating_objects;
+mod undo_owners;
 
 use confrev_core_test_support::{story, world};
 use confrev_test_support::workload_corpus;

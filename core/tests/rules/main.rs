@@ -7,16 +7,16 @@
     reason = "a test panics when an expectation fails"
 )]
 
+mod digest_vectors;
 mod facts;
-mod forms;
-mod grown;
 mod kinds;
-mod limits;
+mod max_in_flight;
+mod newly_read_keys;
 mod properties;
-mod restored;
+mod reference_forms;
 mod rules;
 mod settings;
 mod undo;
-mod vectors;
+mod undo_by_revision;
 
 use confrev_core_test_support::{story, world};

@@ -9,20 +9,20 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-mod cast;
+mod asciicast;
 mod drift;
 mod page;
 mod shared;
 mod tools;
 
-mod again;
-mod by_hand;
 mod corpus;
 mod examples;
+mod generated_names;
 mod gitops;
-mod migrating;
-mod named_anew;
+mod manual_changes;
+mod migration;
 mod pages;
 mod recording;
+mod repeated_applies;
 
 use confrev_test_support::{any_kind, helm, manifests, page_commands, page_reader, workload_corpus, world};

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use confrev_controlplane::wait_for;
 
-use crate::cast::{Cast, WIDTH};
+use crate::asciicast::{Cast, WIDTH};
 use crate::helm::root;
 use crate::page::Page;
 use crate::shared::running;

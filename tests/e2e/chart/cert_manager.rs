@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use confrev_controlplane::{CertManager, Program, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT, apply, reads, web};
+use crate::empty_cluster::{Bare, LIMIT, apply, reads, web};
 use crate::mounted_secret::Mount;
 
 const CERTIFICATES: &str = "cert-manager.io/v1/certificates";

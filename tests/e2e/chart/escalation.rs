@@ -6,7 +6,7 @@ use std::time::Instant;
 use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT};
+use crate::empty_cluster::{Bare, LIMIT};
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";

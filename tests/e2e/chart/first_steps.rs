@@ -9,7 +9,7 @@ use std::time::Duration;
 use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
+use crate::empty_cluster::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
 use crate::helm::{root, run};
 use crate::page_reader::Reader;
 

@@ -4,7 +4,7 @@
 use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT};
+use crate::empty_cluster::{Bare, LIMIT};
 
 /// The users, in the order of the table's columns.
 const USERS: [&str; 5] =

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, reads, web};
+use crate::empty_cluster::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, reads, web};
 use crate::helm::root;
 
 #[test]

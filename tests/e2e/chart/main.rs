@@ -8,20 +8,20 @@
 )]
 
 mod alerts;
-mod bare;
 mod cert_manager;
+mod empty_cluster;
 mod escalation;
 mod first_steps;
 mod guard;
 mod lifecycle;
-mod limited;
 mod manifests;
 mod pages;
 mod pods;
+mod reduced_rights;
+mod refused_values;
 mod rights;
-mod support;
-mod table;
+mod supported_versions;
+mod value_table;
 mod values;
-mod wrong;
 
 use confrev_test_support::{helm, mounted_secret, page_reader};

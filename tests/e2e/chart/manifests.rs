@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::bare::Bare;
+use crate::empty_cluster::Bare;
 use crate::helm::{binary, chart, helm, objects, render, root, run};
 
 const FILES: [&str; 2] = ["self-signed.yaml", "cert-manager.yaml"];

@@ -8,7 +8,7 @@ use std::path::Path;
 use confrev_controlplane::{Program, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
+use crate::empty_cluster::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, as_its_pod, reads, web};
 use crate::helm::root;
 use crate::page_reader::Reader;
 

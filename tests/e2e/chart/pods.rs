@@ -3,7 +3,7 @@
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT, apply};
+use crate::empty_cluster::{Bare, LIMIT, apply};
 use crate::helm::{find, render, root};
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use confrev_controlplane::{Api, Request, wait_for};
 use serde_json::{Value, json};
 
-use crate::bare::{Bare, LIMIT, SNAPSHOTS};
+use crate::empty_cluster::{Bare, LIMIT, SNAPSHOTS};
 use crate::helm::{find, render, root};
 
 /// One verb on one resource, for one object if the rule names it.
@@ -209,7 +209,7 @@ struct Story<'a> {
 
 impl Story<'_> {
     fn apply(&self, object: &Value) {
-        crate::bare::apply(self.bare, self.namespace, object).ok();
+        crate::empty_cluster::apply(self.bare, self.namespace, object).ok();
     }
 
     fn snapshots(&self) -> BTreeSet<String> {
@@ -292,7 +292,7 @@ impl Story<'_> {
         self.apply(&lost(&sources("A")));
         let mut invalid = lost(&workload("apps/v1", "Deployment", "invalid"));
         invalid["spec"]["selector"]["matchLabels"]["app"] = json!("other");
-        let refused = crate::bare::apply(self.bare, self.namespace, &invalid).refused();
+        let refused = crate::empty_cluster::apply(self.bare, self.namespace, &invalid).refused();
         assert!(refused.contains("invalid"), "{refused}");
     }
 

@@ -5,9 +5,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::bare::Bare;
+use crate::empty_cluster::Bare;
 use crate::helm::{Setting, find, render, root};
-use crate::table::{Row, WEBHOOKS, rows};
+use crate::value_table::{Row, WEBHOOKS, rows};
 
 #[test]
 fn each_value_changes_the_rendered_field() {

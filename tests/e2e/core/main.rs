@@ -13,25 +13,25 @@
 mod secrets_off;
 mod shared;
 
-mod alone;
+mod availability;
+mod canary;
 mod commands;
 mod events;
-mod forged;
+mod forged_reviews;
 mod guard;
 mod hostile;
-mod http;
-mod lost;
-mod missing;
-mod optin;
+mod lost_snapshots;
+mod missing_config_maps;
+mod opt_in;
 mod picture;
-mod policy;
-mod refused;
+mod refused_writes;
 mod revisions;
+mod settings;
+mod single_apply;
 mod snapshots;
-mod story;
-mod together;
-mod trust;
 mod undo;
-mod unreadable;
+mod unreadable_objects;
+mod user_rights;
+mod webhook_requests;
 
 use confrev_test_support::{manifests, world};

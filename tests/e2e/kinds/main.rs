@@ -10,17 +10,17 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-mod asked;
-mod bind;
+mod bind_mode;
 mod blue_green;
 mod clone_set;
-mod each;
+mod controller_revisions;
+mod every_kind;
 mod experiments;
-mod forms;
 mod jobs;
-mod mount;
+mod mount_annotation;
+mod reference_forms;
 mod secrets;
-mod sets;
+mod settings;
 mod shared;
 mod workload_ref;
 

@@ -2,18 +2,18 @@
 //! the CA that replicas share, rotation under load, and the trace of a request.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
-mod authorities;
 mod client;
-mod clients;
-mod cluster;
-mod files;
+mod client_certificates;
+mod control_plane;
 mod limits;
-mod load;
 mod processes;
 mod replica;
 mod rotation;
-mod stage;
+mod self_signed;
+mod test_cas;
+mod tls_dir;
 mod traces;
+mod write_load;
 
 use confrev_test_support::{mounted_secret, trace_collector};
 

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
-use crate::authorities::{Authority, Identity};
-use crate::clients::{ask, client};
-use crate::load::Load;
+use crate::client_certificates::{ask, client};
+use crate::control_plane::{API_SERVER, NAMESPACE, SECRET, Stage};
 use crate::mounted_secret::Mount;
-use crate::stage::{API_SERVER, NAMESPACE, SECRET, Stage};
+use crate::test_cas::{Authority, Identity};
+use crate::write_load::Load;
 
 /// The bundle that clients trust.
 async fn bundle(stage: &Stage) -> Vec<u8> {

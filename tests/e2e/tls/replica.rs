@@ -19,8 +19,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::client::{connect, wide};
+use crate::control_plane::{NAMESPACE, Stage};
 use crate::mounted_secret::Mount;
-use crate::stage::{NAMESPACE, Stage};
 use crate::until;
 
 pub(crate) struct Replica {

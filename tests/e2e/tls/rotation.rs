@@ -14,12 +14,12 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::authorities::Authority;
-use crate::load::Load;
+use crate::control_plane::{NAMESPACE, SECRET, Stage};
 use crate::mounted_secret::Mount;
 use crate::replica::Replica;
-use crate::stage::{NAMESPACE, SECRET, Stage};
+use crate::test_cas::Authority;
 use crate::until;
+use crate::write_load::Load;
 
 /// The time for API servers, and for other replicas, to learn of a new bundle. As short as a busy machine allows.
 const SETTLE: Duration = Duration::from_secs(2);

@@ -2,8 +2,8 @@
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
 
+use crate::control_plane::Stage;
 use crate::processes::start;
-use crate::stage::Stage;
 use crate::trace_collector::{Collector, attribute};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,13 +9,13 @@
     reason = "helpers of tests fail as tests do"
 )]
 
-mod bound;
-mod changes;
-mod many;
+mod bind_mode;
+mod changing_config_map;
+mod many_workloads;
 mod max_in_flight;
+mod repeated_syncs;
 mod restart;
 mod shared;
 mod soak;
-mod synced;
 
 use confrev_test_support::{any_kind, manifests, world};

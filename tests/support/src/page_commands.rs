@@ -1,5 +1,5 @@
 //! The commands of the documentation, by page and heading, and the commands that no test can run, with the reason. Tests
-//! on a control plane read the commands through this module; `accounted.rs` of `tests/repository` checks that every command is covered.
+//! on a control plane read the commands through this module; `tests/repository/documented_commands.rs` checks that every command is covered.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The commands on a real control plane: their output and their effects.
 
+mod effects;
 mod errors;
 mod goldens;
-mod story;
 
 use std::process::Command;
 

@@ -14,9 +14,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, SupportedProtocolVersion};
 
-use crate::authorities::{Authority, Identity};
 use crate::client::{Made, Server, roots, wide};
 use crate::mounted_secret::Mount;
+use crate::test_cas::{Authority, Identity};
 use crate::{LIMIT, until};
 
 /// A server that requires client certificates of the CAs in a mount, and follows changes of the mount.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{
     controller::{BLUE, Desk, digest, key, name, observed, record, snapshot, stored, web_on_blue},
-    orders::{pokes_for, told},
+    event_orders::{pokes_for, told},
     world::World,
 };
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use confrev_controlplane::ControlPlane;
 use serde_json::{Value, json};
 
-use crate::http::Client;
 use crate::manifests::{Kind, Workload};
+use crate::webhook_requests::Client;
 use crate::world::{World, text};
 
 /// Text that no live object holds.

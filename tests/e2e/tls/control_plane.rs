@@ -15,7 +15,7 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 use tokio::sync::{Mutex as Turn, MutexGuard};
 
-use crate::authorities::Authority;
+use crate::test_cas::Authority;
 
 /// The namespace of the manifests.
 pub(crate) const NAMESPACE: &str = "confrev";

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     controller::record,
-    keyed::{keying, secret, set as set_secret, volume as secret_volume, web},
+    secret_digests::{keying, secret, set as set_secret, volume as secret_volume, web},
     story::{poke, undo},
     world::{World, annotate, annotation, configmap, deployment, kind, template, volume},
 };

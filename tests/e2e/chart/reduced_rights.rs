@@ -5,7 +5,7 @@ use std::path::Path;
 use confrev_controlplane::{Program, wait_for};
 use serde_json::json;
 
-use crate::bare::{Bare, LIMIT, apply, reads, web};
+use crate::empty_cluster::{Bare, LIMIT, apply, reads, web};
 use crate::mounted_secret::Mount;
 
 const MERGE: &str = "application/merge-patch+json";
