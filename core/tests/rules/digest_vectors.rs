@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use confrev_core::snapshot::{Digest, Key, Keying, Object, SourceKind, snapshot_name};
+use confrev::snapshot::{Digest, Key, Keying, Object, SourceKind, snapshot_name};
 use serde_json::Value;
 
 /// The vectors are in the tests' own folder, so that every copy of the repository has them.

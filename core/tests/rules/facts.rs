@@ -1,6 +1,6 @@
 //! The memory of the facts that a decision reads.
 
-use confrev_core::{
+use confrev::{
     resolve::{Facts, Observed},
     snapshot::{ObjectName, SourceKind},
 };

@@ -1,6 +1,6 @@
 //! The differences between kinds: Secrets beside ConfigMaps, Jobs and CronJobs, Rollouts without a template.
 
-use confrev_core::{
+use confrev::{
     names,
     resolve::{Facts, NamespaceFacts, Observed, Outcome, Request, Workload, resolve},
     snapshot::{Identity, ObjectName, SourceKind, snapshot_json},

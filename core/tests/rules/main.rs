@@ -7,6 +7,9 @@
     reason = "a test panics when an expectation fails"
 )]
 
+// The tests of the main crate use the same modules under this name.
+extern crate confrev_core as confrev;
+
 mod digest_vectors;
 mod facts;
 mod kinds;

@@ -1,6 +1,6 @@
 //! `max-in-flight` at admission: the writes for which the controller decides when a limited source rolls.
 
-use confrev_core::names;
+use confrev::names;
 use serde_json::{Value, json};
 
 use super::{

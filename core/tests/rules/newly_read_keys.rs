@@ -1,6 +1,6 @@
 //! A workload that begins to read another key of a source while its reference keeps the snapshot.
 
-use confrev_core::names;
+use confrev::names;
 use serde_json::{Value, json};
 
 use super::{

@@ -1,6 +1,6 @@
 //! Properties over random templates, contents and orders of events.
 
-use confrev_core::{
+use confrev::{
     names,
     snapshot::{Object, SourceKind},
 };

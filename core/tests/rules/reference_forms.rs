@@ -1,6 +1,6 @@
 //! Every form of reference, in every kind's template.
 
-use confrev_core::{kinds::Kinds, names};
+use confrev::{kinds::Kinds, names};
 use serde_json::{Value, json};
 
 use super::world::{NAMESPACE, World};
@@ -88,10 +88,10 @@ fn rewrites_every_reference_form_in_every_kind() {
         let sources = r#"{"configmaps":{"demo":"demo-3a18d34e26"}}"#;
         expected.pointer_mut(&pointer).unwrap()["metadata"] = json!({
             "annotations": {names::SOURCES: sources},
-            "labels": {names::REVISION: confrev_core::template::revision_of(sources)},
+            "labels": {names::REVISION: confrev::template::revision_of(sources)},
         });
         if kind.kind == "Job" {
-            let revision = json!(confrev_core::template::revision_of(sources));
+            let revision = json!(confrev::template::revision_of(sources));
             expected["metadata"]["labels"][names::REVISION] = revision;
         }
         expected["metadata"]["annotations"] = json!({names::SEEN:

@@ -1,6 +1,6 @@
 //! The rules, in the order of the events that users see.
 
-use confrev_core::{names, snapshot::DIGITS};
+use confrev::{names, snapshot::DIGITS};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,7 +1,7 @@
 //! The settings in a workload's annotations, and the answers to malformed ones.
 
-use confrev_core::names;
-use confrev_core::resolve::{Request, Workload, malformed, parse_keep, parse_max_in_flight};
+use confrev::names;
+use confrev::resolve::{Request, Workload, malformed, parse_keep, parse_max_in_flight};
 use serde_json::json;
 
 use super::{

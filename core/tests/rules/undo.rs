@@ -1,6 +1,6 @@
 //! Undo and pin: their effects, and the events that end them.
 
-use confrev_core::names;
+use confrev::names;
 use serde_json::{Value, json};
 
 use super::{
@@ -351,7 +351,7 @@ fn sources_from_before_opt_in_are_ignored() {
 /// Many reviews may hold a thousand revisions each.
 #[test]
 fn revision_is_remembered_by_digests_alone() {
-    use confrev_core::{kinds::REVISION_KINDS, resolve::Past};
+    use confrev::{kinds::REVISION_KINDS, resolve::Past};
     let set = REVISION_KINDS.iter().find(|kind| kind.kind == "ReplicaSet").unwrap();
     let of = |note: &str| {
         let annotations = json!({"confrev.dev/note": note, "other": note});

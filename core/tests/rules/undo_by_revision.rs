@@ -1,6 +1,6 @@
 //! An undo that references alone do not show. It is detected by the live revision whose template it restores.
 
-use confrev_core::names;
+use confrev::names;
 use serde_json::{Value, json};
 
 use super::{
