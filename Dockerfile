@@ -17,6 +17,8 @@ COPY src src
 COPY bench bench
 COPY image image
 COPY tests/controlplane tests/controlplane
+COPY tests/properties tests/properties
+COPY tests/support tests/support
 # Alpine's target is musl, linked statically. The binary contains no path of this stage, so that two builds with the same
 # compilers are equal. Relocations are packed: a position-independent binary has half a megabyte of them.
 ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"

@@ -46,11 +46,11 @@ test: controlplane ## Run all tests, two suites at a time, each on a real contro
 	GOGC=200 RUST_TEST_THREADS=4 $(CONTROLPLANE) suites -- $(CARGO) test --locked --workspace
 
 test-unit: ## Run the tests that need no control plane
-	$(CARGO) test --locked --lib --test decision --test model --test tls
+	$(CARGO) test --locked --lib --test unit --test repository --test model --test tls
 
 test-oldest: export CONFREV_KUBERNETES = $(OLDEST)
 test-oldest: controlplane ## Run the tests of the promises and of the chart on the oldest Kubernetes that is tested
-	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster --test chart
+	RUST_TEST_THREADS=4 $(CONTROLPLANE) run -- $(CARGO) test --locked --test core --test chart
 
 # The build of OLD is stored beside the control plane's binaries, by commit, and is made once.
 OLDER = $${CONFREV_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}}/confrev/older-$$commit
@@ -84,7 +84,7 @@ chaos: controlplane ## Check the promises while confrev, the API server, etcd an
 
 attacks: controlplane ## Measure how long genuine reviews take during each attack of docs/security.md
 	CONFREV_ATTACK_REVIEWS=100 $(CONTROLPLANE) run -- \
-		$(CARGO) test --locked --test cluster genuine_reviews_are_answered_during_attacks -- --nocapture
+		$(CARGO) test --locked --test core genuine_reviews_are_answered_during_attacks -- --nocapture
 
 instructions: ## Count the instructions of a decision, and write the figures that `make test` compares
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
@@ -155,7 +155,7 @@ docs: ## Build the site of docs/ in target/book, and check its links and command
 	@folder="$(MDBOOK)"; [ -x "$$folder/bin/mdbook" ] || $(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked \
 		--no-default-features --features search --root "$$folder" --target-dir "$$folder/build"; rm -rf "$$folder/build"; \
 	"$$folder/bin/mdbook" build docs
-	$(CARGO) test --quiet --locked --test decision -- docs:: reference:: --include-ignored
+	$(CARGO) test --quiet --locked --test repository -- docs:: reference:: --include-ignored
 
 recording: controlplane ## Record the canary story of the docs again, on a real control plane
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test appliers -- recording:: --include-ignored --test-threads=1
@@ -179,7 +179,7 @@ bench-large: static controlplane ## Run the long parts of the benchmark: 10,000 
 	$(BENCH) large $(BENCH_BIN) $(BENCH_FOLDER)
 
 picture: controlplane ## Draw the dashboard again, with data of a real Prometheus (Debian's package `prometheus`)
-	$(CONTROLPLANE) run -- $(CARGO) test --locked --test cluster -- picture:: --include-ignored --test-threads=1
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test core -- picture:: --include-ignored --test-threads=1
 
 clean: ## Remove the build output; the control plane's binaries stay
 	$(CARGO) clean

@@ -9,9 +9,6 @@
 
 mod bare;
 mod beside;
-#[path = "../../src/cluster/connect.rs"]
-#[allow(unreachable_pub, reason = "public in confrev")]
-mod connect;
 mod load;
 mod peers;
 mod plot;

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use confrev::cluster::connect;
 use confrev_controlplane::{ControlPlane, Program, Request as Asked, wait_for};
 use futures::{StreamExt as _, stream};
 use http::{Method, Request};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::bare::Bare;
-use crate::connect::connect;
 use crate::peers;
 
 /// The namespace that both webhooks exclude.

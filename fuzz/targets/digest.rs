@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| confrev_fuzz::digest::check(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| confrev_properties::digest::check(bytes));

@@ -23,8 +23,6 @@ mod real;
 mod replica;
 mod rest;
 mod sequence;
-#[path = "../cluster/setup.rs"]
-mod setup;
 mod store;
 mod trial;
 mod users;

@@ -2,6 +2,7 @@
 
 pub use confrev_core::{few, json, kinds, names, resolve, snapshot, template, uid};
 
+// Included by path: as a crate it would need the whole program, whose optimised build takes longer than the test.
 #[path = "../../../src/admission/review.rs"]
 pub mod review;
 

@@ -7,20 +7,19 @@
     reason = "a test panics when an expectation fails"
 )]
 
-// Tests of the main crate share some of these files, and use this crate name.
+// The tests of the main crate use the same modules under this name.
 extern crate confrev_core as confrev;
 
+mod digest_vectors;
 mod facts;
-mod forms;
-mod grown;
 mod kinds;
-mod limits;
+mod max_in_flight;
+mod newly_read_keys;
 mod properties;
-mod restored;
+mod reference_forms;
 mod rules;
 mod settings;
-mod story;
 mod undo;
-mod vectors;
-#[allow(dead_code, reason = "the tests of the main crate use the rest")]
-mod world;
+mod undo_by_revision;
+
+use confrev_core_test_support::{story, world};

@@ -34,7 +34,7 @@ const LANES: usize = 2;
 const LANES_VARIABLE: &str = "CONFREV_LANES";
 /// The long suites, which start first, longest first, so that no lane runs one alone at the end.
 const LONG: [&str; 9] =
-    ["cluster", "chart", "storms", "appliers", "kinds", "tls", "chaos", "model", "instructions"];
+    ["core", "chart", "storms", "appliers", "kinds", "tls", "chaos", "model", "instructions"];
 
 /// The tests that one command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,7 @@ fn build(cargo: &mut Command) -> Result<Vec<Value>> {
     output.status.success().then_some(messages).ok_or_else(|| "the tests do not build".to_owned())
 }
 
-/// A suite for each integration test, one for all unit tests, and one for the tests in the docs.
+/// A suite for each integration test, one for all tests in `src`, and one for the tests in the docs.
 fn suites(messages: &[Value]) -> Vec<Suite> {
     let is_test = |message: &&Value| message["profile"]["test"] == true && !message["executable"].is_null();
     let mut units = BTreeSet::new();
@@ -107,7 +107,7 @@ fn suites(messages: &[Value]) -> Vec<Suite> {
     let mut suites: Vec<_> =
         named.into_iter().map(|(name, flag)| Suite { flags: vec![flag, name.clone()], name }).collect();
     if !units.is_empty() {
-        suites.push(Suite { name: "unit tests".to_owned(), flags: units.into_iter().collect() });
+        suites.push(Suite { name: "tests in src".to_owned(), flags: units.into_iter().collect() });
     }
     suites.push(Suite { name: "tests of the docs".to_owned(), flags: vec!["--doc".to_owned()] });
     suites.sort_by_key(|suite| LONG.iter().position(|long| *long == suite.name).unwrap_or(LONG.len()));

@@ -5,8 +5,6 @@
 
 mod appliers;
 mod mirror;
-#[path = "../../cluster/shared.rs"]
-#[expect(dead_code, reason = "some of it serves the other tests only")]
 mod shared;
 mod users;
 

@@ -1,0 +1,238 @@
+//! Objects of one namespace in memory, and admission as the webhook does it: facts on demand, snapshots before the object.
+
+use std::collections::BTreeMap;
+
+use confrev_core::{
+    kinds::{Kinds, REVISION_KINDS, WorkloadKind},
+    names,
+    resolve::{
+        Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Past, Request, RevisionsOf, Workload,
+        resolve,
+    },
+    snapshot::{Keying, ObjectName, Rotated, SourceKind, snapshot_json},
+};
+use serde_json::{Value, json};
+
+/// The namespace of all objects.
+pub const NAMESPACE: &str = "ns";
+
+/// ConfigMaps and Secrets by name.
+#[derive(Clone, Default)]
+pub struct World {
+    /// The stored objects, snapshots included.
+    pub objects: BTreeMap<ObjectName, Value>,
+    /// The settings of the namespace.
+    pub namespace: NamespaceFacts,
+    /// Whether the target of a `workloadRef` is opted in; `None` means no.
+    pub target_enabled: Option<bool>,
+    /// Revision objects of any kind, each with its index into `REVISION_KINDS`.
+    pub revisions: Vec<(usize, Value)>,
+    /// The keys and the namespace for the digests of Secrets.
+    pub keying: Keying,
+    /// The ConfigMaps that are never snapshotted.
+    pub rotated: Rotated,
+}
+
+/// The result of an admission.
+pub struct Admitted {
+    /// The object as it is stored.
+    pub object: Value,
+    /// The decision.
+    pub decision: Decision,
+}
+
+/// A built-in kind of workload.
+pub fn kind(name: &str) -> WorkloadKind {
+    Kinds::default().iter().find(|kind| kind.kind == name).unwrap().clone()
+}
+
+/// The name of a ConfigMap.
+pub fn configmap(name: &str) -> ObjectName {
+    ObjectName::new(SourceKind::ConfigMap, name)
+}
+
+impl World {
+    /// Sets the content of a ConfigMap.
+    pub fn set(&mut self, name: &str, data: Value) {
+        self.set_object(
+            name,
+            json!({"metadata": {"name": name, "uid": format!("uid-{name}")}, "data": data}),
+        );
+    }
+
+    /// Stores a ConfigMap.
+    pub fn set_object(&mut self, name: &str, object: Value) {
+        self.objects.insert(configmap(name), object);
+    }
+
+    /// Sets the label `enabled` of a ConfigMap.
+    pub fn labelled(&mut self, name: &str, enabled: &str) {
+        let object = self.objects.get_mut(&configmap(name)).unwrap();
+        object["metadata"]["labels"] = json!({names::ENABLED: enabled});
+    }
+
+    /// Deletes a ConfigMap.
+    pub fn remove(&mut self, name: &str) {
+        self.objects.remove(&configmap(name));
+    }
+
+    /// The content of a ConfigMap.
+    pub fn data(&self, name: &str) -> &Value {
+        &self.objects[&configmap(name)]["data"]
+    }
+
+    /// Admits a creation or an update of a Deployment; panics if it is refused.
+    pub fn admit(&mut self, new: &Value, old: Option<&Value>) -> Admitted {
+        let admitted = self.review(&kind("Deployment"), new, old);
+        assert_eq!(admitted.decision.denial, None);
+        admitted
+    }
+
+    /// Admits a creation, and returns the object as it is stored.
+    pub fn create(&mut self, new: &Value) -> Value {
+        self.admit(new, None).object
+    }
+
+    /// Admits an update, and returns the object as it is stored.
+    pub fn update(&mut self, new: &Value, old: &Value) -> Value {
+        self.admit(new, Some(old)).object
+    }
+
+    /// Admits an object of any kind; the decision may be a refusal.
+    pub fn review(&mut self, kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Admitted {
+        let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
+        let request = Request {
+            namespace: NAMESPACE,
+            secrets: true,
+            new: Workload::parse(kind, &new_text).unwrap(),
+            old: old_text.as_ref().map(|text| Workload::parse(kind, text).unwrap()),
+        };
+        let decision = self.decide(&request);
+        let mut object = new.clone();
+        if decision.denial.is_none() {
+            self.take(&decision);
+            json_patch::patch(&mut object, &decision.patch).unwrap();
+        }
+        Admitted { object, decision }
+    }
+
+    /// The decision on the creation of an object that is given as text.
+    pub fn decision(&self, kind: &WorkloadKind, text: &str) -> Decision {
+        let new = Workload::parse(kind, text).unwrap();
+        self.decide(&Request { namespace: NAMESPACE, secrets: true, new, old: None })
+    }
+
+    /// Whether the decision on an update asks for revisions.
+    pub fn reads_revisions(&self, kind: &WorkloadKind, new: &Value, old: &Value) -> bool {
+        let (new, old) = (new.to_string(), old.to_string());
+        let parse = |text| Workload::parse(kind, text).unwrap();
+        let request = Request {
+            namespace: NAMESPACE,
+            secrets: true,
+            new: Workload::parse(kind, &new).unwrap(),
+            old: Some(parse(&old)),
+        };
+        let mut facts = Facts::default();
+        loop {
+            let Outcome::Needs(needs) = resolve(&request, &facts) else { return false };
+            for need in needs {
+                match need {
+                    Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
+                    Need::Namespace => facts.set_namespace(self.namespace),
+                    Need::Revisions(_) => return true,
+                    Need::Target(_) | Need::Newest { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn decide(&self, request: &Request<'_>) -> Decision {
+        let mut facts = Facts::default();
+        facts.set_rotated(self.rotated.clone());
+        for _ in 0..12 {
+            match resolve(request, &facts) {
+                Outcome::Decided(decision) => return decision,
+                Outcome::Needs(needs) => {
+                    assert!(!needs.is_empty(), "a decision that needs facts lists them");
+                    for need in needs {
+                        match need {
+                            Need::Namespace => facts.set_namespace(self.namespace),
+                            Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
+                            Need::Newest { .. } => {}
+                            Need::Revisions(of) => facts.set_revisions(self.revisions_of(&of)),
+                            Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
+                        }
+                    }
+                }
+            }
+        }
+        panic!("no decision after 12 rounds");
+    }
+
+    fn revisions_of(&self, of: &RevisionsOf) -> Vec<Past> {
+        let is_selected = |(kind, object): &&(usize, Value)| {
+            let has = |(key, value): &(String, String)| object["metadata"]["labels"][key] == **value;
+            *kind == of.kind && of.labels.iter().all(has)
+        };
+        let found = self.revisions.iter().filter(is_selected);
+        found.map(|(kind, object)| Past::read(&REVISION_KINDS[*kind], &object.to_string()).unwrap()).collect()
+    }
+
+    /// An object as admission reads it.
+    pub fn observe(&self, name: &ObjectName) -> Option<Observed> {
+        let object = self.objects.get(name)?;
+        let json = object.to_string().into_bytes();
+        Some(Observed::read_keyed(name.kind, json, self.keying.clone()).unwrap())
+    }
+
+    /// Creates the snapshots that a decision asks for.
+    fn take(&mut self, decision: &Decision) {
+        for ensure in &decision.ensure {
+            let source = self.objects[&ensure.source].to_string();
+            let (name, identity) = (ensure.snapshot(), ensure.identity());
+            let json =
+                snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[], &[])
+                    .unwrap();
+            let before = self.objects.insert(name.clone(), serde_json::from_slice(&json).unwrap());
+            assert!(before.is_none(), "{name} existed: a snapshot never replaces another object");
+        }
+    }
+}
+
+/// An opted-in Deployment with one volume for each of the ConfigMaps.
+pub fn deployment(configmaps: &[&str]) -> Value {
+    let volumes: Vec<_> = configmaps
+        .iter()
+        .map(|name| json!({"name": format!("v-{name}"), "configMap": {"name": name}}))
+        .collect();
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": NAMESPACE, "labels": {names::ENABLED: "true"}},
+        "spec": {"replicas": 1, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "i:1"}], "volumes": volumes},
+        }},
+    })
+}
+
+/// Sets an annotation of the object.
+pub fn annotate(object: &mut Value, key: &str, value: &str) {
+    object["metadata"].as_object_mut().unwrap().entry("annotations").or_insert_with(|| json!({}))[key] =
+        json!(value);
+}
+
+/// The name in the volume at `index`.
+pub fn volume(object: &Value, index: usize) -> &str {
+    object["spec"]["template"]["spec"]["volumes"][index]["configMap"]["name"].as_str().unwrap()
+}
+
+/// The pod template of a workload.
+pub fn template(object: &Value) -> &Value {
+    &object["spec"]["template"]
+}
+
+/// The map in an annotation of the template or of the workload.
+pub fn annotation(object: &Value, key: &str) -> Value {
+    object["annotations"][key].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+}

@@ -1,8 +1,0 @@
-//! Tests that stop confrev. Their names sort first, so the tests start first: they wait for each other, and not for all
-//! other tests.
-
-mod acceptance;
-mod collector;
-mod outage;
-mod restart;
-mod traces;

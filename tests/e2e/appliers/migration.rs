@@ -1,0 +1,140 @@
+//! Migrations from other tools to confrev, as the page describes. The other tool has written into the workload; one write
+//! removes the tool's annotation and opts the workload in, and the workload restarts once.
+
+use serde_json::json;
+
+use crate::manifests::{Kind, Workload, config_map, list};
+use crate::page::Page;
+use crate::page_commands::yaml_under;
+use crate::shared::running;
+use crate::world::World;
+
+const PAGE: &str = "docs/migrating.md";
+
+impl Page {
+    /// A reader with a workload that is not opted in, has this annotation, and has in its template what the other tool wrote.
+    fn with_another_tool(annotation: (&str, &str), in_template: &serde_json::Value) -> Self {
+        let page = Self::of(World::new("migrating"));
+        let mut manifest = web().enabled(None).manifest();
+        manifest["metadata"]["annotations"] = json!({annotation.0: annotation.1});
+        page.world.apply(&list(&[config_map("demo", "blue"), manifest])).ok();
+        page.world.patch(&web(), &json!({"spec": {"template": in_template}}));
+        page.reads("web", &["blue"; 2]);
+        page.world.wait_at_rest();
+        page
+    }
+
+    /// Waits until the workload is resolved and at rest. Returns the number of its ReplicaSets.
+    #[track_caller]
+    fn comes_to_rest_with_a_snapshot(&self) -> usize {
+        self.world.wait_resolved(&web(), "demo", "blue");
+        self.world.wait_at_rest();
+        self.reads("web", &["blue"; 2]);
+        self.replica_sets("web")
+    }
+}
+
+fn web() -> Workload {
+    Workload::new(Kind::Deployment, "web", &["demo"]).replicas(2)
+}
+
+fn hash() -> serde_json::Value {
+    json!({"metadata": {"annotations": {"wave.pusher.com/config-hash": "0a53c71d"}}})
+}
+
+#[test]
+fn migration_by_apply_restarts_the_workload_once() {
+    let _confrev = running();
+    let wave = ("wave.pusher.com/update-on-config-change", "true");
+    let mut page = Page::with_another_tool(wave, &hash());
+    let before = page.replica_sets("web");
+    let mut manifest = web().manifest();
+    manifest["metadata"]["annotations"] = json!({});
+    page.reader.file("web.yaml", &manifest.to_string());
+    page.reader.open("docs/migrating.md", "Coming from other tools");
+    page.types("kubectl apply -f web.yaml");
+    assert_eq!(page.comes_to_rest_with_a_snapshot(), before + 1);
+    let live = page.world.live(&web());
+    assert!(live["metadata"]["annotations"][wave.0].is_null(), "the tool's annotation is removed");
+    let left = &live["spec"]["template"]["metadata"]["annotations"]["wave.pusher.com/config-hash"];
+    assert_eq!(left, "0a53c71d", "the hash stays, as the page says");
+    let status = page.types("kubectl confrev status");
+    assert!(status.contains("Deployment/web") && status.contains("current"), "{status}");
+}
+
+#[test]
+fn migration_from_wave_can_remove_its_remains() {
+    let _confrev = running();
+    let mut page = Page::with_another_tool(("wave.pusher.com/update-on-config-change", "true"), &hash());
+    let before = page.replica_sets("web");
+    page.reader.file("wave.yaml", &yaml_under(PAGE, "From Wave"));
+    page.reader.open("docs/migrating.md", "From Wave");
+    page.types("kubectl patch deployment web");
+    assert_eq!(page.comes_to_rest_with_a_snapshot(), before + 1);
+    let live = page.world.live(&web()).to_string();
+    // kubectl's annotation with the last applied manifest has escaped quotes, so it does not match.
+    assert!(!live.contains("config-hash\":\"0a53c71d"), "{live}");
+}
+
+#[test]
+fn migration_from_reloader_removes_its_remains() {
+    let _confrev = running();
+    let mut container = web().manifest()["spec"]["template"]["spec"]["containers"][0].clone();
+    container["env"] = json!([{"name": "STAKATER_DEMO_CONFIGMAP", "value": "6f3d"}]);
+    let left = json!({"spec": {"containers": [container]}});
+    let mut page = Page::with_another_tool(("reloader.stakater.com/auto", "true"), &left);
+    let before = page.replica_sets("web");
+    page.reader.file("reloader.yaml", &yaml_under(PAGE, "From Reloader"));
+    page.reader.open("docs/migrating.md", "From Reloader");
+    page.types("kubectl patch deployment web");
+    assert_eq!(page.comes_to_rest_with_a_snapshot(), before + 1);
+    let live = page.world.live(&web());
+    assert!(live["metadata"]["annotations"]["reloader.stakater.com/auto"].is_null());
+    assert!(
+        live["spec"]["template"]["spec"]["containers"][0]["env"].as_array().is_none_or(Vec::is_empty),
+        "{live}"
+    );
+}
+
+/// The page has two ways, binding and snapshots. Each restarts the workload once.
+#[test]
+fn migration_from_kustomize_hashes_restarts_once() {
+    let _confrev = running();
+    let bound = format!(
+        "generatorOptions:{}",
+        yaml_under(PAGE, "From kustomize's hashes")
+            .split_once("generatorOptions:")
+            .expect("the page has generatorOptions")
+            .1
+    );
+    for options in [bound.as_str(), "generatorOptions: {disableNameSuffixHash: true}"] {
+        let mut page = Page::of(World::new("migrating"));
+        let write = |options: &str, web: &Workload| {
+            let generated = "configMapGenerator: [{name: demo, literals: [text=blue]}]";
+            page.reader
+                .file("kustomization.yaml", &format!("resources: [web.yaml]\n{generated}\n{options}\n"));
+            page.reader.file("web.yaml", &web.manifest().to_string());
+        };
+        write("", &web().enabled(None));
+        let folder = page.reader.folder().display().to_string();
+        page.world.kubectl(&["apply", "-k", &folder]).ok();
+        page.reads("web", &["blue"; 2]);
+        page.world.wait_at_rest();
+        assert_eq!(page.replica_sets("web"), 1);
+
+        write(options, &web());
+        page.reader.open("docs/migrating.md", "From kustomize's hashes");
+        page.types("kubectl apply -k .");
+        page.world.wait_replica_sets(&web(), 2);
+        page.world.wait_at_rest();
+        page.reads("web", &["blue"; 2]);
+        assert_eq!(page.replica_sets("web"), 2, "{options}");
+        let is_bound = options.contains("bind");
+        assert_eq!(page.world.snapshots().is_empty(), is_bound, "{options}");
+        if is_bound {
+            let maps = page.world.cluster.list("configmap", page.world.name(), "confrev.dev/enabled=bind");
+            assert_eq!(maps.len(), 1, "{maps:?}");
+            assert!(maps[0]["metadata"]["ownerReferences"].is_array(), "the ConfigMap is bound: {maps:?}");
+        }
+    }
+}

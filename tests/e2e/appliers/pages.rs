@@ -1,0 +1,148 @@
+//! The commands of the site's pages and their output. The examples have a separate file, and so has the installation, in
+//! `tests/e2e/chart`.
+
+use serde_json::{Value, json};
+
+use crate::manifests::{Kind, Workload, list};
+use crate::page::Page;
+use crate::shared::running;
+use crate::world::World;
+
+fn demo(color: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo"}, "data": {"color": color}})
+}
+
+impl Page {
+    /// Types the next commands, whose output the page does not show.
+    #[track_caller]
+    fn types_each(&mut self, beginnings: &[&str]) {
+        for beginning in beginnings {
+            self.types(beginning);
+        }
+    }
+
+    fn apply(&self, file: &str) {
+        self.world
+            .kubectl(&["apply", "--filename", &self.reader.folder().join(file).display().to_string()])
+            .ok();
+    }
+}
+
+#[test]
+fn commands_of_the_page_print_its_output() {
+    let _confrev = running();
+    let mut page = Page::of(World::new("commands"));
+    let web = Workload::new(Kind::Rollout, "web", &["demo"]).replicas(4).pausing();
+    let mut manifest = web.manifest();
+    // An undo takes effect at once, without the steps.
+    manifest["spec"]["rollbackWindow"] = json!({"revisions": 9});
+    page.reader.file("all.yaml", &list(&[demo("blue"), manifest]).to_string());
+    page.reader.file("demo.yaml", &demo("green").to_string());
+    page.apply("all.yaml");
+    page.reads("web", &["blue"; 4]);
+    page.world.wait_at_rest();
+
+    page.reader.open("docs/commands.md", "impact");
+    page.reader.says("kubectl confrev impact -f demo.yaml");
+    page.types("kubectl confrev impact demo");
+    page.apply("demo.yaml");
+    page.reads("web", &["blue", "blue", "blue", "green"]);
+    page.world.wait_at_rest();
+    page.reader.open("docs/commands.md", "status");
+    page.reader.says("kubectl confrev status");
+    page.reader.open("docs/commands.md", "tree");
+    page.reader.says("kubectl confrev tree");
+    page.reader.open("docs/commands.md", "history");
+    page.reader.says("kubectl confrev history");
+    page.reader.open("docs/commands.md", "diff");
+    page.reader.says("kubectl confrev diff demo");
+    page.types_each(&[
+        "kubectl confrev diff demo '~1'",
+        "kubectl confrev diff demo ",
+        "kubectl confrev diff rollout/web",
+    ]);
+    page.reader.open("docs/commands.md", "prune");
+    page.reader.says("kubectl confrev prune");
+
+    page.world.promote(&web);
+    page.reads("web", &["green"; 4]);
+    page.reader.open("docs/commands.md", "wait");
+    page.reader.says("kubectl confrev wait");
+    page.reader.open("docs/commands.md", "undo");
+    page.reader.says("kubectl confrev undo");
+    page.reads("web", &["blue"; 4]);
+    page.reader.open("docs/commands.md", "unpin");
+    page.reader.says("kubectl confrev unpin rollout/web");
+    page.reads("web", &["blue", "blue", "blue", "green"]);
+    page.types("kubectl confrev unpin rollout/web --source demo");
+    page.reader.open("docs/commands.md", "pin");
+    page.types("kubectl confrev pin rollout/web demo '~1'");
+    page.reads("web", &["blue"; 4]);
+    page.types("kubectl confrev pin rollout/web demo ");
+
+    page.reader.open("docs/commands.md", "pause");
+    page.types("kubectl confrev pause");
+    page.reader.open("docs/commands.md", "resume");
+    page.types("kubectl confrev resume");
+    page.reader.open("docs/commands.md", "restore");
+    page.types_each(&[
+        "kubectl confrev restore demo '~1' --dry-run",
+        "kubectl confrev restore demo '~1' --yes",
+    ]);
+    let live = page.world.cluster.get("configmap", page.world.name(), "demo").expect("the object exists");
+    assert_eq!(live["data"]["color"], "blue", "restored");
+}
+
+/// `render`, `digest`, `completion`, and the commands of the pages on concepts, other kinds and GitOps.
+#[test]
+fn commands_that_need_little_of_cluster_work() {
+    let _confrev = running();
+    let mut page = Page::of(World::new("commands"));
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]);
+    page.reader.file("all.yaml", &list(&[demo("blue"), web.manifest()]).to_string());
+    page.reader.file("demo.yaml", &demo("blue").to_string());
+    page.reader.open("docs/commands.md", "render");
+    let rendered = page.types("kubectl confrev render");
+    assert!(rendered.contains("name: demo-3a18d34e26"), "{rendered}");
+    page.reader.open("docs/commands.md", "digest");
+    page.reader.says("kubectl confrev digest");
+    page.reader.open("docs/commands.md", "completion");
+    page.types("ln -s ");
+    let completes = page.reader.folder().join("home/.local/bin/kubectl_complete-confrev");
+    assert!(completes.exists(), "{} does not exist", completes.display());
+    let script = page.types("kubectl confrev completion bash");
+    assert!(script.contains("complete -F"), "{script}");
+
+    page.apply("all.yaml");
+    page.reads("web", &["blue"]);
+    page.reader.open("docs/concepts.md", "Which config a pod runs");
+    let pods = page.types("kubectl get pods -L confrev.dev/revision");
+    assert!(pods.lines().any(|line| line.starts_with("web-") && line.ends_with("1cef43aad8")), "{pods}");
+    page.reader.open("docs/kinds/others.md", "Other kinds");
+    let status = page.types("kubectl confrev status --kind apps.kruise.io/");
+    assert!(status.contains("Deployment/web"), "{status}");
+
+    page.world.wait_at_rest();
+    page.reader.file("web.yaml", &web.manifest().to_string());
+    page.reader.open("docs/gitops.md", "With Argo CD, Flux, Helm and kustomize");
+    assert_eq!(page.types("kubectl diff"), "", "drift");
+    assert_eq!(page.replica_sets("web"), 1);
+}
+
+#[test]
+fn page_of_commands_lists_exactly_the_commands() {
+    let text = crate::page_commands::read(std::path::Path::new("docs/commands.md"));
+    let parts: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let help =
+        std::process::Command::new(env!("CARGO_BIN_EXE_confrev")).arg("--help").output().expect("it runs");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let (_, listed) = help.split_once("Commands:\n").expect("it lists commands");
+    let listed = listed.lines().take_while(|line| !line.is_empty());
+    let mut listed: Vec<_> =
+        listed.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
+    listed.retain(|command| *command != "help" && !command.is_empty());
+    let (mut sorted, mut parts) = (listed.clone(), parts);
+    sorted.sort_unstable();
+    parts.sort_unstable();
+    assert_eq!(parts, sorted);
+}

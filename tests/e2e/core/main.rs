@@ -1,0 +1,37 @@
+//! The main job, end to end: confrev under its own ServiceAccount, installed with exactly the manifests that users
+//! install, on a real API server with real controllers and Argo Rollouts.
+//!
+//! All tests share one control plane and one running confrev. Each has its own namespace. Tests that stop or
+//! restart confrev use it exclusively (`Exclusive`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod secrets_off;
+mod shared;
+
+mod availability;
+mod canary;
+mod commands;
+mod events;
+mod forged_reviews;
+mod guard;
+mod hostile;
+mod lost_snapshots;
+mod missing_config_maps;
+mod opt_in;
+mod picture;
+mod refused_writes;
+mod revisions;
+mod settings;
+mod single_apply;
+mod snapshots;
+mod undo;
+mod unreadable_objects;
+mod user_rights;
+mod webhook_requests;
+
+use confrev_test_support::{manifests, world};

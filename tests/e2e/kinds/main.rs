@@ -1,0 +1,27 @@
+//! Everything beside the main job, on real controllers: the other kinds of workloads, Secrets, configured kinds, and
+//! rules whose effect only a workload's own controller shows.
+//!
+//! The confrev of these tests is installed from the chart, with Secrets and further kinds. The manifests of
+//! `tests/e2e/core` have neither.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod bind_mode;
+mod blue_green;
+mod clone_set;
+mod controller_revisions;
+mod every_kind;
+mod experiments;
+mod jobs;
+mod mount_annotation;
+mod reference_forms;
+mod secrets;
+mod settings;
+mod shared;
+mod workload_ref;
+
+use confrev_test_support::{any_kind, chart_setup, manifests, world};

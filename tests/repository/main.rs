@@ -1,0 +1,20 @@
+//! The docs, the source tree and the packaging match each other and the program.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test panics when an expectation fails"
+)]
+
+mod coverage;
+mod docs;
+mod documented_commands;
+mod krew;
+mod metrics;
+mod reference;
+mod source_tree;
+mod threat_model;
+mod words;
+
+use confrev_test_support::page_commands;

@@ -1,0 +1,37 @@
+//! The controller and admission, without a cluster. The tests of the decision itself are in `core/tests`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "a test panics when an expectation fails"
+)]
+
+mod admission_rounds;
+mod bind_mode;
+mod bind_mode_deletions;
+mod bind_mode_owners;
+mod controller;
+mod corpus;
+mod event_orders;
+mod events;
+mod fuzz_properties;
+mod health;
+mod keep;
+mod leader_election;
+mod live_sources;
+mod many_owners;
+mod min_interval;
+mod partial_watches;
+mod reference_limits;
+mod retries;
+mod roll_queue;
+mod roll_rate;
+mod rotated_config_maps;
+mod secret_digests;
+mod state_metrics;
+mod terminating_objects;
+mod undo_owners;
+
+use confrev_core_test_support::{story, world};
+use confrev_test_support::workload_corpus;
