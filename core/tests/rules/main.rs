@@ -15,6 +15,7 @@ mod forms;
 mod grown;
 mod kinds;
 mod limits;
+mod pending;
 mod properties;
 mod restored;
 mod rules;
