@@ -52,15 +52,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
                 Ok(Str(Cow::Owned(text.to_owned())))
             }
 
-            fn visit_string<E>(self, text: String) -> Result<Str<'a>, E> {
-                Ok(Str(Cow::Owned(text)))
-            }
-
             fn visit_unit<E>(self) -> Result<Str<'a>, E> {
-                Ok(Str::default())
-            }
-
-            fn visit_none<E>(self) -> Result<Str<'a>, E> {
                 Ok(Str::default())
             }
         }

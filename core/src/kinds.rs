@@ -180,6 +180,10 @@ mod tests {
         assert_eq!(kind.api_version(), "apps.kruise.io/v1alpha1");
         assert_eq!(kind.template_pointer(), "/spec/template");
         assert_eq!(Kinds::with(&[kind]).by_resource("apps.kruise.io", "clonesets").unwrap().kind, "CloneSet");
+        for known in Kinds::default().iter() {
+            assert_eq!(Kinds::default().by_resource(&known.group, &known.plural), Some(known));
+        }
+        assert_eq!(Kinds::default().by_resource("", "deployments"), None);
         let core: WorkloadKind = "/v1/podtemplates/PodTemplate=template".parse().unwrap();
         assert_eq!((core.api_version().as_str(), core.template_pointer().as_str()), ("v1", "/template"));
         for text in [

@@ -32,7 +32,8 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
         *bytes.get_mut(digits / 2)? |= if digits % 2 == 0 { value << 4 } else { value };
         digits += 1;
     }
-    (digits == 32 && text.len() == 32 + DASHES.len()).then_some(bytes)
+    // At most 32 digits fit, and there are at most four dashes: a text of this length has all of them.
+    (text.len() == 32 + DASHES.len()).then_some(bytes)
 }
 
 impl From<&str> for Uid {
@@ -92,6 +93,7 @@ mod tests {
             "u",
             "0F8FAD5B-d9cb-469f-a165-70867728950e",
             "0f8fad5bd9cb-469f-a165-70867728950e",
+            "0f8fad5bd9cb469fa16570867728950e",
             "0f8fad5b-d9cb-469f-a165-70867728950e0",
             "0f8fad5b-d9cb-469f-a165-70867728950",
             "0f8fad5b--d9cb469f-a165-70867728950e",

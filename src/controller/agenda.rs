@@ -345,6 +345,7 @@ mod tests {
         for number in 0..2 * MOST_SLOW {
             agenda.schedule(restore(format!("s{number}")), at(1));
         }
+        assert_eq!(agenda.next(at(0)), Some(at(1)));
         agenda.schedule(task("a"), at(2));
         let slow: Vec<_> = (0..MOST_SLOW).map(|_| agenda.pop(at(3), at(0)).unwrap()).collect();
         assert!(slow.iter().all(Task::is_slow));

@@ -45,6 +45,16 @@ impl Clock {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn clock_follows_system_clock() {
+        let (mut clock, before) = (Clock::new(), Timestamp::now());
+        let now = clock.now();
+        assert!(now >= before);
+        let hours = |hours: i64| now.saturating_add(SignedDuration::from_hours(hours)).unwrap();
+        assert!(clock.until(hours(2)) > Duration::from_hours(1));
+        assert_eq!(clock.until(hours(-2)), Duration::ZERO);
+    }
+
     /// It follows a system clock that is set ahead.
     #[tokio::test(start_paused = true)]
     async fn clock_never_steps_back() {

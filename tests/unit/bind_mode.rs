@@ -38,6 +38,7 @@ fn bound_source_gets_users_and_keeps_foreign_owners() {
     let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
     let bound = BoundRecord { version: version.clone(), owners: [foreign.clone()].into_iter().collect() };
     desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
+    assert!(desk.state.is_in_use(&name("demo")) && !desk.state.is_in_use(&name("other")));
     desk.pass(1);
     let actions: Vec<_> = desk.actions().into_iter().map(|(_, action)| action).collect();
     let owners = actions.iter().find_map(|action| match action {
@@ -105,7 +106,30 @@ fn bound_source_owned_by_former_users_is_released() {
     assert_eq!(released(&mut desk, &[&workload]), 1);
 }
 
-/// The watch reports that a ReplicaSet no longer uses the object: its annotation may have been removed.
+/// Its controller may still create a revision of a previous template.
+#[test]
+fn bound_source_of_unobserved_workload_is_not_released() {
+    let (_, web, mut desk) = web_on_blue();
+    let workload = Owner::new("apps/v1", "Deployment", "web", "uid-web");
+    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
+    let bound = BoundRecord { version, owners: [workload].into_iter().collect() };
+    desk.state.apply_bound(&name("old"), Some(bound), desk.now);
+    for (health, is_released) in [(Health::Unobserved, false), (Health::Progressing, true)] {
+        desk.state.apply_workload(&key("web"), Some(record(&web, health)), desk.now);
+        let mut released = 0;
+        for _ in 0..5 {
+            desk.pass(60);
+            for (task, action) in desk.actions() {
+                released += usize::from(matches!(action, Action::Release { .. }));
+                desk.state.finish(&task, Ok(Outcome::Done), desk.now);
+            }
+        }
+        assert_eq!(released > 0, is_released, "{health:?}");
+    }
+}
+
+/// The watch reports that a ReplicaSet no longer uses the object: its annotation may have been removed. The ReplicaSet is read
+/// after a few seconds, since it may be needed again. Owners that others added stay.
 #[test]
 fn owner_of_bound_source_is_read_before_its_removal() {
     for is_used in [true, false] {
@@ -120,16 +144,18 @@ fn owner_of_bound_source_is_read_before_its_removal() {
         }
         let [old, new] = ["web-1", "web-2"].map(|name| Owner::new("apps/v1", "ReplicaSet", name, name));
         let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
-        let owners = [old.clone(), new.clone()].into_iter().collect();
+        let foreign = Owner::new("v1", "Thing", "t", "foreign");
+        let owners = [old.clone(), new.clone(), foreign.clone()].into_iter().collect();
         desk.state.apply_bound(&name("demo"), Some(BoundRecord { version, owners }), desk.now);
         let (mut read, mut set) = (0, Vec::new());
-        for _ in 0..60 {
+        for second in 1..60 {
             desk.pass(1);
             for (task, action) in desk.actions() {
                 let mut outcome = Outcome::Done;
                 match action {
                     Action::Verify { owners, .. } => {
                         assert_eq!(owners, std::slice::from_ref(&old));
+                        assert!(second > 3, "read after {second} s");
                         read += 1;
                         let (used, unused) = if is_used { (owners, vec![]) } else { (vec![], owners) };
                         outcome = Outcome::Verified { used, unused };
@@ -146,8 +172,9 @@ fn owner_of_bound_source_is_read_before_its_removal() {
                 desk.state.finish(&task, Ok(outcome), desk.now);
             }
         }
-        let wanted = if is_used { vec![] } else { vec![vec![new]] };
+        let wanted = if is_used { vec![] } else { vec![vec![new, foreign]] };
         assert_eq!((read, set), (1, wanted), "used: {is_used}");
+        assert_eq!(desk.state.next_due(), None, "used: {is_used}: nothing is left to do");
     }
 }
 

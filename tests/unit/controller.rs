@@ -204,6 +204,30 @@ fn settled_change_rolls_unless_an_apply_included_it() {
     assert!(!later.iter().any(|action| matches!(action, Action::Poke { .. })), "{later:?}");
 }
 
+/// No second read is needed.
+#[test]
+fn snapshot_is_made_from_the_content_of_the_read() {
+    let (_, _, mut desk) = web_on_blue();
+    let mut made = Vec::new();
+    for _ in 0..5 {
+        for (task, action) in desk.actions() {
+            let outcome = match action {
+                Action::Read(_) => {
+                    let read = observed(json!({"color": "green"}), json!({}), "2");
+                    Outcome::Read(Some(Box::new(read)))
+                }
+                Action::Ensure { content, .. } => {
+                    made.push(content.map(|content| content.digest()));
+                    Outcome::Done
+                }
+                _ => Outcome::Done,
+            };
+            desk.state.finish(&task, Ok(outcome), desk.now);
+        }
+    }
+    assert_eq!(made, [Some(digest("green"))]);
+}
+
 #[test]
 fn older_roll_response_does_not_override_watch() {
     let mut world = World::default();

@@ -4,6 +4,7 @@ use confrev::{
     cluster::{ApiError, Event},
     controller::{Action, Outcome, Revision, RevisionKey, Task},
     kinds::REVISION_KINDS,
+    names,
     resolve::{Health, Record, Use},
     telemetry::metrics::Reason,
 };
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use super::{
     controller::{BLUE, Desk, key, name, record, snapshot},
     story::{GREEN, poke, undo, world},
-    world::{configmap, deployment},
+    world::{configmap, deployment, volume},
 };
 
 impl Desk {
@@ -101,6 +102,55 @@ fn roll_is_reported_on_workload_and_source() {
         );
         assert_eq!(events[0].related.as_ref(), Some(&events[1].regarding));
     }
+}
+
+/// Two sources changed, and the template refers to one of them in two ways.
+#[test]
+fn roll_to_two_changes_is_one_event_on_workload() {
+    let mut world = world("blue");
+    world.set("other", json!({"n": "1"}));
+    let mut object = deployment(&["demo", "other"]);
+    object["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "C", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "color"}}}]);
+    let first = world.create(&object);
+    world.set("demo", green());
+    world.set("other", json!({"n": "2"}));
+    let second = poke(&mut world, &first, 1);
+    let mut desk = desk(&first);
+    desk.pass(1);
+    assert_eq!(desk.poked(&second, false), 1);
+    let told = said(&desk.tell(30, &green()));
+    let [from, to] = [&first, &second].map(|object| volume(object, 1));
+    assert_eq!(
+        told[0],
+        format!(
+            "Rolled Deployment: ConfigMap \"demo\" changed: from {BLUE} to {GREEN}; \
+             ConfigMap \"other\" changed: from {from} to {to}"
+        )
+    );
+}
+
+#[test]
+fn held_change_is_reported_once_on_source() {
+    let [first, second, _] = three();
+    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    let mut desk = Desk::new();
+    let failed = Record { health: Health::Failed, ..named("a", &second) };
+    desk.state.apply_workload(&key("a"), Some(failed), desk.now);
+    for waiting in ["b", "c"] {
+        desk.state.apply_workload(&key(waiting), Some(named(waiting, &first)), desk.now);
+    }
+    let mut told = Vec::new();
+    for _ in 0..60 {
+        told.extend(desk.act(&green(), &limit, "2").into_iter().filter_map(|action| match action {
+            Action::Tell(event) if event.reason == Reason::RollHeld => Some(*event),
+            _ => None,
+        }));
+        desk.pass(1);
+    }
+    let [event] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(event.regarding.kind, "ConfigMap");
+    assert!(event.note.starts_with("2 workloads are held, because Deployment a failed"), "{}", event.note);
 }
 
 /// A workload of that name.

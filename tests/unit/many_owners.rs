@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{ApiError, Owner},
-    controller::{Action, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta},
+    cluster::{ApiError, Owner, Version},
+    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta},
     names,
     resolve::{Health, Use},
 };
 use jiff::SignedDuration;
 use serde_json::json;
 
-use super::controller::{BLUE, Desk, key, name, observed, record, snapshot, web_on_blue};
+use super::{
+    controller::{BLUE, Desk, key, name, observed, record, snapshot, stored, web_on_blue},
+    world::World,
+};
 
 /// The snapshot of `demo` when it is green.
 const GREEN: &str = "demo-736a916696";
@@ -271,4 +274,53 @@ fn known_owner_is_verified_before_it_is_removed() {
         }
         assert_eq!((looks, removed), (1, !used), "used: {used}");
     }
+}
+
+/// The watch may be silent for a while.
+#[test]
+fn owners_are_written_again_after_conflicts() {
+    let (_, _, mut desk) = web_on_blue();
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
+    let mut tries = 0;
+    for _ in 0..120 {
+        for (task, action) in desk.actions() {
+            let outcome = match action {
+                Action::SetOwners { .. } => {
+                    tries += 1;
+                    Err(ApiError::Conflict { what: "owners".to_owned() })
+                }
+                Action::Read(_) => Ok(Outcome::Read(None)),
+                _ => Ok(Outcome::Done),
+            };
+            desk.state.finish(&task, outcome, desk.now);
+        }
+        desk.pass(1);
+    }
+    assert!((10..60).contains(&tries), "{tries}");
+}
+
+/// Others have already set nearly as many as a bound source may have.
+#[test]
+fn foreign_owners_count_to_the_limit_of_a_bound_source() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.labelled("demo", "bind");
+    let mut desk = Desk::new();
+    for workload in ["a", "b", "c"] {
+        let object = stored(&mut world, workload);
+        desk.state.apply_workload(&key(workload), Some(record(&object, Health::Settled)), desk.now);
+    }
+    let foreign =
+        |number: usize| Owner::new("v1", "Thing", format!("t-{number}"), format!("foreign-{number}"));
+    let version = Version { uid: "u".to_owned(), resource_version: "1".to_owned() };
+    let owners = (0..MOST - 2).map(foreign).collect();
+    desk.state.apply_bound(&name("demo"), Some(BoundRecord { version, owners }), desk.now);
+    desk.pass(60);
+    let set = desk.actions().into_iter().find_map(|(_, action)| match action {
+        Action::SetOwners { owners, .. } => Some(owners),
+        _ => None,
+    });
+    let set = set.unwrap();
+    let of_confrev = set.iter().filter(|owner| &*owner.kind == "Deployment").count();
+    assert_eq!((set.len(), of_confrev), (MOST, 2));
 }

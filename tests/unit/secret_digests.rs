@@ -8,7 +8,7 @@ use confrev::{
     kinds::Kinds,
     names,
     resolve::{Facts, Health, Observed},
-    snapshot::{CopiedLabel, Digest, Key, Keying, ObjectName, SourceKind, snapshot_json},
+    snapshot::{CopiedLabel, Digest, Identity, Key, Keying, ObjectName, SourceKind, snapshot_json},
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -111,6 +111,8 @@ fn upgrade_or_lost_key_writes_nothing() {
         let poked = poke(&mut world, &stored, 1);
         assert_eq!(template(&poked), template(&stored), "{before:?} to {after:?}: poked");
         assert_eq!(world.objects, objects, "{before:?} to {after:?}: creates nothing");
+        world.objects.remove(&secret("demo"));
+        assert_eq!(apply(&mut world, &stored), stored, "{before:?} to {after:?}: applied without the source");
     }
 }
 
@@ -181,6 +183,50 @@ fn only_the_controller_moves_undecidable_content() {
     edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     assert_eq!(volume(&world.update(&edited, &undone)), volume(&first));
     assert_ne!(volume(&poke(&mut world, &undone, 2)), volume(&first));
+}
+
+/// The key of the digest in `seen` is lost, and no snapshot states that digest. The workload's own snapshot has the present
+/// content.
+#[test]
+fn only_the_controller_replaces_unknown_digest() {
+    let mut world = world(&[1], A);
+    let mut stored = world.create(&web());
+    let unknown = format!("hmac-sha256:{}:{}", "f".repeat(8), "0".repeat(64));
+    annotate(&mut stored, names::SEEN, &json!({"secrets": {"demo": unknown}}).to_string());
+    let mut edited = stored.clone();
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    let edited = world.update(&edited, &stored);
+    assert_eq!((volume(&edited), seen(&edited)), (volume(&stored), unknown));
+    let poked = poke(&mut world, &stored, 1);
+    assert_eq!(template(&poked), template(&stored));
+    assert_eq!(seen(&poked), world.observe(&secret("demo")).unwrap().digest().to_string());
+}
+
+/// The key of the digest in `seen` is lost, and another object has taken the name of the snapshot with that digest.
+#[test]
+fn object_with_name_of_seen_snapshot_is_not_trusted() {
+    let mut world = world(&[1], A);
+    let first = world.create(&web());
+    set(&mut world, B);
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    let taken = secret(volume(&second));
+    world.keying = keying(&[2]);
+    set(&mut world, C);
+    let content = world.observe(&secret("demo")).unwrap();
+    set(&mut world, B);
+    let identity = Identity { source: "demo".to_owned(), digest: content.digest() };
+    let copy = snapshot_json(SourceKind::Secret, NAMESPACE, &taken.name, &identity, content.json(), &[], &[])
+        .unwrap();
+    let of_user = json!({"metadata": {"name": *taken.name}, "type": "Opaque", "data": {"password": C}});
+    for (what, object) in
+        [("a snapshot", serde_json::from_slice(&copy).unwrap()), ("a user's object", of_user)]
+    {
+        world.objects.insert(taken.clone(), object);
+        let mut edited = undone.clone();
+        edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+        assert_eq!(volume(&world.update(&edited, &undone)), volume(&first), "{what} with another content");
+    }
 }
 
 /// Anyone may send a review. Its response must not show whether the digest in `seen` is a correct guess.

@@ -23,11 +23,12 @@ impl<'r> Resolver<'r> {
         let facts = self.facts;
         let Some(Some(present)) = facts.object(source) else { return Err(Stop::Unknown) };
         let digest = present.digest();
+        let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
+        let own = held.and_then(|held| names.clone().find(|name| *name == held));
         if let Some(held) = held {
             let keys = keys_of(source, held, used);
             // A snapshot of a Secret may be named after a digest of another scheme or key.
-            let is_renamed = source.kind == SourceKind::Secret
-                && !DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == held);
+            let is_renamed = source.kind == SourceKind::Secret && own.is_none();
             if (keys.is_some() || is_renamed)
                 && let Some(content) = self.live(&ObjectName::new(source.kind, held))?
                 && content.is_snapshot_of_source(&source.name)
@@ -38,8 +39,8 @@ impl<'r> Resolver<'r> {
                 }
             }
         }
-        for digits in DIGITS {
-            let name = snapshot_name(&source.name, &digest, digits);
+        // The name that the template has comes first: a shorter one may be free again.
+        for name in own.into_iter().chain(names) {
             let candidate = ObjectName::new(source.kind, name.clone());
             match self.live(&candidate)? {
                 Some(taken) if taken.is_snapshot_of(&source.name, &digest) => {

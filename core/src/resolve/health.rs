@@ -309,11 +309,40 @@ mod tests {
                 json!({"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 1}),
                 Health::Unavailable,
             ),
+            (
+                "DaemonSet",
+                json!({}),
+                json!({"desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2}),
+                Health::Settled,
+            ),
+            (
+                "StatefulSet",
+                json!({"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}}),
+                json!({"updatedReplicas": 1, "readyReplicas": 3}),
+                Health::Settled,
+            ),
+            (
+                "StatefulSet",
+                json!({"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 1}}}),
+                json!({"updatedReplicas": 1, "readyReplicas": 3}),
+                Health::Progressing,
+            ),
         ] {
             assert_eq!(at(kind, spec.clone(), status.clone()), expected, "{kind} {spec} {status}");
         }
-        let stale =
-            json!({"kind": "Deployment", "metadata": {"generation": 3}, "status": {"observedGeneration": 2}});
-        assert_eq!(Health::of("Deployment", &stale), Health::Unobserved);
+        for (kind, observed) in [("Deployment", json!(2)), ("Rollout", json!("2"))] {
+            let stale = json!({"metadata": {"generation": 3}, "status": {"observedGeneration": observed}});
+            assert_eq!(Health::of(kind, &stale), Health::Unobserved, "{kind}");
+        }
+    }
+
+    #[test]
+    fn rollouts_take_templates_of_three_kinds() {
+        for kind in ["Deployment", "ReplicaSet", "PodTemplate"] {
+            assert!(may_lend_template(kind), "{kind}");
+        }
+        for kind in ["StatefulSet", "DaemonSet", "Job", "CronJob", "Rollout"] {
+            assert!(!may_lend_template(kind), "{kind}");
+        }
     }
 }

@@ -219,12 +219,20 @@ mod tests {
 
     #[test]
     fn parses_durations_like_kubernetes_tools() {
-        for (text, millis) in
-            [("10s", 10_000), ("1m30s", 90_000), ("500ms", 500), ("1.5h", 5_400_000), ("0", 0), ("0s", 0)]
-        {
+        for (text, millis) in [
+            ("10s", 10_000),
+            ("1m30s", 90_000),
+            ("500ms", 500),
+            ("1.5h", 5_400_000),
+            ("0", 0),
+            ("0s", 0),
+            ("875999h", 3_153_596_400_000),
+        ] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "10", "s", "-1s", "1 s", "1d", "10s ", "1e3s", ".5s", "99999999999h", "1..5s"] {
+        for text in
+            ["", "10", "s", "-1s", "1 s", "1d", "10s ", "1e3s", ".5s", "876000h", "99999999999h", "1..5s"]
+        {
             assert_eq!(parse_duration(text), None, "{text}");
         }
     }
@@ -236,6 +244,40 @@ mod tests {
         assert_eq!(names, ["ConfigMap \"a\"", "ConfigMap \"d\"", "Secret \"b.c\""]);
         for text in ["A", "a b", "pod/a", "secret/", "a/b/c", "-a", "a."] {
             assert!(parse_exclude(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn parses_names_and_path_of_mount() {
+        let mount = |names: &[&str], path: &str| Mount {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            path: path.to_owned(),
+        };
+        for (text, parsed) in [
+            ("a", mount(&["a"], DEFAULT_MOUNT)),
+            ("a, b.c=/etc/app", mount(&["a", "b.c"], "/etc/app")),
+            ("a=/etc/..app/", mount(&["a"], "/etc/..app/")),
+        ] {
+            assert_eq!(parse_mount(text), Ok(parsed), "{text}");
+        }
+        for text in [
+            "",
+            "A=/x",
+            "a,,b=/x",
+            "a,a=/x",
+            "a=",
+            "a=etc",
+            "a=/",
+            "a=//",
+            "a=/x y",
+            "a=/x:y",
+            "a=/x;b=/y",
+            "a=/x,b",
+            "a=/x=y",
+            "a=/x/../y",
+            "a=/..",
+        ] {
+            assert!(parse_mount(text).is_err(), "{text}");
         }
     }
 

@@ -64,6 +64,10 @@ mod tests {
                 let name = snapshot_name(&source, &digest, digits);
                 assert!(name.len() <= MAX_NAME, "{} for {length} and {digits}", name.len());
                 assert!(name.ends_with(&format!("-{}", digest.hex(digits))));
+                assert!(
+                    name.len() == MAX_NAME || name.starts_with(&source),
+                    "{name}: no more is cut than needed"
+                );
             }
         }
         assert!(!snapshot_name(&format!("{}.{}", "a".repeat(241), "b"), &digest, 10).contains(".-"));

@@ -48,8 +48,6 @@ struct Metadata<'a> {
     #[serde(default)]
     annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
     #[serde(default)]
-    creation_timestamp: Str<'a>,
-    #[serde(default)]
     deletion_timestamp: Option<Str<'a>>,
     #[serde(default)]
     owner_references: Option<Vec<OwnerReference<'a>>>,
@@ -107,11 +105,6 @@ impl<'a> Object<'a> {
     /// The object's resourceVersion; empty before it is stored.
     pub fn resource_version(&self) -> &str {
         &self.metadata.resource_version
-    }
-
-    /// When the object was created, as text; empty before it is stored.
-    pub fn created(&self) -> &str {
-        &self.metadata.creation_timestamp
     }
 
     /// A label's value.

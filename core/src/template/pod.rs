@@ -193,11 +193,6 @@ impl<'a> Template<'a> {
         self.annotations()?.get(key).map(|value| &**value)
     }
 
-    /// A label of the template.
-    pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels()?.get(key).map(|value| &**value)
-    }
-
     /// The volume of that name: its index, and the ConfigMaps that it projects; `None` unless it projects whole ConfigMaps
     /// and nothing else.
     pub fn volume(&self, name: &str) -> Option<(usize, Option<Vec<&str>>)> {

@@ -198,7 +198,9 @@ mod tests {
         map.insert(ObjectName::new(SourceKind::ConfigMap, "a"), "a-1".to_owned());
         let text = map.to_annotation();
         assert_eq!(text, r#"{"configmaps":{"a":"a-1","b":"b-1"},"secrets":{"s":"s-1"}}"#);
-        assert_eq!(SourceMap::parse(&text), Some(map));
+        assert_eq!(SourceMap::parse(&text), Some(map.clone()));
+        map.insert(ObjectName::new(SourceKind::Secret, "s"), "s-2".to_owned());
+        assert_ne!(SourceMap::parse(&text), Some(map));
         assert_eq!(SourceMap::<String>::parse("\"text\""), None);
         assert_eq!(SourceMap::<String>::parse(r#"{"configmaps":{"a":1}}"#), None);
     }

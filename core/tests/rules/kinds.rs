@@ -2,7 +2,7 @@
 
 use confrev::{
     names,
-    resolve::{Facts, NamespaceFacts, Observed, Outcome, Request, Workload, resolve},
+    resolve::{Facts, Health, NamespaceFacts, Observed, Outcome, Request, Workload, resolve},
     snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
 };
@@ -102,15 +102,59 @@ fn jobs_and_cronjobs_get_revision_label() {
 
 #[test]
 fn warns_about_workload_ref_without_opt_in() {
-    let mut rollout = deployment(&[]);
-    rollout["spec"] = json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
-    for (target, warned) in [(Some(true), false), (Some(false), true), (None, true)] {
+    for (of, target, warned) in [
+        ("Deployment", Some(true), false),
+        ("Deployment", Some(false), true),
+        ("Deployment", None, true),
+        ("PodTemplate", Some(false), true),
+    ] {
+        let mut rollout = deployment(&[]);
+        rollout["spec"] = json!({"workloadRef": {"apiVersion": "apps/v1", "kind": of, "name": "web"}});
         let mut world = World { target_enabled: target, ..World::default() };
         let admitted = world.review(&kind("Rollout"), &rollout, None);
         assert_eq!(admitted.object, rollout);
-        assert_eq!(!admitted.decision.warnings.is_empty(), warned, "{target:?}");
-        assert!(admitted.decision.warnings.iter().all(|text| text.contains("Deployment \"web\"")));
+        let warnings = admitted.decision.warnings;
+        assert_eq!(!warnings.is_empty(), warned, "{target:?}");
+        assert!(warnings.iter().all(|text| text.contains(&format!("{of} \"web\""))), "{warnings:?}");
+        // Other kinds are workloads only if they are configured.
+        let is_configured = of == "Deployment";
+        assert!(warnings.iter().all(|text| text.contains("--kind") != is_configured), "{warnings:?}");
     }
+}
+
+/// The pods of such a Deployment are the Rollout's.
+#[test]
+fn workload_with_failed_rollout_is_marked_unhealthy() {
+    for (health, is_marked) in
+        [(Health::Settled, false), (Health::Progressing, false), (Health::Failed, true)]
+    {
+        let mut world = World { referrers: health, ..World::default() };
+        world.set("demo", json!({"color": "blue"}));
+        let mut stored = world.create(&deployment(&["demo"]));
+        stored["status"] = json!({"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1});
+        world.set("demo", json!({"color": "green"}));
+        let rolled = super::story::poke(&mut world, &stored, 1);
+        let annotations = &rolled["metadata"]["annotations"];
+        assert_eq!(annotations[names::UNHEALTHY].is_string(), is_marked, "{health:?}");
+    }
+}
+
+/// Its name in `sources` counts only as long as it is bound itself.
+#[test]
+fn unlabelled_source_is_never_its_own_snapshot() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    world.labelled("demo", "bind");
+    let mut manifest = deployment(&["demo"]);
+    manifest["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
+        json!([{"key": "color", "path": "color"}]);
+    let stored = world.create(&manifest);
+    let digest = world.observe(&super::world::configmap("demo")).unwrap().digest().to_string();
+    let annotations = json!({names::SOURCE_NAME: "demo", names::DIGEST: digest});
+    let labels = json!({names::MANAGED_BY: names::MANAGER, names::SOURCE: "demo"});
+    let metadata = json!({"name": "demo", "labels": labels, "annotations": annotations});
+    world.set_object("demo", json!({"metadata": metadata, "immutable": true, "data": {"color": "blue"}}));
+    assert_eq!(super::world::volume(&world.update(&manifest, &stored), 0), "demo-3a18d34e26");
 }
 
 /// `sources` names the bound object, so that its revisions are found.

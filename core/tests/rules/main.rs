@@ -15,6 +15,7 @@ mod facts;
 mod kinds;
 mod max_in_flight;
 mod newly_read_keys;
+mod pending;
 mod properties;
 mod reference_forms;
 mod rules;

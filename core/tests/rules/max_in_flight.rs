@@ -179,6 +179,27 @@ fn lost_snapshot_of_limited_source_is_not_kept() {
     world.remove(BLUE);
     assert_eq!(volume(&world.update(&applied(&stored), &stored), 0), GREEN);
     assert_eq!(volume(&world.update(&with_image(&stored, "i:2"), &stored), 0), GREEN);
+    // The result is the same if another object has taken the name.
+    world.set_object(BLUE, json!({"metadata": {"name": BLUE}, "data": {"color": "evil"}}));
+    assert_eq!(volume(&world.update(&applied(&stored), &stored), 0), GREEN);
+}
+
+/// A change by another webhook sends the result of an admission through it again.
+#[test]
+fn pin_to_older_content_survives_second_admission() {
+    const RED: &str = "demo-354d33e656";
+    let mut world = World::default();
+    for color in ["red", "blue"] {
+        set_limited(&mut world, "demo", json!({"color": color}));
+        world.create(&deployment(&["demo"]));
+    }
+    let stored = world.create(&deployment(&["demo"]));
+    set_limited(&mut world, "demo", json!({"color": "green"}));
+    let mut pinned = stored.clone();
+    pinned["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(RED);
+    let first = world.update(&pinned, &stored);
+    assert_eq!(volume(&first, 0), RED);
+    assert_eq!(world.update(&first, &stored), first);
 }
 
 #[test]

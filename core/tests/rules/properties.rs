@@ -110,6 +110,9 @@ proptest! {
         let first = world.create(&workload(&references));
         prop_assert_eq!(&world.update(&first, &first), &first);
         set_all(&mut world, &after);
+        let applied = world.clone().update(&workload(&references), &first);
+        let again = world.clone().update(&applied, &first);
+        prop_assert_eq!(&again, &applied, "admitted again after a change by another webhook");
         let mut poked = first.clone();
         annotate(&mut poked, names::ROLL, if by_person { "x" } else { "auto-2026-01-01T00:00:00Z" });
         let second = world.update(&poked, &first);

@@ -1,6 +1,6 @@
 //! The rules, in the order of the events that users see.
 
-use confrev::{names, snapshot::DIGITS};
+use confrev::{names, resolve::Need, snapshot::DIGITS};
 use serde_json::{Value, json};
 
 use super::{
@@ -145,7 +145,13 @@ fn deleted_source_leaves_references_on_their_snapshot() {
         ["ConfigMap \"demo\" no longer exists: its references keep the snapshot \"demo-3a18d34e26\""]
     );
     // An apply of the source's name gives the same result.
-    assert_eq!(volume(&world.update(&deployment(&["demo"]), &admitted.object), 0), BLUE);
+    let warnings = admitted.decision.warnings;
+    let applied = world.admit(&deployment(&["demo"]), Some(&admitted.object));
+    assert_eq!((volume(&applied.object, 0), applied.decision.warnings), (BLUE, warnings));
+    let mut optional = deployment(&["demo"]);
+    optional["spec"]["template"]["spec"]["volumes"][0]["configMap"]["optional"] = json!(true);
+    let applied = world.admit(&optional, Some(&admitted.object));
+    assert_eq!((volume(&applied.object, 0), applied.decision.warnings), (BLUE, vec![]));
     // If the source returns with the same content, nothing rolls; with other content, the workload rolls.
     world.set("demo", json!({"color": "blue"}));
     assert_eq!(template(&poke(&mut world, &first, 1)), template(&first));
@@ -168,9 +174,19 @@ fn name_conflict_gives_longer_snapshot_name() {
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut mutable = sound.clone();
     mutable.as_object_mut().unwrap().remove("immutable");
-    for (why, object) in
-        [("foreign", &foreign), ("forged", &forged), ("under deletion", &going), ("mutable", &mutable)]
-    {
+    let [unmanaged, unlabelled] = [names::MANAGED_BY, names::SOURCE].map(|label| {
+        let mut object = sound.clone();
+        object["metadata"]["labels"].as_object_mut().unwrap().remove(label);
+        object
+    });
+    for (why, object) in [
+        ("foreign", &foreign),
+        ("forged", &forged),
+        ("under deletion", &going),
+        ("mutable", &mutable),
+        ("without the label managed-by", &unmanaged),
+        ("without the label source", &unlabelled),
+    ] {
         let mut world = world("blue");
         world.set_object(BLUE, object.clone());
         let stored = world.create(&deployment(&["demo"]));
@@ -182,6 +198,60 @@ fn name_conflict_gives_longer_snapshot_name() {
     world.set_object(BLUE, sound);
     assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), BLUE, "a sound snapshot is used");
     assert_eq!(DIGITS[1], 16);
+}
+
+/// Re-applies and rolls cause no rollout without a change of content.
+#[test]
+fn longer_snapshot_name_stays_when_shorter_is_free_again() {
+    let mut world = world("blue");
+    world.set_object(BLUE, json!({"metadata": {"name": BLUE}, "data": {"color": "blue"}}));
+    let stored = world.create(&deployment(&["demo"]));
+    assert_eq!(volume(&stored, 0), "demo-3a18d34e262fc4b7");
+    world.remove(BLUE);
+    assert_eq!(world.update(&deployment(&["demo"]), &stored), stored, "applied again");
+    let mut asked = stored.clone();
+    annotate(&mut asked, names::ROLL, "now");
+    assert_eq!(
+        template(&world.update(&asked, &stored)),
+        template(&stored),
+        "a user asks for the newest content"
+    );
+}
+
+#[test]
+fn roll_reads_only_source_and_new_snapshot() {
+    let mut world = world("blue");
+    let stored = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let mut poked = stored.clone();
+    annotate(&mut poked, names::ROLL, "auto-2026-01-01T00:00:00Z");
+    let needs = world.needs(&kind("Deployment"), &poked, &stored);
+    let read = needs.iter().filter_map(|need| match need {
+        Need::Object(name) => Some(name.clone()),
+        _ => None,
+    });
+    assert_eq!(read.collect::<Vec<_>>(), [configmap("demo"), configmap(GREEN)]);
+}
+
+/// The garbage collector deletes such a snapshot when its last owner is deleted, possibly before the controller binds it.
+#[test]
+fn snapshot_owned_by_others_only_is_adopted() {
+    let owner = |uid: &str| json!({"uid": uid});
+    for (owners, is_adopted) in [
+        (json!([]), false),
+        (json!([owner("another")]), true),
+        (json!([owner("uid-demo")]), false),
+        (json!([owner("another"), owner("uid-demo")]), false),
+    ] {
+        let mut world = world("blue");
+        let stored = world.create(&deployment(&["demo"]));
+        let snapshot = world.objects.get_mut(&configmap(BLUE)).unwrap();
+        snapshot["metadata"]["ownerReferences"] = owners.clone();
+        let adopted = world.admit(&deployment(&["demo"]), None).decision.adopt;
+        assert_eq!(adopted, if is_adopted { vec![configmap(BLUE)] } else { vec![] }, "{owners}");
+        let applied = world.admit(&deployment(&["demo"]), Some(&stored)).decision.adopt;
+        assert_eq!(applied, [], "{owners}: the stored template refers to it");
+    }
 }
 
 /// The garbage collector may delete these snapshots before they are bound. A snapshot that the decision creates has no owner yet.
@@ -368,14 +438,21 @@ fn mount_adds_updates_and_removes_volume() {
         let spec = &template(&stored)["spec"];
         let volume = spec["volumes"].as_array().unwrap().last().unwrap().clone();
         let other = volume["projected"]["sources"][1]["configMap"]["name"].as_str().unwrap().to_owned();
+        assert!(other.starts_with("other-"), "{other}");
         let sources = json!([{"configMap": {"name": BLUE}}, {"configMap": {"name": other}}]);
         assert_eq!(volume, json!({"name": "confrev-mount", "projected": {"sources": sources}}));
         let mount = json!({"name": "confrev-mount", "mountPath": "/etc/app", "readOnly": true});
         for container in [&spec["containers"][0], &spec["containers"][1], &spec["initContainers"][0]] {
             assert_eq!(container["volumeMounts"].as_array().unwrap().last(), Some(&mount));
         }
-        assert_eq!(world.update(&stored, &stored), stored, "a fixed point");
+        let own = &object["spec"]["template"]["spec"]["containers"][0]["volumeMounts"][0];
+        assert_eq!(&spec["containers"][0]["volumeMounts"][0], own);
+        assert_eq!(world.admit(&stored, Some(&stored)).decision.patch.0, [], "a fixed point");
         assert_eq!(world.update(&object, &stored), stored, "applied again");
+        // The API server adds a default.
+        let mut stored = stored.clone();
+        let volumes = stored["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
+        volumes.last_mut().unwrap()["projected"]["defaultMode"] = json!(420);
         world.set("demo", json!({"color": "green"}));
         let moved = poke(&mut world, &stored, 1);
         assert_eq!(

@@ -1,8 +1,11 @@
 //! The settings in a workload's annotations, and the answers to malformed ones.
 
 use confrev::names;
-use confrev::resolve::{Request, Workload, malformed, parse_keep, parse_max_in_flight};
-use serde_json::json;
+use confrev::resolve::{
+    Facts, Need, Outcome, Request, Workload, malformed, parse_keep, parse_max_in_flight, resolve,
+};
+use confrev::snapshot::Rotated;
+use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, poke, world},
@@ -50,6 +53,44 @@ fn excluded_references_stay_as_written() {
     }
 }
 
+/// `sources` does not list them, so confrev never becomes responsible for their deletion.
+#[test]
+fn excluded_or_rotated_source_is_not_bound() {
+    for (is_excluded, rotated) in [(true, &[][..]), (false, &["demo"])] {
+        let mut world = world("blue");
+        world.labelled("demo", "bind");
+        world.rotated = Rotated::with(rotated.iter().map(|&name: &&str| name.to_owned()));
+        let mut object = deployment(&["demo"]);
+        if is_excluded {
+            annotate(&mut object, names::EXCLUDE, "demo");
+        }
+        assert_eq!(world.create(&object), object, "excluded: {is_excluded}");
+    }
+}
+
+/// Its newest snapshot would be read together with it.
+#[test]
+fn reads_no_snapshot_of_excluded_or_rotated_source() {
+    for (is_excluded, is_rotated) in [(false, false), (true, false), (false, true)] {
+        let mut object = deployment(&["demo"]);
+        if is_excluded {
+            annotate(&mut object, names::EXCLUDE, "demo");
+        }
+        let (kind, text) = (kind("Deployment"), object.to_string());
+        let new = Workload::parse(&kind, &text).unwrap();
+        let request = Request { namespace: "ns", secrets: true, new, old: None };
+        let mut facts = Facts::default();
+        facts.set_rotated(Rotated::with(is_rotated.then(|| "demo".to_owned())));
+        let Outcome::Needs(needs) = resolve(&request, &facts) else { panic!("nothing is read") };
+        let reads_newest = needs.iter().any(|need| matches!(need, Need::Newest { .. }));
+        assert_eq!(
+            reads_newest,
+            !is_excluded && !is_rotated,
+            "excluded: {is_excluded}, rotated: {is_rotated}"
+        );
+    }
+}
+
 #[test]
 fn malformed_setting_is_refused_with_allowed_values() {
     let mut world = world("blue");
@@ -63,6 +104,7 @@ fn malformed_setting_is_refused_with_allowed_values() {
         let mut object = deployment(&["demo"]);
         annotate(&mut object, key, value);
         let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
+        assert_eq!(error_of(&object), Some(denial.clone()), "the validating webhook refuses it, too");
         for part in ["Deployment \"web\"", key, &format!("{value:?}"), allowed] {
             assert!(denial.contains(part), "{denial} says {part}");
         }
@@ -71,6 +113,14 @@ fn malformed_setting_is_refused_with_allowed_values() {
     object["metadata"]["labels"][names::ENABLED] = json!("True");
     let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
     assert!(denial.contains(names::ENABLED) && denial.contains("\"True\""), "{denial}");
+    assert_eq!(error_of(&object), Some(denial));
+}
+
+/// The error that the validating webhook answers for a Deployment.
+fn error_of(object: &Value) -> Option<String> {
+    let (kind, text) = (kind("Deployment"), object.to_string());
+    let new = Workload::parse(&kind, &text).unwrap();
+    malformed(&Request { namespace: "ns", secrets: true, new, old: None })
 }
 
 #[test]
@@ -139,7 +189,6 @@ fn values_that_skip_the_webhook_are_valid() {
         })
     });
     let values = |all: &[&str]| all.iter().map(|&value| value.to_owned()).collect::<Vec<_>>();
-    let kind = kind("Deployment");
     for (key, pattern, values) in [
         (names::SECRETS, "^(true|false)$", values(&["true", "false"])),
         (names::TRACK, "^(true|false)$", values(&["true", "false"])),
@@ -150,10 +199,7 @@ fn values_that_skip_the_webhook_are_valid() {
         for value in values {
             let mut object = deployment(&["demo"]);
             annotate(&mut object, key, &value);
-            let text = object.to_string();
-            let new = Workload::parse(&kind, &text).unwrap();
-            let request = Request { namespace: "ns", secrets: true, new, old: None };
-            assert_eq!(malformed(&request), None, "{key}: {value}");
+            assert_eq!(error_of(&object), None, "{key}: {value}");
         }
     }
 }

@@ -32,6 +32,31 @@ fn undo_holds_until_source_changes_again() {
     assert_eq!(volume(&poke(&mut world, &changed, 3), 0), "demo-354d33e656");
 }
 
+#[test]
+fn undo_restores_mounted_snapshot() {
+    let mut world = world("blue");
+    let mut object = deployment(&[]);
+    annotate(&mut object, names::MOUNT, "demo");
+    let first = world.create(&object);
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    assert!(second["spec"].to_string().contains(GREEN), "{}", second["spec"]);
+    assert_eq!(template(&world.update(&undo(&second, &first), &second)), template(&first));
+}
+
+#[test]
+fn missing_snapshot_of_undo_or_copy_is_reported() {
+    let (mut world, first, second) = rolled();
+    world.remove(BLUE);
+    let undone = world.admit(&undo(&second, &first), Some(&second));
+    let copied = World::default().admit(&first, None);
+    for (what, admitted) in [("an undo", undone), ("a copy without its source", copied)] {
+        assert_eq!(volume(&admitted.object, 0), BLUE, "{what}");
+        let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+        assert!(warning.contains(BLUE) && warning.contains("does not exist"), "{what}: {warning}");
+    }
+}
+
 /// When the source exists again, the workload rolls to its content.
 #[test]
 fn apply_ends_undo_while_source_is_missing() {
@@ -219,6 +244,59 @@ fn opting_out_reverts_all_changes() {
         expected["metadata"]["annotations"] = json!({});
         expected["spec"]["template"]["metadata"]["annotations"] = json!({});
         assert_eq!(world.update(&new, &stored), expected);
+    }
+}
+
+#[test]
+fn opting_out_reverts_each_change_alone() {
+    let world = world("blue");
+    let sources = json!({"configmaps": {"demo": BLUE}}).to_string();
+    let live = json!({"configmaps": {"demo": format!("sha256:{}", "0".repeat(64))}}).to_string();
+    for (key, in_template, value) in [
+        (names::SEEN, false, "{}"),
+        (names::ENABLED_BY, false, "namespace"),
+        (names::SOURCES, true, &sources),
+        (names::LIVE, true, &live),
+    ] {
+        let mut out = deployment(&["demo"]);
+        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        if in_template {
+            out["spec"]["template"]["metadata"]["annotations"] = json!({key: value});
+        } else {
+            annotate(&mut out, key, value);
+        }
+        if key == names::SOURCES {
+            out["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(BLUE);
+        }
+        let mut stored = out.clone();
+        stored["metadata"]["labels"][names::ENABLED] = json!("true");
+        for old in [None, Some(&stored)] {
+            let left = world.clone().admit(&out, old).object;
+            assert!(!left.to_string().contains(&format!("{key}\"")), "{key}: {left}");
+            assert_eq!(volume(&left, 0), "demo", "{key}");
+        }
+    }
+}
+
+/// The workload has a volume like the one that confrev makes for the annotation `mount`.
+#[test]
+fn opting_out_changes_nothing_if_confrev_wrote_nothing() {
+    for (opted_in, has_annotation) in [(false, true), (true, false)] {
+        let mut old = deployment(&["demo"]);
+        old["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap().push(
+            json!({"name": "confrev-mount", "projected": {"sources": [{"configMap": {"name": "late"}}]}}),
+        );
+        if has_annotation {
+            annotate(&mut old, names::MOUNT, "late");
+        }
+        let mut out = old.clone();
+        old["metadata"]["labels"][names::ENABLED] = json!(opted_in.to_string());
+        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        assert_eq!(
+            world("blue").update(&out, &old),
+            out,
+            "opted in: {opted_in}, annotation: {has_annotation}"
+        );
     }
 }
 

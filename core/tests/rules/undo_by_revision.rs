@@ -97,6 +97,48 @@ fn undo_of_deployment_keeps_every_setting() {
     }
 }
 
+/// `kubectl apply` and `kubectl replace` of an older state also restore its annotations. The settings are then those that the
+/// user applies.
+#[test]
+fn apply_of_older_state_restores_its_settings() {
+    const REVISION: &str = "deployment.kubernetes.io/revision";
+    let mut world = world("blue");
+    let mut object = deployment(&["demo"]);
+    annotate(&mut object, names::LAST_APPLIED, "first");
+    annotate(&mut object, REVISION, "1");
+    let first = world.create(&object);
+    world.revisions.push(replica_set(&first));
+    let mut changed = with_image(&first, "i:2");
+    annotate(&mut changed, names::TRACK, "false");
+    annotate(&mut changed, names::LAST_APPLIED, "second");
+    annotate(&mut changed, REVISION, "2");
+    let second = world.update(&changed, &first);
+    for (what, last_applied, revision, track) in [
+        ("undo", "second", "2", Some("false")),
+        ("apply", "first", "2", None),
+        ("replace", "second", "1", None),
+    ] {
+        let mut new = undo_of_deployment(&second, &first);
+        annotate(&mut new, names::LAST_APPLIED, last_applied);
+        annotate(&mut new, REVISION, revision);
+        assert_eq!(setting(&world.update(&new, &second), names::TRACK), track, "{what}");
+    }
+}
+
+/// confrev rolled the workload before it had that revision, and not since.
+#[test]
+fn undo_with_equal_roll_keeps_settings() {
+    let mut world = world("blue");
+    let created = world.create(&deployment(&["demo"]));
+    let first = poke(&mut world, &created, 1);
+    world.revisions.push(replica_set(&first));
+    let mut changed = with_image(&first, "i:2");
+    annotate(&mut changed, names::TRACK, "false");
+    let second = world.update(&changed, &first);
+    let undone = world.update(&undo_of_deployment(&second, &first), &second);
+    assert_eq!(setting(&undone, names::TRACK), Some("false"));
+}
+
 #[test]
 fn undo_of_paused_deployment_moves_no_other_reference() {
     let mut world = world("blue");
@@ -264,4 +306,41 @@ fn reads_revisions_only_if_needed() {
     ] {
         assert_eq!(world.reads_revisions(&kind("Deployment"), &new, &second), reads, "{what}");
     }
+    // After a change by another webhook, a roll passes admission again.
+    let mut world = world;
+    let stored = poke(&mut world, &second, 1);
+    world.set("demo", json!({"color": "red"}));
+    let rolled = poke(&mut world, &stored, 2);
+    assert_ne!(template(&rolled), template(&stored));
+    assert!(!world.reads_revisions(&kind("Deployment"), &rolled, &stored), "a roll, admitted again");
+}
+
+/// A selector of other labels could match the revisions of other workloads, or all. Reviews may be forged.
+#[test]
+fn reads_revisions_by_valid_labels_only() {
+    for (labels, reads) in [
+        (json!({"app": "web", "a.b/c": "d_e-f"}), true),
+        (json!({}), false),
+        (json!({"app": "web", "tier": "a,b"}), false),
+        (json!({"app": "web", "a in (b)": "c"}), false),
+    ] {
+        let (world, _, mut second) = two_images("Deployment");
+        second["spec"]["template"]["metadata"]["labels"] = labels.clone();
+        let new = with_image(&second, "i:3");
+        assert_eq!(world.reads_revisions(&kind("Deployment"), &new, &second), reads, "{labels}");
+    }
+}
+
+/// An undo cannot restore the template of a Job.
+#[test]
+fn reads_no_revisions_of_cronjob() {
+    let cronjob = kind("CronJob");
+    let mut world = world("blue");
+    let mut object = deployment(&["demo"]);
+    object["spec"] = json!({"jobTemplate": {"spec": {"template": template(&object)}}});
+    let stored = world.review(&cronjob, &object, None).object;
+    world.set("demo", json!({"color": "green"}));
+    let mut new = stored.clone();
+    new["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    assert!(!world.reads_revisions(&cronjob, &new, &stored));
 }

@@ -1,13 +1,13 @@
 //! Objects of one namespace in memory, and admission as the webhook does it: facts on demand, snapshots before the object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use confrev_core::{
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,
     resolve::{
-        Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Past, Request, RevisionsOf, Workload,
-        resolve,
+        Decision, Facts, Health, NamespaceFacts, Need, Observed, Outcome, Past, Request, RevisionsOf,
+        Workload, resolve,
     },
     snapshot::{Keying, ObjectName, Rotated, SourceKind, snapshot_json},
 };
@@ -31,6 +31,8 @@ pub struct World {
     pub keying: Keying,
     /// The ConfigMaps that are never snapshotted.
     pub rotated: Rotated,
+    /// The worst health of the Rollouts that use the workload's template.
+    pub referrers: Health,
 }
 
 /// The result of an admission.
@@ -124,6 +126,11 @@ impl World {
 
     /// Whether the decision on an update asks for revisions.
     pub fn reads_revisions(&self, kind: &WorkloadKind, new: &Value, old: &Value) -> bool {
+        self.needs(kind, new, old).iter().any(|need| matches!(need, Need::Revisions(_)))
+    }
+
+    /// Everything that the decision on an update asks for.
+    pub fn needs(&self, kind: &WorkloadKind, new: &Value, old: &Value) -> BTreeSet<Need> {
         let (new, old) = (new.to_string(), old.to_string());
         let parse = |text| Workload::parse(kind, text).unwrap();
         let request = Request {
@@ -132,41 +139,43 @@ impl World {
             new: Workload::parse(kind, &new).unwrap(),
             old: Some(parse(&old)),
         };
-        let mut facts = Facts::default();
-        loop {
-            let Outcome::Needs(needs) = resolve(&request, &facts) else { return false };
+        let (mut facts, mut all) = (Facts::default(), BTreeSet::new());
+        while let Outcome::Needs(needs) = resolve(&request, &facts) {
             for need in needs {
-                match need {
-                    Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
-                    Need::Namespace => facts.set_namespace(self.namespace),
-                    Need::Revisions(_) => return true,
-                    Need::Target(_) | Need::Newest { .. } => {}
-                }
+                self.find(&need, &mut facts);
+                all.insert(need);
             }
         }
+        all
     }
 
     fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
+        facts.set_referrers_health(self.referrers);
         for _ in 0..12 {
             match resolve(request, &facts) {
                 Outcome::Decided(decision) => return decision,
                 Outcome::Needs(needs) => {
                     assert!(!needs.is_empty(), "a decision that needs facts lists them");
                     for need in needs {
-                        match need {
-                            Need::Namespace => facts.set_namespace(self.namespace),
-                            Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
-                            Need::Newest { .. } => {}
-                            Need::Revisions(of) => facts.set_revisions(self.revisions_of(&of)),
-                            Need::Object(name) => facts.set_object(name.clone(), self.observe(&name)),
-                        }
+                        self.find(&need, &mut facts);
                     }
                 }
             }
         }
         panic!("no decision after 12 rounds");
+    }
+
+    /// Adds a fact to these.
+    fn find(&self, need: &Need, facts: &mut Facts) {
+        match need {
+            Need::Namespace => facts.set_namespace(self.namespace),
+            Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
+            Need::Newest { .. } => {}
+            Need::Revisions(of) => facts.set_revisions(self.revisions_of(of)),
+            Need::Object(name) => facts.set_object(name.clone(), self.observe(name)),
+        }
     }
 
     fn revisions_of(&self, of: &RevisionsOf) -> Vec<Past> {
