@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Name;
+use crate::controller::Name;
 use crate::{
     cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
     resolve::{Observed, Record},

@@ -8,13 +8,13 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Name;
+use crate::controller::Name;
 use crate::{resolve::Observed, snapshot::ObjectName};
 
 /// How long the content of a snapshot is remembered: the garbage collector acts within seconds of an owner's deletion.
-pub(super) const OF_SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);
+pub(crate) const OF_SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);
 /// How long the content of a deleted bound object is remembered. Finalizers and lagging watches delay the deletion.
-pub(super) const OF_DELETED: SignedDuration = SignedDuration::from_mins(10);
+pub(crate) const OF_DELETED: SignedDuration = SignedDuration::from_mins(10);
 /// How much longer a content is remembered while a task waits to restore it.
 const LONGER: SignedDuration = SignedDuration::from_mins(1);
 /// The bytes that each content counts in addition to its size, for its record. This bounds the number of contents.
@@ -24,7 +24,7 @@ const MOST_FRESH: usize = 16;
 
 /// Contents by object, for a limited time and up to a limit in bytes.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     most: usize,
     bytes: usize,
     namespaces: HashMap<Arc<str>, Share>,
@@ -61,13 +61,13 @@ fn size(content: &Observed) -> usize {
 
 impl Memory {
     /// A memory of at most that many bytes.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { most, bytes: 0, namespaces: HashMap::new() }
     }
 
     /// Remembers a content until `end`. Above the limit, the namespace with the most bytes loses the content that would be
     /// forgotten first: no namespace can displace the contents of a smaller one. Returns the displaced objects.
-    pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, end: Timestamp) -> Vec<Name> {
+    pub(crate) fn remember(&mut self, name: Name, content: Arc<Observed>, end: Timestamp) -> Vec<Name> {
         self.forget(&name);
         self.bytes += size(&content);
         self.namespaces.entry(name.namespace).or_default().insert(name.object, end, content);
@@ -84,12 +84,12 @@ impl Memory {
     }
 
     /// The content of an object, if it is remembered.
-    pub(super) fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
+    pub(crate) fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
         self.namespaces.get(&name.namespace)?.contents.get(&name.object).map(|(_, content)| content)
     }
 
     /// Forgets the content of an object.
-    pub(super) fn forget(&mut self, name: &Name) {
+    pub(crate) fn forget(&mut self, name: &Name) {
         let Some(share) = self.namespaces.get_mut(&name.namespace) else { return };
         if let Some(content) = share.remove(&name.object) {
             self.bytes -= size(&content);
@@ -100,7 +100,7 @@ impl Memory {
     }
 
     /// Forgets what was remembered for long enough, unless a task waits to restore it.
-    pub(super) fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
+    pub(crate) fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
         let ended = |(namespace, share): (&Arc<str>, &Share)| {
             let ended = share.ends.iter().take_while(|(end, _)| *end <= now);
             let name = |(_, object): &(Timestamp, ObjectName)| Name {
@@ -122,11 +122,11 @@ impl Memory {
 
 /// Contents of sources between the read and the creation of the snapshot.
 #[derive(Debug, Default)]
-pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
+pub(crate) struct Fresh(HashMap<Name, Arc<Observed>>);
 
 impl Fresh {
     /// Keeps a content until it is taken. If too many are waiting, it is dropped and the source is read again.
-    pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
+    pub(crate) fn put(&mut self, source: &Name, content: Arc<Observed>) {
         if self.0.len() < MOST_FRESH || self.0.contains_key(source) {
             self.0.insert(source.clone(), content);
         } else {
@@ -135,7 +135,7 @@ impl Fresh {
     }
 
     /// Removes and returns the content of a source.
-    pub(super) fn take(&mut self, source: &Name) -> Option<Arc<Observed>> {
+    pub(crate) fn take(&mut self, source: &Name) -> Option<Arc<Observed>> {
         self.0.remove(source)
     }
 }

@@ -9,20 +9,20 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
+use crate::controller::{
     Config, Name,
-    agenda::{Agenda, Task},
-    bound::BoundRecord,
-    events::Events,
+    index::by_age::Taken,
+    index::findings::Verified,
+    index::interner::Texts,
+    index::namespaces::Served,
+    index::records::{Revision, RevisionKey, SnapshotRecord, Source, User},
+    index::referrers::Referrers,
+    index::unreadable::Skipped,
     memory::{Fresh, Memory, OF_DELETED, OF_SNAPSHOT},
-    namespaces::Served,
-    ownership::Verified,
-    records::{Revision, RevisionKey, SnapshotRecord, Source, User},
-    referrers::Referrers,
-    subjects::Reader,
-    taken::Taken,
-    texts::Texts,
-    unreadable::Skipped,
+    queue::{Agenda, Task},
+    reconcile::bound::BoundRecord,
+    reconcile::events::Events,
+    watch::subjects::Reader,
 };
 use crate::{
     cluster::{DigestKeys, MOST_NAMES, Owner, Precondition, WorkloadKey, workload_owner},
@@ -33,15 +33,15 @@ use crate::{
 };
 
 /// How long owners to add are collected before they are written: one write for many workloads.
-pub(super) const BIND_DELAY: SignedDuration = SignedDuration::from_millis(500);
+pub(crate) const BIND_DELAY: SignedDuration = SignedDuration::from_millis(500);
 /// Extra delay per existing owner: with many owners a write costs more and a single new owner matters less.
 const BIND_DELAY_EACH: SignedDuration = SignedDuration::from_millis(5);
 /// The most owners that add to the delay.
 const MOST_DELAYING: usize = 1000;
 /// How long a stale owner is kept: by then, a template's next owner is known.
-pub(super) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
+pub(crate) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
 /// How long a referenced snapshot may be unknown, because the watches are not in step with each other.
-pub(super) const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
+pub(crate) const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
 /// The most bytes of contents that reviews of workloads lead to.
 const MOST_ADMITTED: usize = 16 << 20;
 /// The most bytes of contents of deleted objects.
@@ -49,76 +49,76 @@ const MOST_DELETED: usize = 16 << 20;
 
 /// The controller's state.
 pub struct State {
-    pub(super) config: Config,
-    pub(super) kinds: Arc<Kinds>,
-    pub(super) agenda: Agenda,
+    pub(crate) config: Config,
+    pub(crate) kinds: Arc<Kinds>,
+    pub(crate) agenda: Agenda,
     /// Snapshots to which reviews of workloads newly refer, until they are bound.
     admitted: Memory,
     /// Objects that may just be deleted while in use. Reviews of workloads cannot displace them.
     deleted: Memory,
     /// Contents of sources that were just read and have no snapshot yet: the snapshot is created without another read.
-    pub(super) fresh: Fresh,
-    pub(super) events: Events,
-    pub(super) texts: Texts,
+    pub(crate) fresh: Fresh,
+    pub(crate) events: Events,
+    pub(crate) texts: Texts,
     /// Workloads that are opted in, and those that are about to be.
-    pub(super) workloads: HashMap<WorkloadKey, Record>,
+    pub(crate) workloads: HashMap<WorkloadKey, Record>,
     /// Workloads that their namespace opts in and that have no label yet, with the precondition of the write that adds it.
-    pub(super) joining: HashMap<WorkloadKey, Precondition>,
-    pub(super) revisions: HashMap<RevisionKey, Revision>,
-    pub(super) sources: HashMap<Name, Source>,
-    pub(super) snapshots: HashMap<Name, SnapshotRecord>,
+    pub(crate) joining: HashMap<WorkloadKey, Precondition>,
+    pub(crate) revisions: HashMap<RevisionKey, Revision>,
+    pub(crate) sources: HashMap<Name, Source>,
+    pub(crate) snapshots: HashMap<Name, SnapshotRecord>,
     /// The snapshots of each source.
-    pub(super) taken: BTreeMap<Name, Taken>,
+    pub(crate) taken: BTreeMap<Name, Taken>,
     /// Sources in bind mode.
-    pub(super) bound: HashMap<Name, BoundRecord>,
+    pub(crate) bound: HashMap<Name, BoundRecord>,
     /// Namespaces labelled to opt in; `None` until they were listed.
-    pub(super) namespaces: Option<HashSet<Arc<str>>>,
+    pub(crate) namespaces: Option<HashSet<Arc<str>>>,
     /// Sources labelled to be snapshotted at every change.
-    pub(super) labelled: HashSet<Name>,
-    pub(super) users: HashMap<Name, FewSet<User>>,
+    pub(crate) labelled: HashSet<Name>,
+    pub(crate) users: HashMap<Name, FewSet<User>>,
     /// Workloads and revisions that are being deleted.
-    pub(super) leaving: HashSet<User>,
+    pub(crate) leaving: HashSet<User>,
     /// How many workloads, sources with snapshots and labelled sources each namespace has.
-    pub(super) namespace_holds: HashMap<Arc<str>, usize>,
-    pub(super) namespace_generation: usize,
+    pub(crate) namespace_holds: HashMap<Arc<str>, usize>,
+    pub(crate) namespace_generation: usize,
     /// Since when a workload is pending.
-    pub(super) pending_since: HashMap<WorkloadKey, Timestamp>,
+    pub(crate) pending_since: HashMap<WorkloadKey, Timestamp>,
     /// What recently held workloads by `max-in-flight`: by source, and by whether the workload itself is unhealthy.
-    pub(super) verdicts: HashMap<(Name, bool), super::hold::Verdict>,
+    pub(crate) verdicts: HashMap<(Name, bool), crate::controller::reconcile::hold::Verdict>,
     /// Rollouts that use the template of another workload.
-    pub(super) referrers: Referrers,
+    pub(crate) referrers: Referrers,
     /// Workloads being poked: since when they were pending, and their previous record. A watch may report before the answer.
-    pub(super) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
+    pub(crate) rolling: HashMap<WorkloadKey, (Timestamp, Record)>,
     /// Since when a snapshot is unused.
-    pub(super) unwanted_since: HashMap<Name, Timestamp>,
+    pub(crate) unwanted_since: HashMap<Name, Timestamp>,
     /// Workloads that are held until others prove a content sound.
-    pub(super) held: HashSet<WorkloadKey>,
+    pub(crate) held: HashSet<WorkloadKey>,
     /// The last reported hold of each source: its content, and the workload that failed.
-    pub(super) told: HashMap<Name, (Digest, WorkloadKey)>,
+    pub(crate) told: HashMap<Name, (Digest, WorkloadKey)>,
     /// Snapshots that are referenced but missing, and whose content is no longer known.
-    pub(super) lost: HashSet<Name>,
+    pub(crate) lost: HashSet<Name>,
     /// Since when a referenced snapshot is missing and this replica knows no content to restore it from.
-    pub(super) missing_since: HashMap<Name, Timestamp>,
+    pub(crate) missing_since: HashMap<Name, Timestamp>,
     /// How often a roll waited for the global rate, since this was last reported.
-    pub(super) rate_waits: u64,
+    pub(crate) rate_waits: u64,
     /// When the next roll at the global rate is due.
-    pub(super) next_roll: Timestamp,
+    pub(crate) next_roll: Timestamp,
     /// Objects that cannot be read.
-    pub(super) unreadable: HashMap<User, Skipped>,
+    pub(crate) unreadable: HashMap<User, Skipped>,
     /// The most names that one object may refer to.
-    pub(super) most_names: usize,
+    pub(crate) most_names: usize,
     /// What live reads found about snapshots' owners.
-    pub(super) verified: HashMap<Name, Verified>,
+    pub(crate) verified: HashMap<Name, Verified>,
     /// The namespaces for which the webhooks are called.
-    pub(super) served: Served,
+    pub(crate) served: Served,
     /// The ConfigMaps that are never snapshotted.
-    pub(super) rotated: Rotated,
+    pub(crate) rotated: Rotated,
     /// The keys of the digests of Secrets.
-    pub(super) keys: DigestKeys,
+    pub(crate) keys: DigestKeys,
     /// Whether the loss of a key was reported.
-    pub(super) key_loss_is_told: bool,
+    pub(crate) key_loss_is_told: bool,
     /// Whether every watch has listed its objects: nothing is removed before that.
-    pub(super) synced: bool,
+    pub(crate) synced: bool,
 }
 
 impl State {
@@ -190,13 +190,13 @@ impl State {
     }
 
     /// The settings that decide how an object is read.
-    pub(super) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         let Self { kinds, rotated, most_names, .. } = self;
         Reader { kinds: Arc::clone(kinds), rotated: rotated.clone(), most_names: *most_names }
     }
 
     /// Whether the key of a snapshot's digest is unknown.
-    pub(super) fn is_unverifiable(&self, record: &SnapshotRecord) -> bool {
+    pub(crate) fn is_unverifiable(&self, record: &SnapshotRecord) -> bool {
         record.digest.key().is_some_and(|key| !self.keys.knows(key))
     }
 
@@ -208,17 +208,17 @@ impl State {
     }
 
     /// Remembers a snapshot to which a review newly refers, until the controller has bound it.
-    pub(super) fn remember_admitted(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+    pub(crate) fn remember_admitted(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.admitted.remember(name, content, now + OF_SNAPSHOT);
     }
 
     /// Remembers a snapshot that the garbage collector may be deleting.
-    pub(super) fn remember_endangered(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+    pub(crate) fn remember_endangered(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.deleted.remember(name, content, now + OF_SNAPSHOT);
     }
 
     /// Remembers a bound object that is being deleted. Returns the objects that are forgotten for it.
-    pub(super) fn remember_deleted(
+    pub(crate) fn remember_deleted(
         &mut self,
         name: Name,
         content: Arc<Observed>,
@@ -228,19 +228,19 @@ impl State {
     }
 
     /// The remembered content of an object.
-    pub(super) fn remembered(&self, name: &Name) -> Option<&Arc<Observed>> {
+    pub(crate) fn remembered(&self, name: &Name) -> Option<&Arc<Observed>> {
         self.deleted.recall(name).or_else(|| self.admitted.recall(name))
     }
 
     /// Forgets the content of a deleted object, if an object with another uid has its name now.
-    pub(super) fn forget_replaced(&mut self, name: &Name, uid: &str) {
+    pub(crate) fn forget_replaced(&mut self, name: &Name, uid: &str) {
         if self.deleted.recall(name).is_some_and(|content| content.uid != uid) {
             self.deleted.forget(name);
         }
     }
 
     /// Forgets contents that were remembered for long enough.
-    pub(super) fn forget_old(&mut self, now: Timestamp) {
+    pub(crate) fn forget_old(&mut self, now: Timestamp) {
         let Self { admitted, deleted, agenda, .. } = self;
         let is_awaited = |name: &Name| agenda.has(&Task::Restore(name.clone()));
         admitted.forget_old(now, |_| false);
@@ -266,7 +266,7 @@ impl State {
     }
 
     /// Whether anything depends on this source's state.
-    pub(super) fn is_watched(&self, source: &Name) -> bool {
+    pub(crate) fn is_watched(&self, source: &Name) -> bool {
         self.is_snapshotted(source) || self.taken.contains_key(source)
     }
 
@@ -277,7 +277,7 @@ impl State {
     }
 
     /// Records whether a workload or revision is being deleted.
-    pub(super) fn set_leaving(&mut self, user: &User, is_leaving: bool) {
+    pub(crate) fn set_leaving(&mut self, user: &User, is_leaving: bool) {
         if !is_leaving {
             self.leaving.remove(user);
         } else if !self.leaving.contains(user) {
@@ -289,7 +289,7 @@ impl State {
         }
     }
 
-    pub(super) fn set_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
+    pub(crate) fn set_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         // Webhooks see no objects of excluded namespaces, and no cluster-scoped objects.
         let record = record.filter(|_| !key.namespace.is_empty() && self.served.contains(&key.namespace));
         let (key, record) = (&self.texts.share(key.clone()), self.texts.share(record));
@@ -386,7 +386,7 @@ impl State {
     }
 
     /// Queues a check of a snapshot's owners.
-    pub(super) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
+    pub(crate) fn look_at_snapshot(&mut self, name: &Name, now: Timestamp) {
         if self.awaits_its_source(name) {
             self.look_again(name);
         } else if self.is_there(name) {
@@ -397,7 +397,7 @@ impl State {
     }
 
     /// Cancels the unbinding of the snapshots of a source's known content, so that their full delay starts from now.
-    pub(super) fn spare_what_it_held(&mut self, source: &Name) {
+    pub(crate) fn spare_what_it_held(&mut self, source: &Name) {
         let Some(Source::Found(found)) = self.sources.get(source) else { return };
         let held = found.present.digests.clone();
         let snapshots: Vec<_> = self.snapshots_with(source, &held).map(|(name, _)| name).collect();
@@ -415,7 +415,7 @@ impl State {
     }
 
     /// Queues a read of a source that is not known.
-    pub(super) fn want_source(&mut self, name: Name, now: Timestamp) {
+    pub(crate) fn want_source(&mut self, name: Name, now: Timestamp) {
         if !self.config.source_kinds().contains(&name.object.kind) {
             return;
         }
@@ -428,7 +428,7 @@ impl State {
     }
 
     /// Forgets a source on which nothing depends any more.
-    pub(super) fn forget_source(&mut self, name: &Name) {
+    pub(crate) fn forget_source(&mut self, name: &Name) {
         if !self.is_watched(name) {
             self.sources.remove(name);
             self.fresh.take(name);
@@ -446,7 +446,7 @@ impl State {
     }
 
     /// Whether a workload is pending.
-    pub(super) fn is_pending(&self, key: &WorkloadKey) -> bool {
+    pub(crate) fn is_pending(&self, key: &WorkloadKey) -> bool {
         let Some(record) = self.workloads.get(key) else { return false };
         let left_alone = record.by_namespace
             && self.namespaces.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
@@ -458,7 +458,7 @@ impl State {
     }
 
     /// Queues a roll of a workload that is pending, or cancels the roll if it is not.
-    pub(super) fn evaluate(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(crate) fn evaluate(&mut self, key: &WorkloadKey, now: Timestamp) {
         if self.is_pending(key) {
             self.pending_since.entry(key.clone()).or_insert(now);
             let due = self.roll_due(key, now);
@@ -481,7 +481,7 @@ impl State {
     }
 
     /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
-    pub(super) fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
+    pub(crate) fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
         let since = self.pending_since.get(key).copied().unwrap_or(now);
         let settled = since + self.config.settle;
         let Some(record) = self.workloads.get(key) else { return settled };
@@ -493,12 +493,12 @@ impl State {
     }
 
     /// The users of the object, as owners.
-    pub(super) fn owners_by_use(&self, name: &Name) -> FewSet<Owner> {
+    pub(crate) fn owners_by_use(&self, name: &Name) -> FewSet<Owner> {
         self.users.get(name).into_iter().flatten().filter_map(|user| self.owner(user)).collect()
     }
 
     /// A user, as an owner.
-    pub(super) fn owner(&self, user: &User) -> Option<Owner> {
+    pub(crate) fn owner(&self, user: &User) -> Option<Owner> {
         match user {
             User::Workload(key) => {
                 let record = self.workloads.get(key)?;

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Name, State};
+use crate::controller::{Name, State};
 use crate::{
     cluster::WorkloadKey,
     few::FewSet,
@@ -19,7 +19,7 @@ use crate::{
 
 /// The Rollouts of all namespaces in which a source has `max-in-flight`.
 #[derive(Debug, Default)]
-pub(super) struct Referrers {
+pub(crate) struct Referrers {
     /// The sources with `max-in-flight`, used or not.
     limited: HashSet<Name>,
     namespaces: HashMap<Arc<str>, InNamespace>,
@@ -66,7 +66,7 @@ impl InNamespace {
 
 impl State {
     /// Records whether a source has `max-in-flight`.
-    pub(super) fn set_limited(&mut self, source: &Name, limited: bool) {
+    pub(crate) fn set_limited(&mut self, source: &Name, limited: bool) {
         let namespace = &source.namespace;
         let referrers = &mut self.referrers;
         let changed =
@@ -86,13 +86,13 @@ impl State {
     }
 
     /// Forgets a namespace that no longer matters.
-    pub(super) fn forget_limits(&mut self, namespace: &str) {
+    pub(crate) fn forget_limits(&mut self, namespace: &str) {
         self.referrers.limited.retain(|source| *source.namespace != *namespace);
         self.referrers.namespaces.remove(namespace);
     }
 
     /// The sources with `max-in-flight` in a namespace.
-    pub(super) fn limited_in(&self, namespace: &str) -> impl Iterator<Item = &Name> {
+    pub(crate) fn limited_in(&self, namespace: &str) -> impl Iterator<Item = &Name> {
         self.referrers.limited.iter().filter(move |source| *source.namespace == *namespace)
     }
 
@@ -102,7 +102,7 @@ impl State {
     }
 
     /// Applies a Rollout as it is now; `None` if it is deleted, or has its own template.
-    pub(super) fn apply_referrer(&mut self, namespace: &str, rollout: &Arc<str>, referrer: Option<Referrer>) {
+    pub(crate) fn apply_referrer(&mut self, namespace: &str, rollout: &Arc<str>, referrer: Option<Referrer>) {
         // A watch that was just stopped may deliver one more event.
         if let Some(known) = self.referrers.namespaces.get_mut(namespace) {
             known.set(rollout, referrer);
@@ -117,7 +117,7 @@ impl State {
     }
 
     /// The names of the known Rollouts that use the template of another workload.
-    pub(super) fn referrers_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<str>> {
+    pub(crate) fn referrers_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<str>> {
         self.referrers.namespaces.get(namespace).into_iter().flat_map(|known| known.rollouts.keys())
     }
 
@@ -139,7 +139,7 @@ impl State {
 
     /// A workload's health: the worst of its own and of the Rollouts that use its template. While the Rollouts are not
     /// known, the workload counts as unobserved.
-    pub(super) fn health(&self, key: &WorkloadKey, record: &Record) -> Health {
+    pub(crate) fn health(&self, key: &WorkloadKey, record: &Record) -> Health {
         let Some(kind) = self.kinds.iter().nth(key.kind) else { return record.health };
         let referrers = self.referrers_health(kind, &key.namespace, &key.name, record.generation);
         record.health.max(referrers.unwrap_or(Health::Unobserved))

@@ -3,12 +3,12 @@
 
 use jiff::Timestamp;
 
-use super::{agenda::Task, state::State};
 use crate::cluster::{Candidate, WorkloadKey};
+use crate::controller::{queue::Task, state::State};
 
 impl State {
     /// Queues the workloads of a namespace that opts in.
-    pub(super) fn join(&mut self, found: impl IntoIterator<Item = (WorkloadKey, Candidate)>, now: Timestamp) {
+    pub(crate) fn join(&mut self, found: impl IntoIterator<Item = (WorkloadKey, Candidate)>, now: Timestamp) {
         for (key, Candidate { mut record, condition }) in found {
             let is_enabled = self.namespaces.as_ref().is_some_and(|known| known.contains(&key.namespace));
             // A watch may have reported since the read that the workload is opted in.
@@ -25,7 +25,7 @@ impl State {
     }
 
     /// Forgets workloads that are not opted in yet.
-    pub(super) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
+    pub(crate) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
         if self.joining.is_empty() {
             return;
         }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
+use crate::controller::{
     Name,
-    agenda::Task,
-    records::{Found, Source},
+    index::records::{Found, Source},
+    queue::Task,
     state::State,
 };
 use crate::{
@@ -28,7 +28,7 @@ const FRESH: SignedDuration = SignedDuration::from_millis(500);
 
 /// Why a workload may not roll to a source's content yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(crate) enum Hold {
     /// As many workloads as allowed are rolling.
     Full,
     /// A workload that rolled to the content failed, or was put back.
@@ -37,7 +37,7 @@ pub(super) enum Hold {
 
 /// A hold that was found a moment ago.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     hold: Hold,
     /// The content and the limit that it applies to.
     of: (Digest, usize),
@@ -53,7 +53,7 @@ impl Verdict {
 
 impl State {
     /// When to check the turn of a pending workload again; `None` if the workload is not held.
-    pub(super) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
         let record = self.workloads.get(key)?;
         let unwell = self.health(key, record) == Health::Failed;
         let limited = record.uses.iter().filter_map(|used| {
@@ -143,7 +143,7 @@ impl State {
     }
 
     /// The Event on a source whose change is held; `None` if the content is no longer the present one.
-    pub(super) fn hold_event(&self, source: &Name, now: Timestamp) -> Option<Event> {
+    pub(crate) fn hold_event(&self, source: &Name, now: Timestamp) -> Option<Event> {
         let Some(Source::Found(found)) = self.sources.get(source) else { return None };
         let current = found.present.digests.current();
         let (digest, failed) = self.told.get(source).filter(|(digest, _)| *digest == current)?;
@@ -163,7 +163,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::{
-        super::{Action, Config, Outcome},
+        super::super::{Action, Config, Outcome},
         *,
     };
     use crate::{

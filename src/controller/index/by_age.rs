@@ -7,9 +7,9 @@ use std::{cmp::Reverse, sync::Arc};
 
 use jiff::Timestamp;
 
-use super::{
+use crate::controller::{
     Name, SnapshotRecord,
-    records::{Found, Source},
+    index::records::{Found, Source},
     state::State,
 };
 use crate::{
@@ -26,7 +26,7 @@ type Age = (Timestamp, Arc<str>);
 
 /// The snapshots of one source.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     /// Oldest first.
     by_age: FewSet<Age>,
     /// The ranking of the last check, if there are many.
@@ -57,15 +57,15 @@ impl Ranking {
 }
 
 impl Taken {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_age.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_age.is_empty()
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_age.iter().map(|(_, name)| name)
     }
 
@@ -90,7 +90,7 @@ impl Taken {
 
 impl State {
     /// The names of a source's snapshots.
-    pub(super) fn snapshots_of(&self, source: &Name) -> Vec<Name> {
+    pub(crate) fn snapshots_of(&self, source: &Name) -> Vec<Name> {
         let names = self.taken.get(source).into_iter().flat_map(Taken::names);
         names.map(|name| source.sibling(Arc::clone(name))).collect()
     }
@@ -101,7 +101,7 @@ impl State {
     }
 
     /// The snapshots of a source that state one of these digests. Their names contain the digest.
-    pub(super) fn snapshots_with<'s>(
+    pub(crate) fn snapshots_with<'s>(
         &'s self,
         source: &'s Name,
         digests: &'s Digests,
@@ -118,7 +118,7 @@ impl State {
 
     /// The snapshots of any source in the namespace that hold the content after which the snapshot `name` of `source` is
     /// named.
-    pub(super) fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
+    pub(crate) fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
         let start = |name: &str| Some(name.rsplit_once('-')?.1.get(..DIGITS[0])?.to_owned());
         let Some(wanted) = start(&name.object.name) else { return Vec::new() };
         let holds =
@@ -144,7 +144,7 @@ impl State {
     }
 
     /// Whether a snapshot is among the newest `keep` of its source: the present content first, then by age.
-    pub(super) fn is_among_newest(&self, source: &Name, name: &Name, found: &Found) -> bool {
+    pub(crate) fn is_among_newest(&self, source: &Name, name: &Name, found: &Found) -> bool {
         let (Some(record), Some(taken)) = (self.snapshots.get(name), self.taken.get(source)) else {
             return false;
         };
@@ -156,13 +156,13 @@ impl State {
     }
 
     /// The snapshot of a source that holds its present content, or else the newest one.
-    pub(super) fn newest_of(&self, source: &Name, found: Option<&Found>) -> Option<Arc<str>> {
+    pub(crate) fn newest_of(&self, source: &Name, found: Option<&Found>) -> Option<Arc<str>> {
         let present = found.map(|found| self.ages_with(source, &found.present.digests)).unwrap_or_default();
         self.taken.get(source)?.at_rank(&present, 0).cloned()
     }
 
     /// Adds a snapshot of a source. Returns whether it is new.
-    pub(super) fn take(&mut self, source: &Name, name: &Name, record: &SnapshotRecord) -> bool {
+    pub(crate) fn take(&mut self, source: &Name, name: &Name, record: &SnapshotRecord) -> bool {
         if !self.taken.contains_key(source) {
             self.hold_namespace(&source.namespace);
         }
@@ -171,7 +171,7 @@ impl State {
     }
 
     /// Removes a snapshot of a source.
-    pub(super) fn untake(&mut self, name: &Name, record: &SnapshotRecord, now: Timestamp) {
+    pub(crate) fn untake(&mut self, name: &Name, record: &SnapshotRecord, now: Timestamp) {
         let source = name.sibling(Arc::clone(&record.source));
         if let Some(taken) = self.taken.get_mut(&source) {
             taken.by_age.remove(&(record.created, Arc::clone(&name.object.name)));
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// Checks the snapshots whose rank changes with a new snapshot of the source.
-    pub(super) fn look_at_neighbours(&mut self, source: &Name, now: Timestamp) {
+    pub(crate) fn look_at_neighbours(&mut self, source: &Name, now: Timestamp) {
         let found = match self.sources.get(source) {
             Some(Source::Found(found)) => Some(found.clone()),
             _ => None,
@@ -220,7 +220,7 @@ impl State {
 
     /// Checks the snapshots of a source that was read. If there are many, only those that the change may affect are
     /// checked.
-    pub(super) fn look_at_changed(&mut self, source: &Name, now: Timestamp) {
+    pub(crate) fn look_at_changed(&mut self, source: &Name, now: Timestamp) {
         let new = match self.sources.get(source) {
             Some(Source::Found(found)) => Some(Ranking::of(found)),
             _ => None,
@@ -263,7 +263,7 @@ impl State {
     }
 
     /// Records a snapshot to be checked once its source has been read.
-    pub(super) fn look_again(&mut self, name: &Name) {
+    pub(crate) fn look_again(&mut self, name: &Name) {
         let Some(record) = self.snapshots.get(name) else { return };
         let source = name.sibling(Arc::clone(&record.source));
         // Without a ranking, all are checked then.
@@ -273,7 +273,7 @@ impl State {
     }
 
     /// Forgets the rankings: all snapshots are checked when their sources are read.
-    pub(super) fn forget_rankings(&mut self) {
+    pub(crate) fn forget_rankings(&mut self) {
         for taken in self.taken.values_mut() {
             taken.ranking = None;
         }

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{Action, Name, agenda::Task, state::State};
+use crate::controller::{Action, Name, queue::Task, state::State};
 use crate::{cluster::Owner, few::FewSet, uid::Uid};
 
 /// What live reads found about the owners of a snapshot or bound object, until a watch reports a change of these owners.
 #[derive(Debug, Default)]
-pub(super) struct Verified {
+pub(crate) struct Verified {
     /// Owners that use the snapshot.
     used: BTreeSet<Owner>,
     /// Owners that are deleted, or refer to something else.
@@ -22,12 +22,12 @@ pub(super) struct Verified {
 
 impl State {
     /// The owners of an object that a live read has proven to use it.
-    pub(super) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
+    pub(crate) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
         self.verified.get(name).into_iter().flat_map(|verified| &verified.used)
     }
 
     /// The live read that is needed before these owners are removed; `None` if none of them is in doubt.
-    pub(super) fn verify<'o>(&self, name: &Name, stale: impl Iterator<Item = &'o Owner>) -> Option<Action> {
+    pub(crate) fn verify<'o>(&self, name: &Name, stale: impl Iterator<Item = &'o Owner>) -> Option<Action> {
         let source = name.object.kind.as_str();
         let unused = self.verified.get(name).map(|verified| &verified.unused);
         let is_doubtful =
@@ -37,7 +37,7 @@ impl State {
     }
 
     /// Records what a live read of owners found.
-    pub(super) fn owners_were_verified(
+    pub(crate) fn owners_were_verified(
         &mut self,
         name: &Name,
         used: Vec<Owner>,
@@ -59,7 +59,7 @@ impl State {
 
     /// Forgets the findings about an object that changed or was deleted: the object is read again before anything follows
     /// from it. It has a second uid if it was recreated.
-    pub(super) fn verify_again<'u>(
+    pub(crate) fn verify_again<'u>(
         &mut self,
         namespace: &str,
         uids: impl Iterator<Item = &'u Uid>,
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// Forgets the findings about owners that the object no longer has; `None`: the object is not known.
-    pub(super) fn forget_verified(
+    pub(crate) fn forget_verified(
         &mut self,
         name: &Name,
         old: Option<&FewSet<Owner>>,

@@ -8,7 +8,7 @@ use crate::{cluster::Owner, few::FewSet};
 pub const MOST_OWNERS: usize = 2048;
 
 /// At most `most` of these owners, those already present first.
-pub(super) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
+pub(crate) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
     if owners.len() <= most {
         return owners;
     }
@@ -17,7 +17,7 @@ pub(super) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner
 }
 
 /// The wanted owners, and as many of the present ones as there is room for.
-pub(super) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
+pub(crate) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
     let room = MOST_OWNERS.saturating_sub(wanted.len());
     let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();
     let all: FewSet<_> = wanted.into_iter().chain(more).collect();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{
+use crate::controller::{
     Name,
-    records::{Found, Source, User},
+    index::records::{Found, Source, User},
     state::State,
 };
 use crate::{
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// The sources of which a workload keeps other content, although it has seen the present content: by an undo or a pin.
-    pub(super) fn pinned<'r>(
+    pub(crate) fn pinned<'r>(
         &'r self,
         namespace: &'r str,
         record: &'r Record,
@@ -80,14 +80,14 @@ impl State {
     }
 
     /// Whether the snapshot that replaces a source is known, and holds other content than the source.
-    pub(super) fn holds_another(&self, used: &Use, source: &Name, found: &Found) -> bool {
+    pub(crate) fn holds_another(&self, used: &Use, source: &Name, found: &Found) -> bool {
         let held =
             used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
         held.is_some_and(|held| !found.present.digests.contains(&held.digest))
     }
 
     /// The missing sources that a workload refers to: its pods do not start.
-    pub(super) fn unresolved<'r>(
+    pub(crate) fn unresolved<'r>(
         &'r self,
         namespace: &'r str,
         record: &'r Record,

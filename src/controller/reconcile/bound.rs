@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{
+use crate::controller::{
     Action, Name,
-    agenda::Task,
-    most::{MOST_OWNERS, at_most},
+    queue::Task,
+    reconcile::owners::{MOST_OWNERS, at_most},
     state::{RESTORE_DELAY, State, UNBIND_DELAY},
 };
 use crate::{
@@ -61,7 +61,7 @@ impl State {
     /// Adds the missing owners; with `unbind`, also removes confrev's owners that no longer use the object, once a live read has
     /// shown it. Owners that others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
     /// only former users own is released.
-    pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
+    pub(crate) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
         let all: FewSet<_> =
             self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned()).collect();
@@ -107,7 +107,7 @@ impl State {
     }
 
     /// Deletes a released object, as the garbage collector would if its owners did not exist.
-    pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+    pub(crate) fn release(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let task = Task::Sweep(name.clone());
         let since = self.unwanted_since.get(name).copied().filter(|_| self.is_released(name));
         let (Some(record), Some(since)) = (self.bound.get(name), since) else {
@@ -127,9 +127,9 @@ impl State {
     }
 
     /// Whether an owner is a workload or revision that exists and is watched.
-    pub(super) fn is_known(&self, name: &Name, owner: &Owner) -> bool {
+    pub(crate) fn is_known(&self, name: &Name, owner: &Owner) -> bool {
         let of_revision = |kind: usize| {
-            let key = super::RevisionKey {
+            let key = crate::controller::RevisionKey {
                 kind,
                 namespace: Arc::clone(&name.namespace),
                 name: Arc::clone(&owner.name),

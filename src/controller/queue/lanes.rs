@@ -7,12 +7,12 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::agenda::{Queue, Task};
+use crate::controller::queue::{Queue, Task};
 
 /// Tasks by namespace. Namespaces whose first task is due take turns; within a namespace, the task that is due longest comes
 /// first. Every operation takes logarithmic time.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     namespaces: HashMap<Arc<str>, Lane>,
     /// The namespaces with a due task, by turn.
     due: BTreeMap<u64, Arc<str>>,
@@ -40,7 +40,7 @@ enum Place {
 
 impl Lanes {
     /// Adds a task.
-    pub(super) fn insert(&mut self, entry: (Timestamp, Task)) {
+    pub(crate) fn insert(&mut self, entry: (Timestamp, Task)) {
         let Some(namespace) = entry.1.namespace().cloned() else { return };
         let at = entry.0;
         if let Some(lane) = self.namespaces.get_mut(&namespace) {
@@ -60,7 +60,7 @@ impl Lanes {
     }
 
     /// Removes a task.
-    pub(super) fn remove(&mut self, entry: &(Timestamp, Task)) {
+    pub(crate) fn remove(&mut self, entry: &(Timestamp, Task)) {
         let Some(namespace) = entry.1.namespace() else { return };
         let Some(lane) = self.namespaces.get_mut(namespace) else { return };
         let was_first = lane.tasks.first() == Some(entry);
@@ -72,7 +72,7 @@ impl Lanes {
     }
 
     /// The task whose turn it is, if any is due by `now`.
-    pub(super) fn first_due(&mut self, now: Timestamp) -> Option<&(Timestamp, Task)> {
+    pub(crate) fn first_due(&mut self, now: Timestamp) -> Option<&(Timestamp, Task)> {
         while let Some((at, namespace)) = self.later.first()
             && *at <= now
         {
@@ -85,7 +85,7 @@ impl Lanes {
     }
 
     /// Removes a task that [`Lanes::first_due`] returned for this `now`. Its namespace waits for another turn.
-    pub(super) fn pop(&mut self, entry: &(Timestamp, Task), now: Timestamp) {
+    pub(crate) fn pop(&mut self, entry: &(Timestamp, Task), now: Timestamp) {
         let Some(namespace) = entry.1.namespace() else { return };
         let Some(lane) = self.namespaces.get_mut(namespace) else { return };
         lane.tasks.remove(entry);
@@ -100,7 +100,7 @@ impl Lanes {
     }
 
     /// When the next task is due.
-    pub(super) fn next(&self) -> Option<Timestamp> {
+    pub(crate) fn next(&self) -> Option<Timestamp> {
         let due = self
             .due
             .first_key_value()
@@ -110,7 +110,7 @@ impl Lanes {
     }
 
     /// Removes every task that is not to be kept.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         let lanes = std::mem::take(&mut self.namespaces);
         self.due.clear();
         self.later.clear();

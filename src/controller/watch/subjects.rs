@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use serde::de::DeserializeSeed as _;
 
-use super::{
+use crate::controller::{
     BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
-    lean::{FromText, Lean, LeanMeta},
-    records::{Source, User},
-    unreadable::Unreadable,
+    index::records::{Source, User},
+    index::unreadable::Unreadable,
+    watch::partial::{FromText, Lean, LeanMeta},
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
@@ -62,17 +62,17 @@ pub struct Referring(pub Arc<str>);
 /// Namespaces that opt in.
 pub struct Namespaces;
 /// A subject, restricted to one namespace.
-pub(super) struct InNamespace<S>(pub(super) S, pub(super) Arc<str>);
+pub(crate) struct InNamespace<S>(pub(crate) S, pub(crate) Arc<str>);
 
 /// The settings that decide how an object is read. They never change.
 #[derive(Clone, Debug)]
 pub struct Reader {
     /// The kinds of workloads.
-    pub(super) kinds: Arc<Kinds>,
+    pub(crate) kinds: Arc<Kinds>,
     /// The ConfigMaps that are never snapshotted.
-    pub(super) rotated: Rotated,
+    pub(crate) rotated: Rotated,
     /// The most names that one object may refer to.
-    pub(super) most_names: usize,
+    pub(crate) most_names: usize,
 }
 
 impl Reader {

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{BoundRecord, Name, Revision, RevisionKey, SnapshotRecord};
+use crate::controller::{BoundRecord, Name, Revision, RevisionKey, SnapshotRecord};
 use crate::{
     cluster::{Owner, WorkloadKey},
     few::{FewMap, FewSet},
@@ -16,7 +16,7 @@ const FEW: usize = 1024;
 
 /// The shared texts.
 #[derive(Debug, Default)]
-pub(super) struct Texts {
+pub(crate) struct Texts {
     known: HashSet<Arc<str>>,
     /// The number of texts at which unused ones are dropped.
     full: usize,
@@ -24,7 +24,7 @@ pub(super) struct Texts {
 
 impl Texts {
     /// The same value, with its texts replaced by equal ones that are known already.
-    pub(super) fn share<T: Share>(&mut self, mut value: T) -> T {
+    pub(crate) fn share<T: Share>(&mut self, mut value: T) -> T {
         value.share(self);
         value
     }
@@ -50,7 +50,7 @@ impl Texts {
 }
 
 /// A value whose texts can be shared with others.
-pub(super) trait Share {
+pub(crate) trait Share {
     /// Replaces its texts by equal ones that are known already.
     fn share(&mut self, texts: &mut Texts);
 }

@@ -1,10 +1,13 @@
 //! The task queue. A task only names an object to check; the action is decided when the task is due, from the state then.
 
+pub(crate) mod clock;
+mod lanes;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Name, lanes::Lanes};
+use crate::controller::{Name, queue::lanes::Lanes};
 use crate::{cluster::WorkloadKey, telemetry::metrics::Work};
 
 /// The first pause after a failure; it doubles with each further one.
@@ -63,7 +66,7 @@ impl Task {
     }
 
     /// The namespace of the object; `None` for Events.
-    pub(super) fn namespace(&self) -> Option<&std::sync::Arc<str>> {
+    pub(crate) fn namespace(&self) -> Option<&std::sync::Arc<str>> {
         match self {
             Self::Read(name)
             | Self::Ensure(name)
@@ -94,7 +97,7 @@ impl Task {
     }
 }
 
-pub(super) type Queue = BTreeSet<(Timestamp, Task)>;
+pub(crate) type Queue = BTreeSet<(Timestamp, Task)>;
 
 /// The most tasks at a time that list whole namespaces. A namespace full of objects, or of references to nothing, must not
 /// delay the rolls of others.

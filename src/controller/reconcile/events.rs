@@ -9,10 +9,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
+use crate::controller::{
     Action, Name,
-    agenda::Task,
-    records::{Source, User},
+    index::records::{Source, User},
+    queue::Task,
     state::State,
 };
 use crate::{
@@ -38,7 +38,7 @@ const OTHERS_RESTORE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Events that wait to be written, and Events that were reported recently.
 #[derive(Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     waiting: VecDeque<(Timestamp, Topic)>,
     /// The Event that is being written.
     under_way: Option<Event>,
@@ -50,7 +50,7 @@ pub(super) struct Events {
 
 /// What happened to a referenced snapshot.
 #[derive(Clone, Copy)]
-pub(super) enum Loss {
+pub(crate) enum Loss {
     /// Its content is lost.
     Lost,
     /// An object that is no snapshot has its name.
@@ -112,7 +112,7 @@ impl Events {
     }
 
     /// Drops the waiting Events: another replica writes them.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.waiting.clear();
     }
 }
@@ -123,7 +123,7 @@ impl State {
         std::mem::take(&mut self.events.dropped)
     }
 
-    pub(super) fn tell(&mut self, event: Event, now: Timestamp) {
+    pub(crate) fn tell(&mut self, event: Event, now: Timestamp) {
         if self.events.is_news(&event, now) {
             self.events.enter(now, Topic::Event(Box::new(event)));
             self.schedule_events();
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// Queues an Event about a held change of a source.
-    pub(super) fn tell_later_of_hold(&mut self, source: Name, at: Timestamp) {
+    pub(crate) fn tell_later_of_hold(&mut self, source: Name, at: Timestamp) {
         self.events.enter(at, Topic::Held(source));
         self.schedule_events();
     }
@@ -143,7 +143,7 @@ impl State {
     }
 
     /// The next Event to write.
-    pub(super) fn next_event(&mut self, now: Timestamp) -> Option<Action> {
+    pub(crate) fn next_event(&mut self, now: Timestamp) -> Option<Action> {
         while let Some(due) = self.events.due() {
             if due > now {
                 self.agenda.postpone(Task::Tell, due);
@@ -165,7 +165,7 @@ impl State {
     }
 
     /// Handles the result of writing an Event. It is retried only a few times, because it is not essential.
-    pub(super) fn told(&mut self, outcome: Result<(), &ApiError>, now: Timestamp) {
+    pub(crate) fn told(&mut self, outcome: Result<(), &ApiError>, now: Timestamp) {
         let event = self.events.under_way.take();
         let again = outcome.is_err_and(ApiError::may_pass) && self.agenda.failures(&Task::Tell) + 1 < TRIES;
         if let Some(event) = event.filter(|_| again) {
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// An Event on a source; `None` if the source does not exist.
-    pub(super) fn event_on_source(
+    pub(crate) fn event_on_source(
         &self,
         source: &Name,
         reason: Reason,
@@ -214,7 +214,7 @@ impl State {
 
     /// Reports a roll: one Event on the workload, and one on each source for each of its contents, however many workloads
     /// roll to it.
-    pub(super) fn tell_roll(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
+    pub(crate) fn tell_roll(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
         let name_in = |record: &Record, used: &Use| {
             let held = record.uses.iter().find(|held| held.source == used.source);
             held.map(|held| held.snapshot.clone().unwrap_or_else(|| held.source.name.clone()))
@@ -256,7 +256,7 @@ impl State {
     }
 
     /// Reports a refused roll on the workload and on each source that it did not roll to, with the API server's message.
-    pub(super) fn tell_refusal(&mut self, key: &WorkloadKey, code: u16, message: &str, now: Timestamp) {
+    pub(crate) fn tell_refusal(&mut self, key: &WorkloadKey, code: u16, message: &str, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else { return };
         let is_untaken = |used: &&Use| {
             let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
@@ -288,7 +288,7 @@ impl State {
     }
 
     /// Reports a workload that begins to keep other content than the present one, on the workload and on the source.
-    pub(super) fn tell_pins(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
+    pub(crate) fn tell_pins(&mut self, key: &WorkloadKey, before: &Record, after: &Record, now: Timestamp) {
         let was_so = |used: &Use| {
             self.pinned(&key.namespace, before)
                 .any(|before| (&before.source, &before.snapshot) == (&used.source, &used.snapshot))
@@ -314,7 +314,7 @@ impl State {
     }
 
     /// Queues a check of a workload that may refer to a missing object.
-    pub(super) fn look_for_missing(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(crate) fn look_for_missing(&mut self, key: &WorkloadKey, now: Timestamp) {
         let suspect =
             |record: &Record| record.uses.iter().any(|used| used.snapshot.is_none() && !used.optional);
         if self.synced && self.workloads.get(key).is_some_and(suspect) {
@@ -323,7 +323,7 @@ impl State {
     }
 
     /// Reports the objects that a workload refers to and that are still missing.
-    pub(super) fn report(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(crate) fn report(&mut self, key: &WorkloadKey, now: Timestamp) {
         let Some(record) = self.workloads.get(key) else { return };
         let mut missing: Vec<_> = self.unresolved(&key.namespace, record).map(ToString::to_string).collect();
         missing.dedup();
@@ -347,7 +347,7 @@ impl State {
     /// Another replica may still have that content in memory, and restore the snapshot. The loss is therefore reported
     /// only if a second try, [`OTHERS_RESTORE`] after the first, finds nothing either. Returns when that try is due;
     /// `None` once the loss is reported.
-    pub(super) fn lose(&mut self, snapshot: &Name, is_taken: bool, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn lose(&mut self, snapshot: &Name, is_taken: bool, now: Timestamp) -> Option<Timestamp> {
         if self.lost.contains(snapshot) {
             return None;
         }
@@ -371,7 +371,7 @@ impl State {
 
     /// Reports a referenced snapshot that was missing, and was recreated or is lost: on its source, and on the first
     /// workload and revision that refer to it.
-    pub(super) fn tell_of_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
+    pub(crate) fn tell_of_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
         let users: Vec<_> = self.staying_users(snapshot).cloned().collect();
         let named: Vec<_> = users.iter().filter_map(|user| self.owner(user)).collect();
         let mut names: Vec<_> =

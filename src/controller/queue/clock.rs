@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// A clock that never steps back. When the system clock is set back, this clock continues from where it was; otherwise
 /// every task would be delayed by the step. When the system clock is set ahead, this clock follows it.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// The time at the instant `at`.
     time: Timestamp,
     at: Instant,
@@ -16,12 +16,12 @@ pub(super) struct Clock {
 
 impl Clock {
     /// A clock that starts at the system time.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { time: Timestamp::now(), at: Instant::now() }
     }
 
     /// The current time.
-    pub(super) fn now(&mut self) -> Timestamp {
+    pub(crate) fn now(&mut self) -> Timestamp {
         self.read(Timestamp::now())
     }
 
@@ -36,7 +36,7 @@ impl Clock {
     }
 
     /// The duration from now until `then`.
-    pub(super) fn until(&mut self, then: Timestamp) -> Duration {
+    pub(crate) fn until(&mut self, then: Timestamp) -> Duration {
         Duration::try_from(then.duration_since(self.now())).unwrap_or(Duration::ZERO)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::{
-    cluster::{Owner, WorkloadKey},
+    cluster::{Owner, Version, WorkloadKey},
     few::FewSet,
     resolve::{Present, Use},
     snapshot::Digest,
@@ -34,7 +34,7 @@ pub struct Revision {
 
 /// A workload or revision that refers to a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum User {
+pub(crate) enum User {
     /// A workload's present template.
     Workload(WorkloadKey),
     /// A revision's template.
@@ -43,7 +43,7 @@ pub(super) enum User {
 
 /// What is known of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Not read yet.
     Unknown,
     /// It does not exist.
@@ -54,7 +54,7 @@ pub(super) enum Source {
 
 /// A source that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The object's uid.
     pub uid: Uid,
     /// The resourceVersion that was read.
@@ -84,4 +84,11 @@ pub struct SnapshotRecord {
     pub created: Timestamp,
     /// Its ownerReferences.
     pub owners: FewSet<Owner>,
+}
+
+impl SnapshotRecord {
+    /// The uid and resourceVersion that writes require.
+    pub(crate) fn version(&self) -> Version {
+        Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }
+    }
 }

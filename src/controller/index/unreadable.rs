@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{RevisionKey, records::User, state::State};
+use crate::controller::{RevisionKey, index::records::User, state::State};
 use crate::{
     cluster::{Event, ObjectRef, WorkloadKey},
     kinds::REVISION_KINDS,
@@ -15,7 +15,7 @@ use crate::{
 
 /// Why an object is skipped.
 #[derive(Debug)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     /// It is nested too deep, or malformed. The error itself may quote the object's content.
     Form(serde_json::Error),
     /// It refers to more names than the limit.
@@ -33,7 +33,7 @@ impl From<serde_json::Error> for Unreadable {
 
 /// What is known of an object that is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Skipped {
+pub(crate) struct Skipped {
     uid: Uid,
     /// The exceeded limit of names; `None` if the object is malformed.
     most_names: Option<usize>,
@@ -51,7 +51,7 @@ impl State {
     ///
     /// The object counts as no user of a snapshot in the state, but stays an owner of the snapshots that it owns: see
     /// [`crate::cluster::Usage`].
-    pub(super) fn set_unreadable(&mut self, object: &User, uid: &Uid, error: &Unreadable, now: Timestamp) {
+    pub(crate) fn set_unreadable(&mut self, object: &User, uid: &Uid, error: &Unreadable, now: Timestamp) {
         let most_names = match error {
             Unreadable::Form(_) => None,
             Unreadable::Names { most } => Some(*most),
@@ -80,7 +80,7 @@ impl State {
     }
 
     /// Forgets that an object could not be read.
-    pub(super) fn set_readable(&mut self, object: &User, now: Timestamp) {
+    pub(crate) fn set_readable(&mut self, object: &User, now: Timestamp) {
         // The map is nearly always empty.
         if self.unreadable.is_empty() {
             return;
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Reports every object that cannot be read. Called when this replica begins to lead.
-    pub(super) fn report_all_unreadable(&mut self, now: Timestamp) {
+    pub(crate) fn report_all_unreadable(&mut self, now: Timestamp) {
         for object in self.unreadable.keys().cloned().collect::<Vec<_>>() {
             self.report_unreadable(&object, now);
         }

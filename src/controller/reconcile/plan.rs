@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
+use crate::controller::{
     Action, Name, Outcome,
-    agenda::Task,
-    events::Loss,
-    most::beside,
-    objects::Wanted,
-    records::Source,
+    index::objects::Wanted,
+    index::records::Source,
+    queue::Task,
+    reconcile::events::Loss,
+    reconcile::owners::beside,
     state::{State, UNBIND_DELAY},
 };
 use crate::{
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// When the global rate allows the next roll. The rolls of one second may run at once.
-    pub(super) fn rolls_from(&self) -> Timestamp {
+    pub(crate) fn rolls_from(&self) -> Timestamp {
         self.next_roll.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MIN)
     }
 
@@ -224,7 +224,7 @@ impl State {
 
     /// How long an unused snapshot is kept. A snapshot that was never bound may be waiting for the write that it was
     /// created for; one that lost its last user waits only for the watches to agree.
-    pub(super) fn grace(&self, was_bound: bool) -> SignedDuration {
+    pub(crate) fn grace(&self, was_bound: bool) -> SignedDuration {
         if was_bound { self.config.orphan_grace.min(RELEASED_GRACE) } else { self.config.orphan_grace }
     }
 

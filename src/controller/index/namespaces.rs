@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::State;
+use crate::controller::State;
 
 /// The namespaces that confrev serves: all but some, or only some.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ impl Served {
     }
 
     /// The namespaces, if only some are served; empty if all but some are served.
-    pub(super) fn listed(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &str> {
         self.only.iter().map(String::as_str)
     }
 }
@@ -45,12 +45,12 @@ impl State {
     }
 
     /// A number that changes with [`State::watched_namespaces`] and with [`State::limited_namespaces`].
-    pub(super) fn watched_namespace_generation(&self) -> usize {
+    pub(crate) fn watched_namespace_generation(&self) -> usize {
         self.namespace_generation
     }
 
     /// Counts one more object that requires a watch of the namespace's sources.
-    pub(super) fn hold_namespace(&mut self, namespace: &Arc<str>) {
+    pub(crate) fn hold_namespace(&mut self, namespace: &Arc<str>) {
         let holds = self.namespace_holds.entry(Arc::clone(namespace)).or_insert(0);
         *holds += 1;
         if *holds == 1 {
@@ -59,7 +59,7 @@ impl State {
     }
 
     /// Reverts one [`State::hold_namespace`].
-    pub(super) fn release_namespace(&mut self, namespace: &Arc<str>) {
+    pub(crate) fn release_namespace(&mut self, namespace: &Arc<str>) {
         if let Some(holds) = self.namespace_holds.get_mut(namespace) {
             *holds -= 1;
             if *holds == 0 {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{Action, MOST_OWNERS, Name, Outcome};
+use crate::controller::{Action, MOST_OWNERS, Name, Outcome};
 use crate::{
     cluster::{
         Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,

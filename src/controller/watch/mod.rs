@@ -1,5 +1,9 @@
 //! The watches: lists and changes from the API server, applied to the state.
 
+pub(crate) mod partial;
+pub(crate) mod subjects;
+pub(crate) mod vitals;
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     convert::Infallible,
@@ -12,14 +16,14 @@ use futures::{FutureExt as _, TryStreamExt as _};
 use kube::{core::WatchEvent, runtime::watcher::Event};
 use tokio::{task::JoinSet, time::Instant};
 
-use super::{
+use crate::controller::{
     FromText, Shared, State,
-    run::SyncPoint,
-    subjects::{
+    shared::SyncPoint,
+    watch::subjects::{
         InNamespace, Labelled, Namespaces, Reader, Referring, Revisions, Snapshots, Subject, UsedSources,
         Workloads,
     },
-    vitals::Pulse,
+    watch::vitals::Pulse,
 };
 use crate::{
     cluster::{ApiError, KubeApi, Listed, OPEN, path},

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{
+use crate::controller::{
     Name,
-    agenda::Task,
+    index::records::{Found, SnapshotRecord, Source, User},
     memory::Fresh,
-    most::{MOST_OWNERS, at_most},
-    records::{Found, SnapshotRecord, Source, User},
+    queue::Task,
+    reconcile::owners::{MOST_OWNERS, at_most},
     state::{RESTORE_DELAY, State},
 };
 use crate::{
@@ -32,7 +32,7 @@ pub struct SourceMeta {
 
 /// The owners that a snapshot should have.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// These owners.
     Owners(FewSet<Owner>),
     /// Not known yet: its source has not been read.
@@ -81,7 +81,7 @@ impl State {
     }
 
     /// Applies the result of a live read of a source.
-    pub(super) fn source_was_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
+    pub(crate) fn source_was_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
         if !self.is_watched(name) {
             self.sources.remove(name);
             return;
@@ -228,7 +228,7 @@ impl State {
     }
 
     /// The snapshots of a source whose digests cannot be computed, since their key is lost.
-    pub(super) fn unverifiable_of(&self, source: &Name) -> Vec<Name> {
+    pub(crate) fn unverifiable_of(&self, source: &Name) -> Vec<Name> {
         // The digests of ConfigMaps have no key.
         if source.object.kind == SourceKind::ConfigMap {
             return Vec::new();
@@ -260,12 +260,12 @@ impl State {
     }
 
     /// Whether a snapshot of the source's present content is known.
-    pub(super) fn has_snapshot_of(&self, source: &Name, found: &Found) -> bool {
+    pub(crate) fn has_snapshot_of(&self, source: &Name, found: &Found) -> bool {
         self.snapshots_with(source, &found.present.digests).next().is_some()
     }
 
     /// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.
-    pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
+    pub(crate) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
         // There is always room for the source, which keeps the newest snapshots.
         let by_use = self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned());
         let by_use: FewSet<_> = by_use.collect();
@@ -294,7 +294,7 @@ impl State {
 
     /// Whether an owner of this snapshot, or source in bind mode, is a workload whose own controller has not observed its
     /// present template. That controller may still create a revision of an earlier template, which refers to the object.
-    pub(super) fn is_owned_by_one_behind(&self, name: &Name) -> bool {
+    pub(crate) fn is_owned_by_one_behind(&self, name: &Name) -> bool {
         let of_snapshot = self.snapshots.get(name).map(|record| &record.owners);
         let owners = of_snapshot.or_else(|| Some(&self.bound.get(name)?.owners)).into_iter().flatten();
         let mut workloads = owners.filter_map(|owner| self.workload_of(name, owner));
@@ -302,7 +302,7 @@ impl State {
     }
 
     /// The workload that is this owner of the object, if it exists and is watched.
-    pub(super) fn workload_of(&self, name: &Name, owner: &Owner) -> Option<&Record> {
+    pub(crate) fn workload_of(&self, name: &Name, owner: &Owner) -> Option<&Record> {
         let of_kind = |(kind, _): (usize, &WorkloadKind)| {
             let (namespace, name) = (Arc::clone(&name.namespace), Arc::clone(&owner.name));
             self.workloads.get(&WorkloadKey { kind, namespace, name })
@@ -357,7 +357,7 @@ impl State {
 
     /// The name of the source whose content this object should hold, if a user that is not being deleted refers to the
     /// object itself. It is the object's own name if no template has another: for a source in bind mode, or a second snapshot.
-    pub(super) fn source_of_referenced(&self, name: &Name) -> Option<&str> {
+    pub(crate) fn source_of_referenced(&self, name: &Name) -> Option<&str> {
         let refers = |user: &User| {
             let uses = match user {
                 User::Workload(key) => &self.workloads.get(key)?.uses,
@@ -373,7 +373,7 @@ impl State {
 
     /// The users of an object that are not being deleted. A user that is being deleted starts no pods, so nothing is
     /// recreated for it. Until it is deleted, it still owns what it uses.
-    pub(super) fn staying_users(&self, name: &Name) -> impl Iterator<Item = &User> {
+    pub(crate) fn staying_users(&self, name: &Name) -> impl Iterator<Item = &User> {
         self.users.get(name).into_iter().flatten().filter(|user| !self.leaving.contains(*user))
     }
 
@@ -383,7 +383,7 @@ impl State {
     }
 
     /// Whether a snapshot, or source in bind mode, of this name exists.
-    pub(super) fn is_there(&self, name: &Name) -> bool {
+    pub(crate) fn is_there(&self, name: &Name) -> bool {
         self.snapshots.contains_key(name) || self.bound.contains_key(name)
     }
 

@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 /// An object of any kind: its metadata, and its text. Its content is never printed.
 #[derive(Clone)]
 pub struct Lean {
-    pub(super) metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     text: Box<str>,
 }
 
 /// The metadata of an object of any kind. Nothing else is requested from the API server.
 #[derive(Clone)]
 pub struct LeanMeta {
-    pub(super) metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
 }
 
 /// An object that a watch delivers. It can be made from any object's text.
@@ -32,17 +32,17 @@ pub trait FromText {
 
 impl Lean {
     /// The object's text.
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// The object's uid; empty if it has none.
-    pub(super) fn uid(&self) -> &str {
+    pub(crate) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// Whether it is being deleted.
-    pub(super) fn is_being_deleted(&self) -> bool {
+    pub(crate) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 }

@@ -1,0 +1,3 @@
+//! Executes actions against the API server.
+
+pub(crate) mod execute;
