@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::controller::Name;
 use crate::{
     cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
+    controller::name::Name,
     resolve::{Observed, Record},
     snapshot::Digest,
 };

@@ -16,6 +16,7 @@ mod reconcile;
 mod run;
 mod shared;
 mod state;
+mod vitals;
 mod watch;
 
 pub use action::{Action, Outcome};
@@ -23,13 +24,12 @@ pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use index::{
     namespaces::Served,
-    objects::SourceMeta,
-    records::{Revision, RevisionKey, SnapshotRecord},
+    records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta},
 };
 pub use leader::{Leadership, lead};
 pub use name::Name;
-pub use queue::{Agenda, Task};
-pub use reconcile::{bound::BoundRecord, owners::MOST_OWNERS, plan::Step};
+pub use queue::{Queue, Task};
+pub use reconcile::{Step, owners::MOST_OWNERS};
 pub use run::run;
 pub use shared::Shared;
 pub use state::State;

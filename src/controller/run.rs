@@ -6,7 +6,10 @@ use futures::FutureExt as _;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::Instrument as _;
 
-use crate::controller::{Leadership, Outcome, Shared, State, Step, Task, apply::execute::execute};
+use super::{
+    action::Outcome, apply::execute::execute, leader::Leadership, queue::Task, reconcile::Step,
+    shared::Shared, state::State,
+};
 use crate::{
     cluster::{Api, ApiError},
     telemetry::{
@@ -58,7 +61,7 @@ pub async fn run<A: Api>(
             for reason in state.take_dropped_events() {
                 metrics.event(reason, Told::Dropped);
             }
-            metrics.limit_reached(Limit::Rolls, std::mem::take(&mut state.rate_waits));
+            metrics.limit_reached(Limit::Rolls, state.rolls.take_rate_waits());
         }
         if under_way.len() >= CONCURRENCY {
             // Due tasks wait for an action to end, which wakes the loop.
@@ -130,10 +133,10 @@ fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outco
     };
     metrics.roll(roll);
     shared.change(|state, now| {
-        let since = state.rolling.get(key).map(|(since, _)| *since);
+        let since = state.rolls.rolling(key).map(|rolling| rolling.since);
         state.finish(task, outcome, now);
         // A workload whose roll had no effect is still pending.
-        if roll == Roll::Rolled && !state.is_pending(key) {
+        if roll == Roll::Rolled && !state.index.is_pending(key) {
             let delay = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
             metrics.roll_delay(delay.unwrap_or_default());
             tracing::info!(workload = state.display(key), "rolled to the present content of its sources");

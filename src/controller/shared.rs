@@ -11,13 +11,12 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::controller::{
-    Name, Served, State,
+use super::{
+    index::{namespaces::Served, settings::Reader},
+    name::Name,
     queue::clock::Clock,
-    watch::{
-        subjects::Reader,
-        vitals::{Pulse, Vitals},
-    },
+    state::State,
+    vitals::{Pulse, Vitals},
 };
 use crate::{
     resolve::{Decision, Facts, Observed},
@@ -43,12 +42,12 @@ struct Inner {
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
     lists: Arc<Semaphore>,
-    sync: Arc<Sync>,
+    lists_done: Arc<InitialLists>,
     vitals: Vitals,
 }
 
 /// Counts the watches that have not listed their objects yet.
-struct Sync {
+struct InitialLists {
     open: AtomicUsize,
     complete: AtomicBool,
     /// Whether every watch has listed its objects.
@@ -59,7 +58,7 @@ struct Sync {
 
 /// Notified once by a watch when its objects are known. The default value notifies nothing.
 #[derive(Default)]
-pub(crate) struct SyncPoint(Mutex<Option<Arc<Sync>>>);
+pub(crate) struct SyncPoint(Mutex<Option<Arc<InitialLists>>>);
 
 impl SyncPoint {
     /// Records that the watch's objects are known.
@@ -74,7 +73,7 @@ impl SyncPoint {
 impl Shared {
     /// Shares a state; `condition` holds once every watch has listed its objects.
     pub fn new(state: State, condition: Condition) -> Self {
-        let sync = Sync {
+        let lists_done = InitialLists {
             open: AtomicUsize::new(0),
             complete: AtomicBool::new(false),
             done: AtomicBool::new(false),
@@ -82,14 +81,14 @@ impl Shared {
             reached: Notify::new(),
         };
         Self(Arc::new(Inner {
-            served: state.served.clone(),
+            served: state.index.settings().served.clone(),
             reader: state.reader(),
             state: Mutex::new(state),
             clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
             namespaces: watch::Sender::new(0),
             lists: Arc::new(Semaphore::new(LISTS)),
-            sync: Arc::new(sync),
+            lists_done: Arc::new(lists_done),
             vitals: Vitals::new(),
         }))
     }
@@ -136,12 +135,12 @@ impl Shared {
 
     /// Whether every watch has listed its objects.
     pub fn is_synced(&self) -> bool {
-        self.lock().synced
+        self.lock().index.is_synced()
     }
 
     /// Why this replica cannot do a leader's work; `None` if it can.
     pub fn unfit_to_lead(&self) -> Option<&'static str> {
-        if self.0.sync.done.load(Ordering::SeqCst) {
+        if self.0.lists_done.done.load(Ordering::SeqCst) {
             self.0.vitals.failing()
         } else {
             Some("not every watch has listed its objects")
@@ -192,14 +191,14 @@ impl Shared {
         let contents: Vec<_> = contents.collect();
         let mut state = self.lock();
         for (name, content) in contents {
-            state.remember_admitted(Name::new(namespace, name), content, now);
+            state.memory.remember_admitted(Name::new(namespace, name), content, now);
         }
     }
 
     /// Remembers a source in bind mode that is about to be deleted, so that it can be recreated while it is in use.
     pub fn remember(&self, name: &Name, content: &Observed) {
         let content = Arc::new(content.clone());
-        let displaced = self.lock().remember_deleted(name.clone(), content, self.now());
+        let displaced = self.lock().memory.remember_deleted(name.clone(), content, self.now());
         for object in displaced {
             tracing::warn!(%object, "too many bound objects are being deleted: the content of one of them is forgotten");
         }
@@ -210,7 +209,7 @@ impl Shared {
         let generation = {
             let mut state = self.lock();
             change(&mut state, self.now());
-            state.watched_namespace_generation()
+            state.index.watched_generation()
         };
         self.0.namespaces.send_if_modified(|known| std::mem::replace(known, generation) != generation);
         self.0.changed.notify_one();
@@ -224,14 +223,14 @@ impl Shared {
 
     /// Creates a point that a watch must reach before the state counts as known.
     pub(crate) fn sync_point(&self) -> SyncPoint {
-        self.0.sync.open.fetch_add(1, Ordering::SeqCst);
-        SyncPoint(Mutex::new(Some(Arc::clone(&self.0.sync))))
+        self.0.lists_done.open.fetch_add(1, Ordering::SeqCst);
+        SyncPoint(Mutex::new(Some(Arc::clone(&self.0.lists_done))))
     }
 
     /// Records that no further sync point will be created.
     pub(crate) fn sync_points_are_complete(&self) {
-        self.0.sync.complete.store(true, Ordering::SeqCst);
-        self.0.sync.reached.notify_one();
+        self.0.lists_done.complete.store(true, Ordering::SeqCst);
+        self.0.lists_done.reached.notify_one();
     }
 
     /// Reports every change of the set of namespaces to watch.
@@ -241,7 +240,7 @@ impl Shared {
 
     /// Waits until every watch has listed its objects, then lets the controller act.
     pub(crate) async fn wait_for_sync(&self) {
-        let sync = &self.0.sync;
+        let sync = &self.0.lists_done;
         while !(sync.complete.load(Ordering::SeqCst) && sync.open.load(Ordering::SeqCst) == 0) {
             sync.reached.notified().await;
         }

@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::controller::{Action, MOST_OWNERS, Name, Outcome};
 use crate::{
     cluster::{
         Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,
         owners_of_others,
+    },
+    controller::{
+        action::{Action, Outcome},
+        name::Name,
+        reconcile::owners::MOST_OWNERS,
     },
     resolve::{Ensure, Observed},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},

@@ -1,3 +1,4 @@
-//! Executes actions against the API server.
+//! Executes actions against the API server, and applies their outcomes.
 
 pub(crate) mod execute;
+mod finish;

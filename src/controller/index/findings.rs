@@ -1,110 +1,93 @@
-//! Live checks of owners: an owner is removed from a snapshot or bound object only after it was read and refers to something
-//! else, or no object with its uid exists.
+//! What live reads found about owners: an owner is removed from a snapshot or bound object only after it was read and
+//! refers to something else, or no object with its uid exists.
 //!
 //! A watch selects by label and may lag, and an annotation records what a revision uses. Anyone who may edit the object can
 //! remove both. So every owner is read live before it is removed, whatever the watches report.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use jiff::Timestamp;
+use super::change::Change;
+use crate::{cluster::Owner, controller::name::Name, few::FewSet, uid::Uid};
 
-use crate::controller::{Action, Name, queue::Task, state::State};
-use crate::{cluster::Owner, few::FewSet, uid::Uid};
-
-/// What live reads found about the owners of a snapshot or bound object, until a watch reports a change of these owners.
+/// What live reads found, by snapshot or bound object, until a watch reports a change of these owners.
 #[derive(Debug, Default)]
-pub(crate) struct Verified {
+pub(crate) struct Findings(HashMap<Name, Finding>);
+
+/// What live reads found about the owners of one object.
+#[derive(Debug, Default)]
+struct Finding {
     /// Owners that use the snapshot.
     used: BTreeSet<Owner>,
     /// Owners that are deleted, or refer to something else.
     unused: BTreeSet<Owner>,
 }
 
-impl State {
+impl Findings {
     /// The owners of an object that a live read has proven to use it.
-    pub(crate) fn proven_owners(&self, name: &Name) -> impl Iterator<Item = &Owner> {
-        self.verified.get(name).into_iter().flat_map(|verified| &verified.used)
+    pub(crate) fn used(&self, name: &Name) -> impl Iterator<Item = &Owner> {
+        self.0.get(name).into_iter().flat_map(|finding| &finding.used)
     }
 
-    /// The live read that is needed before these owners are removed; `None` if none of them is in doubt.
-    pub(crate) fn verify<'o>(&self, name: &Name, stale: impl Iterator<Item = &'o Owner>) -> Option<Action> {
+    /// Those of these owners that no live read has proven to be unused. Only users are in doubt, the source is not.
+    pub(crate) fn doubtful<'o>(&self, name: &Name, owners: impl Iterator<Item = &'o Owner>) -> Vec<Owner> {
         let source = name.object.kind.as_str();
-        let unused = self.verified.get(name).map(|verified| &verified.unused);
+        let unused = self.0.get(name).map(|finding| &finding.unused);
         let is_doubtful =
             |owner: &&Owner| *owner.kind != *source && unused.is_none_or(|unused| !unused.contains(*owner));
-        let owners: Vec<_> = stale.filter(is_doubtful).cloned().collect();
-        (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
+        owners.filter(is_doubtful).cloned().collect()
     }
 
     /// Records what a live read of owners found.
-    pub(crate) fn owners_were_verified(
-        &mut self,
-        name: &Name,
-        used: Vec<Owner>,
-        unused: Vec<Owner>,
-        now: Timestamp,
-    ) {
-        if !self.is_there(name) {
-            return;
-        }
-        if !used.is_empty() {
-            self.unwanted_since.remove(name);
-            self.agenda.schedule(Task::Bind(name.clone()), now);
-        }
-        let verified = self.verified.entry(name.clone()).or_default();
-        verified.used.extend(used);
-        verified.unused.extend(unused);
-        self.agenda.schedule(Task::Unbind(name.clone()), now);
+    pub(crate) fn add(&mut self, name: &Name, used: Vec<Owner>, unused: Vec<Owner>) {
+        let finding = self.0.entry(name.clone()).or_default();
+        finding.used.extend(used);
+        finding.unused.extend(unused);
     }
 
     /// Forgets the findings about an object that changed or was deleted: the object is read again before anything follows
     /// from it. It has a second uid if it was recreated.
-    pub(crate) fn verify_again<'u>(
+    pub(crate) fn forget_owners<'u>(
         &mut self,
         namespace: &str,
         uids: impl Iterator<Item = &'u Uid>,
-        now: Timestamp,
+        changes: &mut Vec<Change>,
     ) {
         // There are nearly always no findings, and every event of a watch calls this.
-        if self.verified.is_empty() {
+        if self.0.is_empty() {
             return;
         }
         let uids: BTreeSet<_> = uids.collect();
-        let mut changed = Vec::new();
-        for (name, verified) in &mut self.verified {
+        for (name, finding) in &mut self.0 {
             if *name.namespace != *namespace {
                 continue;
             }
-            let before = verified.used.len() + verified.unused.len();
-            verified.used.retain(|owner| !uids.contains(&owner.uid));
-            verified.unused.retain(|owner| !uids.contains(&owner.uid));
-            if verified.used.len() + verified.unused.len() < before {
-                changed.push(name.clone());
+            let before = finding.used.len() + finding.unused.len();
+            finding.used.retain(|owner| !uids.contains(&owner.uid));
+            finding.unused.retain(|owner| !uids.contains(&owner.uid));
+            if finding.used.len() + finding.unused.len() < before {
+                changes.push(Change::Unproven(name.clone()));
             }
-        }
-        for name in changed {
-            self.agenda.schedule(Task::Bind(name), now);
         }
     }
 
     /// Forgets the findings about owners that the object no longer has; `None`: the object is not known.
-    pub(crate) fn forget_verified(
+    pub(crate) fn forget_former_owners(
         &mut self,
         name: &Name,
         old: Option<&FewSet<Owner>>,
         new: Option<&FewSet<Owner>>,
     ) {
-        let Some(verified) = self.verified.get_mut(name) else { return };
+        let Some(finding) = self.0.get_mut(name) else { return };
         let Some(new) = new else {
-            self.verified.remove(name);
+            self.0.remove(name);
             return;
         };
         // An owner that was just found, and is not bound yet, was no owner before.
         let left = |owner: &Owner| old.is_some_and(|old| old.contains(owner)) && !new.contains(owner);
-        verified.used.retain(|owner| !left(owner));
-        verified.unused.retain(|owner| new.contains(owner));
-        if verified.used.is_empty() && verified.unused.is_empty() {
-            self.verified.remove(name);
+        finding.used.retain(|owner| !left(owner));
+        finding.unused.retain(|owner| new.contains(owner));
+        if finding.used.is_empty() && finding.unused.is_empty() {
+            self.0.remove(name);
         }
     }
 }

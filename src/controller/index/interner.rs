@@ -3,9 +3,10 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use crate::controller::{BoundRecord, Name, Revision, RevisionKey, SnapshotRecord};
+use super::records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, User};
 use crate::{
     cluster::{Owner, WorkloadKey},
+    controller::name::Name,
     few::{FewMap, FewSet},
     resolve::{Record, Use},
     snapshot::ObjectName,
@@ -14,18 +15,18 @@ use crate::{
 /// Up to this number of texts, unused texts are not dropped.
 const FEW: usize = 1024;
 
-/// The shared texts.
+/// The texts that records share.
 #[derive(Debug, Default)]
-pub(crate) struct Texts {
+pub(crate) struct Interner {
     known: HashSet<Arc<str>>,
     /// The number of texts at which unused ones are dropped.
     full: usize,
 }
 
-impl Texts {
+impl Interner {
     /// The same value, with its texts replaced by equal ones that are known already.
-    pub(crate) fn share<T: Share>(&mut self, mut value: T) -> T {
-        value.share(self);
+    pub(crate) fn intern<T: Intern>(&mut self, mut value: T) -> T {
+        value.intern(self);
         value
     }
 
@@ -35,7 +36,7 @@ impl Texts {
         self.known.len()
     }
 
-    fn enter(&mut self, text: &mut Arc<str>) {
+    fn intern_text(&mut self, text: &mut Arc<str>) {
         if let Some(known) = self.known.get(text) {
             *text = Arc::clone(known);
             return;
@@ -50,112 +51,121 @@ impl Texts {
 }
 
 /// A value whose texts can be shared with others.
-pub(crate) trait Share {
+pub(crate) trait Intern {
     /// Replaces its texts by equal ones that are known already.
-    fn share(&mut self, texts: &mut Texts);
+    fn intern(&mut self, interner: &mut Interner);
 }
 
-impl Share for Arc<str> {
-    fn share(&mut self, texts: &mut Texts) {
-        texts.enter(self);
+impl Intern for Arc<str> {
+    fn intern(&mut self, interner: &mut Interner) {
+        interner.intern_text(self);
     }
 }
 
-impl<T: Share> Share for Option<T> {
-    fn share(&mut self, texts: &mut Texts) {
+impl<T: Intern> Intern for Option<T> {
+    fn intern(&mut self, interner: &mut Interner) {
         if let Some(value) = self {
-            value.share(texts);
+            value.intern(interner);
         }
     }
 }
 
-impl<T: Share> Share for Vec<T> {
-    fn share(&mut self, texts: &mut Texts) {
+impl<T: Intern> Intern for Vec<T> {
+    fn intern(&mut self, interner: &mut Interner) {
         for value in self {
-            value.share(texts);
+            value.intern(interner);
         }
     }
 }
 
 /// The order stays, because the texts are equal. The set is rebuilt because its values cannot be changed in place.
-impl<T: Share + Ord> Share for FewSet<T> {
-    fn share(&mut self, texts: &mut Texts) {
-        *self = std::mem::take(self).into_iter().map(|value| texts.share(value)).collect();
+impl<T: Intern + Ord> Intern for FewSet<T> {
+    fn intern(&mut self, interner: &mut Interner) {
+        *self = std::mem::take(self).into_iter().map(|value| interner.intern(value)).collect();
     }
 }
 
-impl<K: Share + Ord, V> Share for FewMap<K, V> {
-    fn share(&mut self, texts: &mut Texts) {
-        *self = std::mem::take(self).into_iter().map(|(key, value)| (texts.share(key), value)).collect();
+impl<K: Intern + Ord, V> Intern for FewMap<K, V> {
+    fn intern(&mut self, interner: &mut Interner) {
+        *self = std::mem::take(self).into_iter().map(|(key, value)| (interner.intern(key), value)).collect();
     }
 }
 
-impl Share for ObjectName {
-    fn share(&mut self, texts: &mut Texts) {
-        self.name.share(texts);
+impl Intern for ObjectName {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.name.intern(interner);
     }
 }
 
-impl Share for Name {
-    fn share(&mut self, texts: &mut Texts) {
-        self.namespace.share(texts);
-        self.object.share(texts);
+impl Intern for Name {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.namespace.intern(interner);
+        self.object.intern(interner);
     }
 }
 
-impl Share for WorkloadKey {
-    fn share(&mut self, texts: &mut Texts) {
-        self.namespace.share(texts);
-        self.name.share(texts);
+impl Intern for WorkloadKey {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.namespace.intern(interner);
+        self.name.intern(interner);
     }
 }
 
-impl Share for RevisionKey {
-    fn share(&mut self, texts: &mut Texts) {
-        self.namespace.share(texts);
-        self.name.share(texts);
+impl Intern for RevisionKey {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.namespace.intern(interner);
+        self.name.intern(interner);
     }
 }
 
-impl Share for Owner {
-    fn share(&mut self, texts: &mut Texts) {
-        for text in [&mut self.api_version, &mut self.kind, &mut self.name] {
-            text.share(texts);
+impl Intern for User {
+    fn intern(&mut self, interner: &mut Interner) {
+        match self {
+            Self::Workload(key) => key.intern(interner),
+            Self::Revision(key) => key.intern(interner),
         }
     }
 }
 
-impl Share for Use {
-    fn share(&mut self, texts: &mut Texts) {
-        self.source.share(texts);
-        self.snapshot.share(texts);
+impl Intern for Owner {
+    fn intern(&mut self, interner: &mut Interner) {
+        for text in [&mut self.api_version, &mut self.kind, &mut self.name] {
+            text.intern(interner);
+        }
     }
 }
 
-impl Share for Record {
-    fn share(&mut self, texts: &mut Texts) {
-        self.uses.share(texts);
-        self.seen.share(texts);
-        self.taken_unhealthy.share(texts);
+impl Intern for Use {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.source.intern(interner);
+        self.snapshot.intern(interner);
     }
 }
 
-impl Share for Revision {
-    fn share(&mut self, texts: &mut Texts) {
-        self.uses.share(texts);
+impl Intern for Record {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.uses.intern(interner);
+        self.seen.intern(interner);
+        self.taken_unhealthy.intern(interner);
     }
 }
 
-impl Share for SnapshotRecord {
-    fn share(&mut self, texts: &mut Texts) {
-        self.source.share(texts);
-        self.owners.share(texts);
+impl Intern for Revision {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.uses.intern(interner);
     }
 }
 
-impl Share for BoundRecord {
-    fn share(&mut self, texts: &mut Texts) {
-        self.owners.share(texts);
+impl Intern for SnapshotRecord {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.source.intern(interner);
+        self.owners.intern(interner);
+    }
+}
+
+impl Intern for BoundRecord {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.owners.intern(interner);
     }
 }
 
@@ -169,22 +179,22 @@ mod tests {
 
     #[test]
     fn equal_texts_become_one() {
-        let mut texts = Texts::default();
-        let (first, second) = (texts.share(text("a")), texts.share(text("a")));
+        let mut interner = Interner::default();
+        let (first, second) = (interner.intern(text("a")), interner.intern(text("a")));
         assert!(Arc::ptr_eq(&first, &second));
-        assert!(!Arc::ptr_eq(&first, &texts.share(text("b"))));
+        assert!(!Arc::ptr_eq(&first, &interner.intern(text("b"))));
     }
 
     #[test]
     fn unused_texts_are_dropped_and_used_ones_kept() {
-        let mut texts = Texts::default();
-        let held: Vec<_> = (0..FEW).map(|i| texts.share(text(&format!("held {i}")))).collect();
+        let mut interner = Interner::default();
+        let held: Vec<_> = (0..FEW).map(|i| interner.intern(text(&format!("held {i}")))).collect();
         for i in 0..100 * FEW {
-            texts.share(text(&format!("passing {i}")));
-            assert!(texts.len() <= 3 * FEW);
+            interner.intern(text(&format!("passing {i}")));
+            assert!(interner.len() <= 3 * FEW);
         }
         for name in &held {
-            assert!(Arc::ptr_eq(name, &texts.share(text(name))));
+            assert!(Arc::ptr_eq(name, &interner.intern(text(name))));
         }
     }
 }

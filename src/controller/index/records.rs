@@ -1,4 +1,4 @@
-//! The records: the few fields that are kept of each object. Names are shared texts, see [`super::texts`].
+//! The records: the few fields that are kept of each object. Names are interned, see [`super::interner`].
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
     few::FewSet,
-    resolve::{Present, Use},
+    names,
+    resolve::{Observed, Present, Use, parse_keep, parse_max_in_flight},
     snapshot::Digest,
     uid::Uid,
 };
@@ -41,20 +42,35 @@ pub(crate) enum User {
     Revision(RevisionKey),
 }
 
+impl User {
+    /// The namespace.
+    pub(crate) fn namespace(&self) -> &Arc<str> {
+        let (Self::Workload(WorkloadKey { namespace, .. }) | Self::Revision(RevisionKey { namespace, .. })) =
+            self;
+        namespace
+    }
+
+    /// The object's name.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        let (Self::Workload(WorkloadKey { name, .. }) | Self::Revision(RevisionKey { name, .. })) = self;
+        name
+    }
+}
+
 /// What is known of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Not read yet.
+pub(crate) enum SourceState {
+    /// Not read yet, or changed since.
     Unknown,
     /// It does not exist.
     Missing,
     /// It exists.
-    Found(Found),
+    Exists(SourceRecord),
 }
 
-/// A source that exists.
+/// The record of a source that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct SourceRecord {
     /// The object's uid.
     pub uid: Uid,
     /// The resourceVersion that was read.
@@ -67,6 +83,38 @@ pub(crate) struct Found {
     pub keep: usize,
     /// How many workloads a change may roll at once.
     pub max_in_flight: Option<usize>,
+}
+
+impl SourceRecord {
+    /// The record of a source that was read.
+    pub(crate) fn of(observed: &Observed) -> Self {
+        let keep = observed.annotation(names::KEEP);
+        let max_in_flight = observed.annotation(names::MAX_IN_FLIGHT);
+        Self {
+            uid: observed.uid.as_str().into(),
+            resource_version: observed.resource_version.clone(),
+            present: Present {
+                digests: observed.digests().clone(),
+                live: observed.is_live(),
+                stays_as_written: observed.stays_as_written(),
+                bound_itself: observed.is_bound_itself(),
+                is_snapshot: observed.identity().is_some(),
+            },
+            always: observed.enabled() == Some("true"),
+            // Admission reports a malformed count to its writer; here it counts as none.
+            max_in_flight: max_in_flight.as_deref().and_then(parse_max_in_flight),
+            keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a metadata-only watch reports about a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceMeta {
+    /// The object's resourceVersion.
+    pub resource_version: String,
+    /// Whether its label asks for a snapshot at every change.
+    pub always: bool,
 }
 
 /// The record of a snapshot.
@@ -91,4 +139,13 @@ impl SnapshotRecord {
     pub(crate) fn version(&self) -> Version {
         Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }
     }
+}
+
+/// The record of a source in bind mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundRecord {
+    /// The uid and resourceVersion that writes require.
+    pub version: Version,
+    /// Its ownerReferences, including those that others added.
+    pub owners: FewSet<Owner>,
 }

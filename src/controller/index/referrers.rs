@@ -5,16 +5,15 @@
 //! annotation.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
-use crate::controller::{Name, State};
 use crate::{
-    cluster::WorkloadKey,
+    controller::name::Name,
     few::FewSet,
     kinds::WorkloadKind,
-    resolve::{Health, Record, Referrer, may_lend_template},
+    resolve::{Health, Referrer, may_lend_template},
 };
 
 /// The Rollouts of all namespaces in which a source has `max-in-flight`.
@@ -64,66 +63,65 @@ impl InNamespace {
     }
 }
 
-impl State {
-    /// Records whether a source has `max-in-flight`.
-    pub(crate) fn set_limited(&mut self, source: &Name, limited: bool) {
+impl Referrers {
+    /// Records whether a source has `max-in-flight`. Returns whether the set of watched namespaces changed.
+    pub(crate) fn set_limited(&mut self, source: &Name, limited: bool) -> bool {
         let namespace = &source.namespace;
-        let referrers = &mut self.referrers;
-        let changed =
-            if limited { referrers.limited.insert(source.clone()) } else { referrers.limited.remove(source) };
+        let changed = if limited { self.limited.insert(source.clone()) } else { self.limited.remove(source) };
         if !changed {
-            return;
+            return false;
         }
-        let is_limited = referrers.limited.iter().any(|limited| limited.namespace == *namespace);
-        if is_limited != referrers.namespaces.contains_key(namespace) {
-            if is_limited {
-                referrers.namespaces.insert(Arc::clone(namespace), InNamespace::default());
-            } else {
-                referrers.namespaces.remove(namespace);
-            }
-            self.namespace_generation += 1;
+        let is_limited = self.limited_in(namespace).next().is_some();
+        if is_limited == self.namespaces.contains_key(namespace) {
+            return false;
         }
+        if is_limited {
+            self.namespaces.insert(Arc::clone(namespace), InNamespace::default());
+        } else {
+            self.namespaces.remove(namespace);
+        }
+        true
     }
 
     /// Forgets a namespace that no longer matters.
-    pub(crate) fn forget_limits(&mut self, namespace: &str) {
-        self.referrers.limited.retain(|source| *source.namespace != *namespace);
-        self.referrers.namespaces.remove(namespace);
+    pub(crate) fn forget_namespace(&mut self, namespace: &str) {
+        self.limited.retain(|source| *source.namespace != *namespace);
+        self.namespaces.remove(namespace);
     }
 
     /// The sources with `max-in-flight` in a namespace.
     pub(crate) fn limited_in(&self, namespace: &str) -> impl Iterator<Item = &Name> {
-        self.referrers.limited.iter().filter(move |source| *source.namespace == *namespace)
+        self.limited.iter().filter(move |source| *source.namespace == *namespace)
     }
 
     /// The namespaces whose Rollouts are watched.
-    pub fn limited_namespaces(&self) -> BTreeSet<Arc<str>> {
-        self.referrers.namespaces.keys().cloned().collect()
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.keys()
     }
 
     /// Applies a Rollout as it is now; `None` if it is deleted, or has its own template.
-    pub(crate) fn apply_referrer(&mut self, namespace: &str, rollout: &Arc<str>, referrer: Option<Referrer>) {
+    pub(crate) fn apply(&mut self, namespace: &str, rollout: &Arc<str>, referrer: Option<Referrer>) {
         // A watch that was just stopped may deliver one more event.
-        if let Some(known) = self.referrers.namespaces.get_mut(namespace) {
+        if let Some(known) = self.namespaces.get_mut(namespace) {
             known.set(rollout, referrer);
         }
     }
 
     /// Records that all Rollouts of the namespace are known.
-    pub fn set_referrers_listed(&mut self, namespace: &str) {
-        if let Some(known) = self.referrers.namespaces.get_mut(namespace) {
+    pub(crate) fn set_listed(&mut self, namespace: &str) {
+        if let Some(known) = self.namespaces.get_mut(namespace) {
             known.is_listed = true;
         }
     }
 
     /// The names of the known Rollouts that use the template of another workload.
-    pub(crate) fn referrers_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<str>> {
-        self.referrers.namespaces.get(namespace).into_iter().flat_map(|known| known.rollouts.keys())
+    pub(crate) fn names_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.get(namespace).into_iter().flat_map(|known| known.rollouts.keys())
     }
 
     /// The worst health of the Rollouts that use a workload's template, for this generation of the workload; `None` if they
     /// are not known.
-    pub fn referrers_health(
+    pub(crate) fn health(
         &self,
         kind: &WorkloadKind,
         namespace: &str,
@@ -133,15 +131,7 @@ impl State {
         if !may_lend_template(&kind.kind) {
             return Some(Health::Settled);
         }
-        let known = self.referrers.namespaces.get(namespace).filter(|known| known.is_listed)?;
+        let known = self.namespaces.get(namespace).filter(|known| known.is_listed)?;
         Some(known.of(kind, name).map(|rollout| rollout.health(generation)).max().unwrap_or_default())
-    }
-
-    /// A workload's health: the worst of its own and of the Rollouts that use its template. While the Rollouts are not
-    /// known, the workload counts as unobserved.
-    pub(crate) fn health(&self, key: &WorkloadKey, record: &Record) -> Health {
-        let Some(kind) = self.kinds.iter().nth(key.kind) else { return record.health };
-        let referrers = self.referrers_health(kind, &key.namespace, &key.name, record.generation);
-        record.health.max(referrers.unwrap_or(Health::Unobserved))
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use crate::controller::queue::{Queue, Task};
+use super::task::{Task, Tasks};
 
 /// Tasks by namespace. Namespaces whose first task is due take turns; within a namespace, the task that is due longest comes
 /// first. Every operation takes logarithmic time.
@@ -25,7 +25,7 @@ pub(crate) struct Lanes {
 /// The tasks of one namespace; never empty.
 #[derive(Debug)]
 struct Lane {
-    tasks: Queue,
+    tasks: Tasks,
     place: Place,
 }
 
@@ -55,7 +55,7 @@ impl Lanes {
             }
         } else {
             self.later.insert((at, Arc::clone(&namespace)));
-            self.namespaces.insert(namespace, Lane { tasks: Queue::from([entry]), place: Place::Later(at) });
+            self.namespaces.insert(namespace, Lane { tasks: Tasks::from([entry]), place: Place::Later(at) });
         }
     }
 

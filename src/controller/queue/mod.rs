@@ -2,13 +2,14 @@
 
 pub(crate) mod clock;
 mod lanes;
+pub(crate) mod task;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::controller::{Name, queue::lanes::Lanes};
-use crate::{cluster::WorkloadKey, telemetry::metrics::Work};
+pub use self::task::Task;
+use self::{lanes::Lanes, task::Tasks};
 
 /// The first pause after a failure; it doubles with each further one.
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
@@ -18,7 +19,7 @@ const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
 const LONGEST_AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(10);
 
 /// The capacity that the map of queued tasks keeps, however few tasks there are.
-const MOST_ROOM: usize = 1024;
+const MAX_ROOM: usize = 1024;
 
 /// The longest that low-priority tasks wait behind urgent ones.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(2);
@@ -26,92 +27,19 @@ const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(2);
 /// The longest pause after a write that admission did not see.
 const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 
-/// An object to check, and what for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Task {
-    /// A source whose content is unknown, or changed.
-    Read(Name),
-    /// A workload that is pending.
-    Roll(WorkloadKey),
-    /// A source whose present content may have no snapshot.
-    Ensure(Name),
-    /// A snapshot that may lack an owner.
-    Bind(Name),
-    /// A snapshot that may have stale owners.
-    Unbind(Name),
-    /// A user's object that may have owners of confrev's, and is not in bind mode.
-    Free(Name),
-    /// A snapshot that is referenced and may be missing.
-    Restore(Name),
-    /// A snapshot that may be unused.
-    Sweep(Name),
-    /// A workload that may refer to a missing source.
-    Report(WorkloadKey),
-    /// Events to write, one after the other.
-    Tell,
-    /// A namespace that opts in, and may have workloads without the label.
-    OptIn(std::sync::Arc<str>),
-}
-
-impl Task {
-    /// Whether the task may wait for urgent ones. Owners, clean-up and Events can wait for a moment, and must not delay a
-    /// change in progress.
-    fn may_wait(&self) -> bool {
-        matches!(self, Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Report(_) | Self::Tell)
-    }
-
-    /// Whether the task may list a whole namespace.
-    fn is_slow(&self) -> bool {
-        matches!(self, Self::Restore(_) | Self::Sweep(_) | Self::OptIn(_))
-    }
-
-    /// The namespace of the object; `None` for Events.
-    pub(crate) fn namespace(&self) -> Option<&std::sync::Arc<str>> {
-        match self {
-            Self::Read(name)
-            | Self::Ensure(name)
-            | Self::Bind(name)
-            | Self::Unbind(name)
-            | Self::Free(name)
-            | Self::Restore(name)
-            | Self::Sweep(name) => Some(&name.namespace),
-            Self::Roll(key) | Self::Report(key) => Some(&key.namespace),
-            Self::OptIn(namespace) => Some(namespace),
-            Self::Tell => None,
-        }
-    }
-
-    /// The kind of work in metrics.
-    pub fn work(&self) -> Work {
-        match self {
-            Self::Read(_) => Work::Read,
-            Self::Roll(_) => Work::Roll,
-            Self::Ensure(_) => Work::Ensure,
-            Self::Bind(_) => Work::Bind,
-            Self::Unbind(_) | Self::Free(_) => Work::Unbind,
-            Self::Restore(_) => Work::Restore,
-            Self::Sweep(_) => Work::Sweep,
-            Self::Report(_) | Self::Tell => Work::Tell,
-            Self::OptIn(_) => Work::OptIn,
-        }
-    }
-}
-
-pub(crate) type Queue = BTreeSet<(Timestamp, Task)>;
-
 /// The most tasks at a time that list whole namespaces. A namespace full of objects, or of references to nothing, must not
 /// delay the rolls of others.
-const MOST_SLOW: usize = 4;
+const MAX_SLOW: usize = 4;
 
 /// Tasks by time. Each task is queued at most once, and is never handed out while it is being worked on: until then, only its
 /// time is known.
 #[derive(Debug, Default)]
-pub struct Agenda {
-    urgent: Queue,
+pub struct Queue {
+    urgent: Tasks,
     /// Rolls, handed out one by one if there is a rate. The others keep their place, so that the longest wait comes first.
-    rolls: Queue,
+    rolls: Tasks,
     /// Low-priority tasks, which may wait for urgent ones.
-    patient: Queue,
+    patient: Tasks,
     /// Slow tasks, of which only a few are worked on at a time. Namespaces take turns.
     slow: Lanes,
     slow_working: usize,
@@ -121,16 +49,16 @@ pub struct Agenda {
     failures: HashMap<Task, (u32, Timestamp)>,
 }
 
-impl Agenda {
+impl Queue {
     /// Queues a task for `at`; if it is already queued, the earlier time applies. A failed task pauses first, however often
     /// it is queued: events on an object must not defeat the pause.
     pub fn schedule(&mut self, task: Task, at: Timestamp) {
         let at = self.failures.get(&task).map_or(at, |(_, rest)| at.max(*rest));
-        if let Some(entered) = self.at.get(&task) {
-            if *entered <= at {
+        if let Some(queued) = self.at.get(&task) {
+            if *queued <= at {
                 return;
             }
-            let entry = (*entered, task.clone());
+            let entry = (*queued, task.clone());
             self.remove(&entry);
         }
         self.at.insert(task.clone(), at);
@@ -145,8 +73,8 @@ impl Agenda {
         }
     }
 
-    /// The queue of a task that is not slow.
-    fn queue(&mut self, task: &Task) -> &mut Queue {
+    /// The queued tasks of the same priority as a task that is not slow.
+    fn peers(&mut self, task: &Task) -> &mut Tasks {
         match task {
             Task::Roll(_) => &mut self.rolls,
             task if task.may_wait() => &mut self.patient,
@@ -162,7 +90,7 @@ impl Agenda {
         if entry.1.is_slow() {
             self.slow.insert(entry);
         } else {
-            self.queue(&entry.1).insert(entry);
+            self.peers(&entry.1).insert(entry);
         }
     }
 
@@ -171,16 +99,16 @@ impl Agenda {
         if entry.1.is_slow() {
             self.slow.remove(entry);
         } else {
-            self.queue(&entry.1).remove(entry);
+            self.peers(&entry.1).remove(entry);
         }
     }
 
     /// The next task that is due by `now` and not being worked on: the longest wait comes first, but low-priority tasks
-    /// wait a little longer. No roll is returned before `rolls_from`. The caller must call [`Agenda::done`] for the task.
+    /// wait a little longer. No roll is returned before `rolls_from`. The caller must call [`Queue::done`] for the task.
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
-        let due = |queue: &'_ Queue| queue.first().filter(|(at, _)| *at <= now).cloned();
+        let due = |queue: &'_ Tasks| queue.first().filter(|(at, _)| *at <= now).cloned();
         let roll = due(&self.rolls).filter(|_| rolls_from <= now);
-        let slow = if self.slow_working < MOST_SLOW { self.slow.first_due(now).cloned() } else { None };
+        let slow = if self.slow_working < MAX_SLOW { self.slow.first_due(now).cloned() } else { None };
         let urgent = due(&self.urgent).into_iter().chain(roll).chain(slow).min();
         let entry = match (urgent, due(&self.patient)) {
             (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
@@ -189,11 +117,11 @@ impl Agenda {
         if entry.1.is_slow() {
             self.slow.pop(&entry, now);
         } else {
-            self.queue(&entry.1).remove(&entry);
+            self.peers(&entry.1).remove(&entry);
         }
         self.at.remove(&entry.1);
         // After a start or a storm, the map has capacity for many more tasks than it holds.
-        if self.at.capacity() > MOST_ROOM.max(4 * self.at.len()) {
+        if self.at.capacity() > MAX_ROOM.max(4 * self.at.len()) {
             self.at.shrink_to_fit();
         }
         self.working.insert(entry.1.clone());
@@ -201,7 +129,7 @@ impl Agenda {
         Some(entry.1)
     }
 
-    /// Ends the work on a task that [`Agenda::pop`] returned.
+    /// Ends the work on a task that [`Queue::pop`] returned.
     pub fn done(&mut self, task: &Task) {
         self.leave(task);
         self.failures.remove(task);
@@ -223,7 +151,7 @@ impl Agenda {
         self.failures.get(task).map_or(0, |(failures, _)| *failures)
     }
 
-    /// Queues a task from [`Agenda::pop`] again, for another time.
+    /// Queues a task from [`Queue::pop`] again, for another time.
     pub fn postpone(&mut self, task: Task, at: Timestamp) {
         self.leave(&task);
         self.schedule(task, at);
@@ -234,13 +162,13 @@ impl Agenda {
         self.failed_up_to(LONGEST_BACKOFF, task, now)
     }
 
-    /// Like [`Agenda::failed`], for a task whose object had changed: the pause grows to a few seconds. While a watch is
+    /// Like [`Queue::failed`], for a task whose object had changed: the pause grows to a few seconds. While a watch is
     /// silent, every try fails.
     pub fn conflicted(&mut self, task: Task, now: Timestamp) -> SignedDuration {
         self.failed_up_to(LONGEST_AFTER_CONFLICT, task, now)
     }
 
-    /// Like [`Agenda::failed`], for a task whose writes have no effect: the pause grows to an hour.
+    /// Like [`Queue::failed`], for a task whose writes have no effect: the pause grows to an hour.
     pub fn failed_in_vain(&mut self, task: Task, now: Timestamp) -> SignedDuration {
         self.failed_up_to(LONGEST_IN_VAIN, task, now)
     }
@@ -261,9 +189,9 @@ impl Agenda {
 
     /// When the next task that is not being worked on is due, if no roll starts before `rolls_from`.
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
-        let at = |queue: &Queue| queue.first().map(|(at, _)| *at);
+        let at = |tasks: &Tasks| tasks.first().map(|(at, _)| *at);
         let roll = at(&self.rolls).map(|at| at.max(rolls_from));
-        let slow = self.slow.next().filter(|_| self.slow_working < MOST_SLOW);
+        let slow = self.slow.next().filter(|_| self.slow_working < MAX_SLOW);
         [at(&self.urgent), roll, at(&self.patient), slow].into_iter().flatten().min()
     }
 
@@ -284,7 +212,7 @@ impl Agenda {
     }
 
     /// Whether the task is queued, even if it is also being worked on.
-    pub fn is_entered(&self, task: &Task) -> bool {
+    pub fn is_queued(&self, task: &Task) -> bool {
         self.at.contains_key(task)
     }
 
@@ -302,7 +230,11 @@ impl Agenda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{ObjectName, SourceKind};
+    use crate::{
+        cluster::WorkloadKey,
+        controller::name::Name,
+        snapshot::{ObjectName, SourceKind},
+    };
 
     fn task(name: &str) -> Task {
         Task::Read(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)))
@@ -314,14 +246,14 @@ mod tests {
 
     #[test]
     fn task_is_queued_once_at_its_earliest_time() {
-        let mut agenda = Agenda::default();
-        agenda.schedule(task("a"), at(5));
-        agenda.schedule(task("a"), at(3));
-        agenda.schedule(task("a"), at(9));
-        assert_eq!(agenda.next(at(0)), Some(at(3)));
-        assert_eq!(agenda.pop(at(2), at(0)), None);
-        assert_eq!(agenda.pop(at(3), at(0)), Some(task("a")));
-        assert_eq!(agenda.pop(at(9), at(0)), None);
+        let mut queue = Queue::default();
+        queue.schedule(task("a"), at(5));
+        queue.schedule(task("a"), at(3));
+        queue.schedule(task("a"), at(9));
+        assert_eq!(queue.next(at(0)), Some(at(3)));
+        assert_eq!(queue.pop(at(2), at(0)), None);
+        assert_eq!(queue.pop(at(3), at(0)), Some(task("a")));
+        assert_eq!(queue.pop(at(9), at(0)), None);
     }
 
     #[test]
@@ -329,13 +261,13 @@ mod tests {
         let bind = Task::Bind(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")));
         for (urgent, first) in [(1, task("a")), (3, task("a")), (4, bind.clone()), (9, bind.clone())] {
             for now in [9, 100] {
-                let mut agenda = Agenda::default();
-                agenda.schedule(bind.clone(), at(1));
-                agenda.schedule(task("a"), at(urgent));
-                assert_eq!(agenda.next(at(0)), Some(at(1)));
-                assert_eq!(agenda.pop(at(now), at(0)), Some(first.clone()), "urgent task due at {urgent} s");
-                assert!(agenda.pop(at(now), at(0)).is_some(), "then the other task");
-                assert_eq!((agenda.pop(at(now), at(0)), agenda.next(at(0))), (None, None));
+                let mut queue = Queue::default();
+                queue.schedule(bind.clone(), at(1));
+                queue.schedule(task("a"), at(urgent));
+                assert_eq!(queue.next(at(0)), Some(at(1)));
+                assert_eq!(queue.pop(at(now), at(0)), Some(first.clone()), "urgent task due at {urgent} s");
+                assert!(queue.pop(at(now), at(0)).is_some(), "then the other task");
+                assert_eq!((queue.pop(at(now), at(0)), queue.next(at(0))), (None, None));
             }
         }
     }
@@ -344,19 +276,19 @@ mod tests {
     fn slow_tasks_leave_room_for_others() {
         let restore =
             |name: String| Task::Restore(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)));
-        let mut agenda = Agenda::default();
-        for number in 0..2 * MOST_SLOW {
-            agenda.schedule(restore(format!("s{number}")), at(1));
+        let mut queue = Queue::default();
+        for number in 0..2 * MAX_SLOW {
+            queue.schedule(restore(format!("s{number}")), at(1));
         }
-        agenda.schedule(task("a"), at(2));
-        let slow: Vec<_> = (0..MOST_SLOW).map(|_| agenda.pop(at(3), at(0)).unwrap()).collect();
+        queue.schedule(task("a"), at(2));
+        let slow: Vec<_> = (0..MAX_SLOW).map(|_| queue.pop(at(3), at(0)).unwrap()).collect();
         assert!(slow.iter().all(Task::is_slow));
-        assert_eq!(agenda.pop(at(3), at(0)), Some(task("a")));
-        assert_eq!((agenda.pop(at(3), at(0)), agenda.next(at(0))), (None, None));
-        agenda.done(&slow[0]);
-        assert!(agenda.pop(at(3), at(0)).is_some_and(|task| task.is_slow()));
-        agenda.failed(slow[1].clone(), at(3));
-        assert!(agenda.pop(at(3), at(0)).is_some());
+        assert_eq!(queue.pop(at(3), at(0)), Some(task("a")));
+        assert_eq!((queue.pop(at(3), at(0)), queue.next(at(0))), (None, None));
+        queue.done(&slow[0]);
+        assert!(queue.pop(at(3), at(0)).is_some_and(|task| task.is_slow()));
+        queue.failed(slow[1].clone(), at(3));
+        assert!(queue.pop(at(3), at(0)).is_some());
     }
 
     /// They keep their place in the queue.
@@ -366,65 +298,65 @@ mod tests {
             let [namespace, name] = ["ns", name].map(std::sync::Arc::from);
             Task::Roll(WorkloadKey { kind: 0, namespace, name })
         };
-        let mut agenda = Agenda::default();
-        agenda.schedule(roll("b"), at(1));
-        agenda.schedule(roll("a"), at(2));
-        agenda.schedule(task("c"), at(3));
-        assert_eq!(agenda.next(at(5)), Some(at(3)));
-        assert_eq!(agenda.pop(at(4), at(5)), Some(task("c")));
-        assert_eq!((agenda.pop(at(4), at(5)), agenda.next(at(5))), (None, Some(at(5))));
-        agenda.schedule(task("c"), at(0));
-        agenda.done(&task("c"));
-        assert_eq!(agenda.pop(at(5), at(5)), Some(task("c")), "the task that is due longest");
-        assert_eq!(agenda.pop(at(5), at(5)), Some(roll("b")), "the roll that is due longest");
-        assert_eq!((agenda.pop(at(5), at(6)), agenda.next(at(6))), (None, Some(at(6))));
-        assert_eq!((agenda.pop(at(6), at(6)), agenda.next(at(6))), (Some(roll("a")), None));
+        let mut queue = Queue::default();
+        queue.schedule(roll("b"), at(1));
+        queue.schedule(roll("a"), at(2));
+        queue.schedule(task("c"), at(3));
+        assert_eq!(queue.next(at(5)), Some(at(3)));
+        assert_eq!(queue.pop(at(4), at(5)), Some(task("c")));
+        assert_eq!((queue.pop(at(4), at(5)), queue.next(at(5))), (None, Some(at(5))));
+        queue.schedule(task("c"), at(0));
+        queue.done(&task("c"));
+        assert_eq!(queue.pop(at(5), at(5)), Some(task("c")), "the task that is due longest");
+        assert_eq!(queue.pop(at(5), at(5)), Some(roll("b")), "the roll that is due longest");
+        assert_eq!((queue.pop(at(5), at(6)), queue.next(at(6))), (None, Some(at(6))));
+        assert_eq!((queue.pop(at(6), at(6)), queue.next(at(6))), (Some(roll("a")), None));
     }
 
     #[test]
     fn running_task_is_not_started_again() {
-        let mut agenda = Agenda::default();
-        agenda.schedule(task("a"), at(1));
-        assert!(agenda.pop(at(1), at(0)).is_some());
-        agenda.schedule(task("a"), at(1));
-        assert_eq!(agenda.pop(at(1), at(0)), None);
-        assert_eq!(agenda.next(at(0)), None);
-        agenda.done(&task("a"));
-        assert_eq!(agenda.pop(at(1), at(0)), Some(task("a")));
+        let mut queue = Queue::default();
+        queue.schedule(task("a"), at(1));
+        assert!(queue.pop(at(1), at(0)).is_some());
+        queue.schedule(task("a"), at(1));
+        assert_eq!(queue.pop(at(1), at(0)), None);
+        assert_eq!(queue.next(at(0)), None);
+        queue.done(&task("a"));
+        assert_eq!(queue.pop(at(1), at(0)), Some(task("a")));
     }
 
     /// The task was scheduled again while it ran.
     #[test]
     fn failed_task_backs_off_even_if_rescheduled() {
-        let mut agenda = Agenda::default();
-        agenda.schedule(task("a"), at(1));
-        let popped = agenda.pop(at(1), at(0)).unwrap();
-        agenda.schedule(task("a"), at(1));
-        let pause = agenda.failed(popped, at(1));
-        assert_eq!(agenda.next(at(0)), Some(at(1) + pause));
-        assert_eq!(agenda.pop(at(1), at(0)), None);
+        let mut queue = Queue::default();
+        queue.schedule(task("a"), at(1));
+        let popped = queue.pop(at(1), at(0)).unwrap();
+        queue.schedule(task("a"), at(1));
+        let pause = queue.failed(popped, at(1));
+        assert_eq!(queue.next(at(0)), Some(at(1) + pause));
+        assert_eq!(queue.pop(at(1), at(0)), None);
     }
 
     #[test]
     fn backoff_is_limited_and_resets_after_success() {
-        let mut agenda = Agenda::default();
+        let mut queue = Queue::default();
         let mut pauses = Vec::new();
         for second in 0..10 {
-            agenda.schedule(task("a"), at(0));
+            queue.schedule(task("a"), at(0));
             assert_eq!(
-                agenda.pop(at(second - 1), at(0)),
+                queue.pop(at(second - 1), at(0)),
                 None,
                 "the task backs off even if it is scheduled again"
             );
-            let popped = agenda.pop(at(10_000 + second), at(0)).unwrap();
-            pauses.push(agenda.failed(popped, at(second)).as_millis());
+            let popped = queue.pop(at(10_000 + second), at(0)).unwrap();
+            pauses.push(queue.failed(popped, at(second)).as_millis());
         }
         assert_eq!(pauses[..4], [500, 1000, 2000, 4000]);
         assert_eq!(pauses[9], LONGEST_BACKOFF.as_millis());
-        let popped = agenda.pop(at(10_000), at(0)).unwrap();
-        agenda.done(&popped);
-        agenda.schedule(task("a"), at(0));
-        let popped = agenda.pop(at(0), at(0)).unwrap();
-        assert_eq!(agenda.failed(popped, at(0)), FIRST_BACKOFF);
+        let popped = queue.pop(at(10_000), at(0)).unwrap();
+        queue.done(&popped);
+        queue.schedule(task("a"), at(0));
+        let popped = queue.pop(at(0), at(0)).unwrap();
+        assert_eq!(queue.failed(popped, at(0)), FIRST_BACKOFF);
     }
 }

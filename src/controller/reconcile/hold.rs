@@ -3,32 +3,34 @@
 //! Nothing is stored for it. `seen` shows which workloads rolled to the content, their status shows their health, and the
 //! annotation `unhealthy` shows which were unhealthy before. So a restart in the middle changes nothing.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::controller::{
-    Name,
-    index::records::{Found, Source},
-    queue::Task,
-    state::State,
-};
+use super::messages::event_on_source;
 use crate::{
     cluster::{Event, WorkloadKey},
-    resolve::{Health, Record, has_deadline},
+    controller::{
+        index::{Index, records::SourceRecord},
+        name::Name,
+    },
+    resolve::{Health, Record, Use, has_deadline},
     snapshot::Digest,
     telemetry::metrics::Reason,
 };
 
 /// How long a held workload waits before its turn is checked again.
-const TURN: SignedDuration = SignedDuration::from_secs(1);
-/// How long the verdict on one workload holds for others without another check. A check reads all workloads that use the
+pub(crate) const TURN: SignedDuration = SignedDuration::from_secs(1);
+/// How long a finding about one workload holds for others without another check. A check reads all workloads that use the
 /// source, and as many may be held.
 const FRESH: SignedDuration = SignedDuration::from_millis(500);
 
 /// Why a workload may not roll to a source's content yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
+enum Hold {
     /// As many workloads as allowed are rolling.
     Full,
     /// A workload that rolled to the content failed, or was put back.
@@ -37,36 +39,62 @@ pub(crate) enum Hold {
 
 /// A hold that was found a moment ago.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+struct RecentHold {
     hold: Hold,
     /// The content and the limit that it applies to.
     of: (Digest, usize),
     at: Timestamp,
 }
 
-impl Verdict {
-    /// Whether the verdict still holds. A verdict from the future comes from a clock that stepped back.
+impl RecentHold {
+    /// Whether the hold still counts. A hold from the future comes from a clock that stepped back.
     fn is_fresh(&self, now: Timestamp) -> bool {
         self.at <= now && now < self.at + FRESH
     }
 }
 
-impl State {
-    /// When to check the turn of a pending workload again; `None` if the workload is not held.
-    pub(crate) fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
-        let record = self.workloads.get(key)?;
-        let unwell = self.health(key, record) == Health::Failed;
+/// The holds of all workloads.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    /// Workloads that are held until others prove a content sound.
+    held: HashSet<WorkloadKey>,
+    /// What recently held workloads: by source, and by whether the workload itself is unhealthy.
+    recent: HashMap<(Name, bool), RecentHold>,
+    /// The last reported hold of each source: its content, and the workload that failed.
+    reported: HashMap<Name, (Digest, WorkloadKey)>,
+}
+
+/// A pending workload that is held.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// When to check its turn again.
+    pub until: Timestamp,
+    /// The sources whose hold is to be reported: once for each content and failed workload.
+    pub new: Vec<Name>,
+}
+
+impl Holds {
+    /// Checks the turn of a pending workload. `None` if the workload is not held.
+    pub(crate) fn check(
+        &mut self,
+        index: &Index,
+        key: &WorkloadKey,
+        is_rolling: impl Fn(&WorkloadKey) -> bool,
+        now: Timestamp,
+    ) -> Option<Held> {
+        let record = index.workload(key)?;
+        let unwell = index.health(key, record) == Health::Failed;
         let limited = record.uses.iter().filter_map(|used| {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-            let Some(Source::Found(found)) = self.sources.get(&name) else { return None };
-            let untaken = !record.has_seen(&used.source, &found.present.digests);
-            let limit = found.max_in_flight.filter(|_| untaken)?;
-            let of = (found.present.digests.current(), limit);
-            let fresh = |verdict: &&Verdict| verdict.of == of && verdict.is_fresh(now);
-            if let Some(verdict) = self.verdicts.get(&(name.clone(), unwell)).filter(fresh) {
-                return Some((verdict.hold.clone(), name, None));
+            let known = index.existing_source(&name)?;
+            let untaken = !record.has_seen(&used.source, &known.present.digests);
+            let limit = known.max_in_flight.filter(|_| untaken)?;
+            let of = (known.present.digests.current(), limit);
+            let fresh = |recent: &&RecentHold| recent.of == of && recent.is_fresh(now);
+            if let Some(recent) = self.recent.get(&(name.clone(), unwell)).filter(fresh) {
+                return Some((recent.hold.clone(), name, None));
             }
-            Some((self.hold(&name, found, limit, (key, unwell))?, name, Some(of)))
+            Some((hold(index, &name, (known, limit), (key, unwell), &is_rolling)?, name, Some(of)))
         });
         let holds: Vec<_> = limited.collect();
         if holds.is_empty() {
@@ -74,102 +102,113 @@ impl State {
             return None;
         }
         self.held.insert(key.clone());
-        self.verdicts.retain(|_, verdict| verdict.is_fresh(now));
-        for (hold, source, new) in holds {
-            if let Hold::Failed(failed) = &hold {
-                self.tell_of_hold(&source, failed.clone(), now);
+        self.recent.retain(|_, recent| recent.is_fresh(now));
+        let mut new = Vec::new();
+        for (hold, source, of) in holds {
+            if let Hold::Failed(failed) = &hold
+                && self.set_reported(index, &source, failed)
+            {
+                new.push(source.clone());
             }
-            if let Some(of) = new {
-                self.verdicts.insert((source, unwell), Verdict { hold, of, at: now });
+            if let Some(of) = of {
+                self.recent.insert((source, unwell), RecentHold { hold, of, at: now });
             }
         }
-        Some(now + TURN)
+        Some(Held { until: now + TURN, new })
     }
 
-    /// How many workloads are held by `max-in-flight`.
-    pub fn held(&self) -> usize {
+    /// Records that a hold is reported. Returns whether it is new.
+    fn set_reported(&mut self, index: &Index, source: &Name, failed: &WorkloadKey) -> bool {
+        let Some(known) = index.existing_source(source) else { return false };
+        let hold = (known.present.digests.current(), failed.clone());
+        self.reported.insert(source.clone(), hold.clone()) != Some(hold)
+    }
+
+    /// How many workloads are held.
+    pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Why a waiting workload is held. An unhealthy workload is not held by another that failed: the content may be its
-    /// cure, and the other may have been unhealthy before.
-    fn hold(
-        &self,
-        source: &Name,
-        found: &Found,
-        limit: usize,
-        (waiting, unwell): (&WorkloadKey, bool),
-    ) -> Option<Hold> {
-        let mut in_flight = 0;
-        for (key, record) in self.workloads_using(source).filter(|(key, _)| *key != waiting) {
-            let taken = record.has_seen(&source.object, &found.present.digests);
-            let health = if taken { self.health(key, record) } else { Health::Settled };
-            let was_unhealthy = taken && record.taken_unhealthy.contains(&source.object);
-            let failed = health == Health::Failed && !was_unhealthy;
-            if taken && !unwell && (failed || self.was_taken_back(record, source, found)) {
-                return Some(Hold::Failed(key.clone()));
-            }
-            let is_under_way = !matches!(health, Health::Settled | Health::Failed);
-            // A workload without a deadline may stay as unhealthy as it was.
-            let may_last = was_unhealthy && !unwell && !self.has_deadline(key);
-            if (is_under_way && !may_last) || self.agenda.is_working(&Task::Roll(key.clone())) {
-                in_flight += 1;
-            }
-        }
-        (in_flight >= limit).then_some(Hold::Full)
+    /// Whether a workload was held when its turn was last checked.
+    pub(crate) fn is_held(&self, key: &WorkloadKey) -> bool {
+        self.held.contains(key)
     }
 
-    /// Whether the workload's own controller gives up after a deadline.
-    fn has_deadline(&self, key: &WorkloadKey) -> bool {
-        self.kinds.iter().nth(key.kind).is_some_and(|kind| has_deadline(&kind.kind))
+    /// Records that a workload is not held.
+    pub(crate) fn release(&mut self, key: &WorkloadKey) {
+        self.held.remove(key);
     }
 
-    /// Whether a workload that rolled to the content was put back to other content, which is a verdict on it.
-    fn was_taken_back(&self, record: &Record, source: &Name, found: &Found) -> bool {
-        let other = |used: &crate::resolve::Use| self.holds_another(used, source, found);
-        // A workload that does not track keeps its snapshot whatever the content.
-        record.track
-            && record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))
+    /// Records that no workload is held.
+    pub(crate) fn release_all(&mut self) {
+        self.held.clear();
     }
 
-    /// Queues an Event on the source, once for each content and failed workload.
-    fn tell_of_hold(&mut self, source: &Name, failed: WorkloadKey, now: Timestamp) {
-        let Some(Source::Found(found)) = self.sources.get(source) else { return };
-        let digest = found.present.digests.current();
-        let told = self.told.insert(source.clone(), (digest, failed.clone()));
-        if told != Some((digest, failed)) {
-            self.tell_later_of_hold(source.clone(), now + TURN);
-        }
+    /// Forgets a source on which nothing depends.
+    pub(crate) fn forget_source(&mut self, source: &Name) {
+        self.reported.remove(source);
+        self.recent.retain(|(of, _), _| of != source);
     }
 
     /// The Event on a source whose change is held; `None` if the content is no longer the present one.
-    pub(crate) fn hold_event(&self, source: &Name, now: Timestamp) -> Option<Event> {
-        let Some(Source::Found(found)) = self.sources.get(source) else { return None };
-        let current = found.present.digests.current();
-        let (digest, failed) = self.told.get(source).filter(|(digest, _)| *digest == current)?;
-        let held = self.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
+    pub(crate) fn event(&self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
+        let current = index.existing_source(source)?.present.digests.current();
+        let (digest, failed) = self.reported.get(source).filter(|(digest, _)| *digest == current)?;
+        let held = index.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
+        let failed = index.display_short(failed);
         let note = format!(
-            "{held} workloads are held, because {} failed with {digest:?} or was rolled back: correct the content, \
-             or remove max-in-flight to continue",
-            self.display_short(failed)
+            "{held} workloads are held, because {failed} failed with {digest:?} or was rolled back: correct the content, \
+             or remove max-in-flight to continue"
         );
-        let event = self.event_on_source(source, Reason::RollHeld, note, now)?;
-        Some(Event { same: format!("{digest:?} {}", self.display_short(failed)), ..event })
+        let event = event_on_source(index, source, Reason::RollHeld, note, now)?;
+        Some(Event { same: format!("{digest:?} {failed}"), ..event })
     }
+}
+
+/// Why a waiting workload is held. An unhealthy workload is not held by another that failed: the content may be its
+/// cure, and the other may have been unhealthy before.
+fn hold(
+    index: &Index,
+    source: &Name,
+    (known, limit): (&SourceRecord, usize),
+    (waiting, unwell): (&WorkloadKey, bool),
+    is_rolling: impl Fn(&WorkloadKey) -> bool,
+) -> Option<Hold> {
+    let mut in_flight = 0;
+    for (key, record) in index.workloads_using(source).filter(|(key, _)| *key != waiting) {
+        let taken = record.has_seen(&source.object, &known.present.digests);
+        let health = if taken { index.health(key, record) } else { Health::Settled };
+        let was_unhealthy = taken && record.taken_unhealthy.contains(&source.object);
+        let failed = health == Health::Failed && !was_unhealthy;
+        if taken && !unwell && (failed || was_rolled_back(index, record, source, known)) {
+            return Some(Hold::Failed(key.clone()));
+        }
+        let is_under_way = !matches!(health, Health::Settled | Health::Failed);
+        // A workload without a deadline may stay as unhealthy as it was.
+        let gives_up = index.kind(key).is_some_and(|kind| has_deadline(&kind.kind));
+        let may_last = was_unhealthy && !unwell && !gives_up;
+        if (is_under_way && !may_last) || is_rolling(key) {
+            in_flight += 1;
+        }
+    }
+    (in_flight >= limit).then_some(Hold::Full)
+}
+
+/// Whether a workload that rolled to the content was put back to other content, which is a verdict on it.
+fn was_rolled_back(index: &Index, record: &Record, source: &Name, known: &SourceRecord) -> bool {
+    let other = |used: &Use| index.holds_other(used, source, known);
+    // A workload that does not track keeps its snapshot whatever the content.
+    record.track && record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
-
-    use super::{
-        super::super::{Action, Config, Outcome},
-        *,
-    };
+    use super::*;
     use crate::{
+        controller::{Action, Config, Outcome, State},
         few::FewSet,
         kinds::Kinds,
-        resolve::{Observed, Use},
+        resolve::Observed,
         snapshot::{ObjectName, SourceKind},
     };
 
@@ -228,7 +267,8 @@ mod tests {
             state.apply_workload(&key("a"), None, now);
             state.apply_workload(&key("b"), None, now);
         }
-        assert!(state.sources.is_empty() && state.users.is_empty() && state.pending_since.is_empty());
-        assert_eq!((state.told.len(), state.held.len(), state.lost.len()), (0, 0, 0));
+        assert_eq!((state.index.sources().len(), state.index.users().names().count()), (0, 0));
+        assert!(state.rolls.is_empty());
+        assert_eq!((state.holds.reported.len(), state.held(), state.missing.lost().count()), (0, 0, 0));
     }
 }

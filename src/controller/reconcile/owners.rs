@@ -1,11 +1,60 @@
-//! The limit on the owners of an object.
+//! The owners that a snapshot should have, and their limit.
 
-use crate::{cluster::Owner, few::FewSet};
+use std::sync::Arc;
+
+use crate::{
+    cluster::Owner,
+    controller::{
+        index::{
+            Index,
+            records::{SnapshotRecord, SourceState},
+        },
+        name::Name,
+    },
+    few::FewSet,
+};
 
 /// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB;
 /// the content may take 1 MiB of it. The garbage collector deletes a snapshot with its last owner. Other users replace
 /// deleted owners, so the snapshot lives as long as anything uses it.
 pub const MOST_OWNERS: usize = 2048;
+
+/// The owners that a snapshot should have.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// These owners.
+    Owners(FewSet<Owner>),
+    /// Not known yet: its source has not been read.
+    Unknown,
+}
+
+/// The users of an object as owners: those that the index knows, and those that a live read has proven.
+pub(crate) fn users(index: &Index, name: &Name) -> FewSet<Owner> {
+    index.owners_by_use(name).into_iter().chain(index.findings().used(name).cloned()).collect()
+}
+
+/// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.
+pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wanted {
+    // There is always room for the source, which keeps the newest snapshots.
+    let by_use = users(index, name);
+    let is_capped = by_use.len() >= MOST_OWNERS;
+    let mut owners = at_most(MOST_OWNERS - 1, by_use, &record.owners);
+    let source = name.sibling(Arc::clone(&record.source));
+    match index.source(&source) {
+        None | Some(SourceState::Unknown) => return Wanted::Unknown,
+        Some(SourceState::Missing) => {}
+        Some(SourceState::Exists(known)) => {
+            // A source in bind mode keeps no snapshots: it is bound itself.
+            // A snapshot with more users than owners needs its source as an owner, or it could be deleted while in use.
+            let is_kept = is_capped || index.is_among_newest(&source, name, known);
+            if !known.present.bound_itself && is_kept {
+                let kind = name.object.kind.as_str();
+                owners.insert(Owner::new("v1", kind, Arc::clone(&record.source), known.uid.clone()));
+            }
+        }
+    }
+    Wanted::Owners(owners)
+}
 
 /// At most `most` of these owners, those already present first.
 pub(crate) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {

@@ -2,7 +2,6 @@
 
 pub(crate) mod partial;
 pub(crate) mod subjects;
-pub(crate) mod vitals;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -16,14 +15,17 @@ use futures::{FutureExt as _, TryStreamExt as _};
 use kube::{core::WatchEvent, runtime::watcher::Event};
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::controller::{
-    FromText, Shared, State,
-    shared::SyncPoint,
-    watch::subjects::{
-        InNamespace, Labelled, Namespaces, Reader, Referring, Revisions, Snapshots, Subject, UsedSources,
-        Workloads,
+use self::{
+    partial::FromText,
+    subjects::{
+        InNamespace, Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads,
     },
-    watch::vitals::Pulse,
+};
+use super::{
+    index::settings::Reader,
+    shared::{Shared, SyncPoint},
+    state::State,
+    vitals::Pulse,
 };
 use crate::{
     cluster::{ApiError, KubeApi, Listed, OPEN, path},
@@ -49,7 +51,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Runs every watch. Returns only when a watch fails beyond repair; the process must then stop, because it misses changes.
 pub async fn watch_all(api: KubeApi, shared: Shared) {
     let mut tasks = JoinSet::new();
-    let kinds = Arc::clone(&shared.lock().kinds);
+    let kinds = Arc::clone(&shared.reader().kinds);
     for (index, kind) in kinds.iter().enumerate() {
         let of = everywhere(&kind.api_version(), &kind.plural, &format!("{}=true", names::ENABLED), false);
         tasks.spawn(follow(api.clone(), of, Workloads(index), shared.clone(), shared.sync_point()));
@@ -541,7 +543,7 @@ mod tests {
         let asked = followed(&shared, 3, Duration::from_secs(20)).await;
         let lists = asked.iter().filter(|(_, query)| !query.contains("watch=true")).count();
         assert_eq!(lists, 4, "{asked:?}");
-        assert!(shared.lock().namespaces.as_ref().is_some_and(|known| known.contains("ns")));
+        assert!(shared.lock().index.opts_in("ns"));
     }
 
     /// Admission waits for the same lock. The subject itself asserts that the state is free.
@@ -549,7 +551,7 @@ mod tests {
     async fn objects_are_read_before_the_state_is_locked() {
         let shared = shared();
         followed(&shared, 0, Duration::from_secs(1)).await;
-        assert!(shared.lock().namespaces.as_ref().is_some_and(|known| known.contains("ns")));
+        assert!(shared.lock().index.opts_in("ns"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,20 +6,24 @@ use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use serde::de::DeserializeSeed as _;
 
-use crate::controller::{
-    BoundRecord, Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
-    index::records::{Source, User},
-    index::unreadable::Unreadable,
-    watch::partial::{FromText, Lean, LeanMeta},
-};
+use super::partial::{FromText, Lean, LeanMeta};
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
+    controller::{
+        index::{
+            records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, SourceState, User},
+            settings::Reader,
+            unreadable::Unreadable,
+        },
+        name::Name,
+        state::State,
+    },
     few::FewSet,
     json::At,
-    kinds::{Kinds, REVISION_KINDS},
+    kinds::REVISION_KINDS,
     names,
     resolve::{Health, Record, Referrer, Use, Workload, parse_max_in_flight},
-    snapshot::{ObjectName, Rotated, SourceKind},
+    snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
 };
@@ -64,45 +68,32 @@ pub struct Namespaces;
 /// A subject, restricted to one namespace.
 pub(crate) struct InNamespace<S>(pub(crate) S, pub(crate) Arc<str>);
 
-/// The settings that decide how an object is read. They never change.
-#[derive(Clone, Debug)]
-pub struct Reader {
-    /// The kinds of workloads.
-    pub(crate) kinds: Arc<Kinds>,
-    /// The ConfigMaps that are never snapshotted.
-    pub(crate) rotated: Rotated,
-    /// The most names that one object may refer to.
-    pub(crate) most_names: usize,
-}
-
-impl Reader {
-    /// Refuses an object that refers to too many names. `listed` counts the entries of its annotations.
-    fn check(&self, uses: &[Use], listed: usize) -> Result<(), Unreadable> {
-        let is_within = Use::names(uses).max(listed) <= self.most_names;
-        if is_within { Ok(()) } else { Err(Unreadable::Names { most: self.most_names }) }
-    }
+/// Refuses an object that refers to too many names. `listed` counts the entries of its annotations.
+fn check_names(reader: &Reader, uses: &[Use], listed: usize) -> Result<(), Unreadable> {
+    let is_within = Use::names(uses).max(listed) <= reader.max_names;
+    if is_within { Ok(()) } else { Err(Unreadable::Names { limit: reader.max_names }) }
 }
 
 /// A workload or revision that was read.
 #[derive(Debug)]
-pub struct Found<R> {
+pub struct Parsed<R> {
     uid: Uid,
-    is_leaving: bool,
+    is_being_deleted: bool,
     /// Its record, or why it is skipped.
     record: Result<R, Unreadable>,
 }
 
-impl<R> Found<R> {
+impl<R> Parsed<R> {
     fn new(object: &Lean, record: Result<R, Unreadable>) -> Self {
-        Self { uid: object.uid().into(), is_leaving: object.is_being_deleted(), record }
+        Self { uid: object.uid().into(), is_being_deleted: object.is_being_deleted(), record }
     }
 
     /// Notes in the state whether the user could be read, and is being deleted. Returns its record.
-    fn enter(self, user: &User, state: &mut State, now: Timestamp) -> Option<R> {
+    fn note(self, user: &User, state: &mut State, now: Timestamp) -> Option<R> {
         match self.record {
             Ok(record) => {
                 state.set_readable(user, now);
-                state.set_leaving(user, self.is_leaving);
+                state.index.set_being_deleted(user, self.is_being_deleted);
                 Some(record)
             }
             // Its references are unknown: it stays an owner of its snapshots.
@@ -130,7 +121,7 @@ fn object_name(kind: SourceKind, meta: &ObjectMeta) -> Name {
 impl Subject for Workloads {
     type Object = Lean;
     type Key = WorkloadKey;
-    type Record = Option<Found<Record>>;
+    type Record = Option<Parsed<Record>>;
 
     fn key(&self, object: &Lean) -> WorkloadKey {
         WorkloadKey {
@@ -145,32 +136,33 @@ impl Subject for Workloads {
         let record = Workload::parse(kind, object.text()).map_err(Unreadable::from).and_then(|workload| {
             let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &reader.rotated);
             let listed = workload.sources().iter().count().max(workload.seen().iter().count());
-            reader.check(&record.uses, listed)?;
+            check_names(reader, &record.uses, listed)?;
             Ok(record)
         });
-        Some(Found::new(object, record))
+        Some(Parsed::new(object, record))
     }
 
-    fn apply(&self, state: &mut State, key: &WorkloadKey, found: Self::Record, now: Timestamp) {
-        let Some(found) = found else { return };
-        let record = found.enter(&User::Workload(key.clone()), state, now);
+    fn apply(&self, state: &mut State, key: &WorkloadKey, parsed: Self::Record, now: Timestamp) {
+        let Some(parsed) = parsed else { return };
+        let record = parsed.note(&User::Workload(key.clone()), state, now);
         state.apply_workload(key, record, now);
     }
 
     fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
         let user = User::Workload(key.clone());
         state.set_readable(&user, now);
-        state.set_leaving(&user, false);
+        state.index.set_being_deleted(&user, false);
         state.apply_workload(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<WorkloadKey> {
-        let unreadable = state.unreadable.keys().filter_map(|user| match user {
+        let unreadable = state.index.unreadable().filter_map(|(user, _)| match user {
             User::Workload(key) => Some(key),
             User::Revision(_) => None,
         });
         // The watch does not report workloads without the label.
-        let labelled = state.workloads.keys().filter(|key| !state.joining.contains_key(key));
+        let labelled =
+            state.index.workloads().map(|(key, _)| key).filter(|key| state.index.joining(key).is_none());
         labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 }
@@ -178,7 +170,7 @@ impl Subject for Workloads {
 impl Subject for Revisions {
     type Object = Lean;
     type Key = RevisionKey;
-    type Record = Option<Found<Revision>>;
+    type Record = Option<Parsed<Revision>>;
 
     fn key(&self, object: &Lean) -> RevisionKey {
         RevisionKey {
@@ -194,31 +186,31 @@ impl Subject for Revisions {
         let template = At::<_, Template<'_>>::new(kind.template).deserialize(&mut json);
         let revision = template.map_err(Unreadable::from).and_then(|template| {
             let (uses, listed) = snapshots_used(&template.unwrap_or_default());
-            reader.check(&uses, listed)?;
+            check_names(reader, &uses, listed)?;
             Ok(Revision { uid: object.uid().into(), uses })
         });
-        Some(Found::new(object, revision))
+        Some(Parsed::new(object, revision))
     }
 
-    fn apply(&self, state: &mut State, key: &RevisionKey, found: Self::Record, now: Timestamp) {
-        let Some(found) = found else { return };
-        let revision = found.enter(&User::Revision(key.clone()), state, now);
+    fn apply(&self, state: &mut State, key: &RevisionKey, parsed: Self::Record, now: Timestamp) {
+        let Some(parsed) = parsed else { return };
+        let revision = parsed.note(&User::Revision(key.clone()), state, now);
         state.apply_revision(key, revision, now);
     }
 
     fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
         let user = User::Revision(key.clone());
         state.set_readable(&user, now);
-        state.set_leaving(&user, false);
+        state.index.set_being_deleted(&user, false);
         state.apply_revision(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<RevisionKey> {
-        let unreadable = state.unreadable.keys().filter_map(|user| match user {
+        let unreadable = state.index.unreadable().filter_map(|(user, _)| match user {
             User::Revision(key) => Some(key),
             User::Workload(_) => None,
         });
-        state.revisions.keys().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+        state.index.revisions().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 }
 
@@ -266,7 +258,13 @@ impl Subject for Snapshots {
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        state.snapshots.keys().filter(|name| name.object.kind == self.0).cloned().collect()
+        state
+            .index
+            .snapshots()
+            .map(|(name, _)| name)
+            .filter(|name| name.object.kind == self.0)
+            .cloned()
+            .collect()
     }
 }
 
@@ -330,7 +328,7 @@ impl Subject for Labelled {
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        let known = state.labelled.iter().chain(state.bound.keys());
+        let known = state.index.labelled().chain(state.index.all_bound());
         known.filter(|name| name.object.kind == self.0).cloned().collect()
     }
 }
@@ -380,19 +378,19 @@ impl Subject for UsedSources {
     }
 
     fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Record, now: Timestamp) {
-        state.set_limited(key, is_limited);
+        state.index.set_limited(key, is_limited);
         state.apply_source(key, Some(&meta), now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
-        state.set_limited(key, false);
+        state.index.set_limited(key, false);
         state.apply_source(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        let found = state.sources.iter().filter(|(_, source)| !matches!(source, Source::Missing));
+        let found = state.index.sources().filter(|(_, source)| !matches!(source, SourceState::Missing));
         let names = found.map(|(name, _)| name).filter(|name| name.namespace == self.1);
-        let names: BTreeSet<_> = names.chain(state.limited_in(&self.1)).collect();
+        let names: BTreeSet<_> = names.chain(state.index.referrers().limited_in(&self.1)).collect();
         names.into_iter().filter(|name| name.object.kind == self.0).cloned().collect()
     }
 }
@@ -411,15 +409,15 @@ impl Subject for Referring {
     }
 
     fn apply(&self, state: &mut State, key: &Arc<str>, referrer: Self::Record, _now: Timestamp) {
-        state.apply_referrer(&self.0, key, referrer);
+        state.index.referrers_mut().apply(&self.0, key, referrer);
     }
 
     fn remove(&self, state: &mut State, key: &Arc<str>, _now: Timestamp) {
-        state.apply_referrer(&self.0, key, None);
+        state.index.referrers_mut().apply(&self.0, key, None);
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
-        state.referrers_in(&self.0).cloned().collect()
+        state.index.referrers().names_in(&self.0).cloned().collect()
     }
 
     fn listed(&self, state: &mut State) {
@@ -454,6 +452,6 @@ impl Subject for Namespaces {
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
-        state.namespaces.iter().flatten().cloned().collect()
+        state.index.opted_in().cloned().collect()
     }
 }
