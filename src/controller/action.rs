@@ -81,7 +81,7 @@ pub enum Action {
         version: Version,
     },
     /// Write an Event.
-    Tell(Box<Event>),
+    WriteEvent(Box<Event>),
     /// Remove confrev's owners from a user's object.
     Free(Name),
     /// Delete an unused snapshot.

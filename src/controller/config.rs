@@ -23,12 +23,12 @@ pub struct Config {
 
 impl Config {
     /// The kinds of sources that are watched.
-    pub(crate) fn source_kinds(&self) -> &'static [SourceKind] {
+    pub(super) fn source_kinds(&self) -> &'static [SourceKind] {
         if self.secrets { &[SourceKind::ConfigMap, SourceKind::Secret] } else { &[SourceKind::ConfigMap] }
     }
 
     /// The time between two rolls at the global rate.
-    pub(crate) fn roll_pause(&self) -> SignedDuration {
+    pub(super) fn roll_pause(&self) -> SignedDuration {
         SignedDuration::from_nanos(1_000_000_000 / i64::from(self.rolls_per_second.max(1)))
     }
 }

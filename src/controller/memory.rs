@@ -27,7 +27,7 @@ const MAX_DELETED: usize = 16 << 20;
 
 /// All contents that the controller keeps.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(super) struct Memory {
     /// Snapshots to which reviews of workloads newly refer, until they are bound.
     admitted: Contents,
     /// Objects that may just be deleted while in use. Reviews of workloads cannot displace them.
@@ -45,17 +45,17 @@ impl Default for Memory {
 
 impl Memory {
     /// Remembers a snapshot to which a review newly refers, until the controller has bound it.
-    pub(crate) fn remember_admitted(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+    pub(super) fn remember_admitted(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.admitted.remember(name, content, now + OF_SNAPSHOT);
     }
 
     /// Remembers a snapshot that the garbage collector may be deleting.
-    pub(crate) fn remember_endangered(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+    pub(super) fn remember_endangered(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
         self.deleted.remember(name, content, now + OF_SNAPSHOT);
     }
 
     /// Remembers a bound object that is being deleted. Returns the objects that are forgotten for it.
-    pub(crate) fn remember_deleted(
+    pub(super) fn remember_deleted(
         &mut self,
         name: Name,
         content: Arc<Observed>,
@@ -65,19 +65,19 @@ impl Memory {
     }
 
     /// The remembered content of an object.
-    pub(crate) fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
+    pub(super) fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
         self.deleted.recall(name).or_else(|| self.admitted.recall(name))
     }
 
     /// Forgets the content of a deleted object, if an object with another uid has its name now.
-    pub(crate) fn forget_replaced(&mut self, name: &Name, uid: &str) {
+    pub(super) fn forget_replaced(&mut self, name: &Name, uid: &str) {
         if self.deleted.recall(name).is_some_and(|content| content.uid != uid) {
             self.deleted.forget(name);
         }
     }
 
     /// Forgets contents that were remembered for long enough.
-    pub(crate) fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
+    pub(super) fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
         self.admitted.forget_old(now, |_| false);
         self.deleted.forget_old(now, is_awaited);
     }
@@ -88,19 +88,19 @@ impl Memory {
 struct Contents {
     limit: usize,
     bytes: usize,
-    namespaces: HashMap<Arc<str>, InNamespace>,
+    namespaces: HashMap<Arc<str>, NamespaceContents>,
 }
 
 /// The contents of one namespace.
 #[derive(Debug, Default)]
-struct InNamespace {
+struct NamespaceContents {
     bytes: usize,
     contents: HashMap<ObjectName, (Timestamp, Arc<Observed>)>,
     /// By the time at which each is forgotten.
     ends: BTreeSet<(Timestamp, ObjectName)>,
 }
 
-impl InNamespace {
+impl NamespaceContents {
     fn insert(&mut self, object: ObjectName, end: Timestamp, content: Arc<Observed>) {
         self.bytes += size(&content);
         self.ends.insert((end, object.clone()));
@@ -162,7 +162,7 @@ impl Contents {
 
     /// Forgets what was remembered for long enough, unless a task waits to restore it.
     fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
-        let ended = |(namespace, share): (&Arc<str>, &InNamespace)| {
+        let ended = |(namespace, share): (&Arc<str>, &NamespaceContents)| {
             let ended = share.ends.iter().take_while(|(end, _)| *end <= now);
             let name = |(_, object): &(Timestamp, ObjectName)| Name {
                 namespace: Arc::clone(namespace),
@@ -183,11 +183,11 @@ impl Contents {
 
 /// Contents of sources between the read and the creation of the snapshot.
 #[derive(Debug, Default)]
-pub(crate) struct Fresh(HashMap<Name, Arc<Observed>>);
+pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
 
 impl Fresh {
     /// Keeps a content until it is taken. If too many are waiting, it is dropped and the source is read again.
-    pub(crate) fn put(&mut self, source: &Name, content: Arc<Observed>) {
+    pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
         if self.0.len() < MAX_FRESH || self.0.contains_key(source) {
             self.0.insert(source.clone(), content);
         } else {
@@ -196,7 +196,7 @@ impl Fresh {
     }
 
     /// Removes and returns the content of a source.
-    pub(crate) fn take(&mut self, source: &Name) -> Option<Arc<Observed>> {
+    pub(super) fn take(&mut self, source: &Name) -> Option<Arc<Observed>> {
         self.0.remove(source)
     }
 }

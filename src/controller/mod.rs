@@ -23,18 +23,19 @@ pub use action::{Action, Outcome};
 pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use index::{
-    namespaces::Served,
     records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta},
+    served::Served,
 };
 pub use leader::{Leadership, lead};
 pub use name::Name;
 pub use queue::{Queue, Task};
-pub use reconcile::{Step, owners::MOST_OWNERS};
+pub use reconcile::{Step, owners::MAX_OWNERS};
 pub use run::run;
 pub use shared::Shared;
 pub use state::State;
 pub use watch::{
-    partial::{FromText, Lean, LeanMeta},
+    follow::take,
+    object::{FromText, PartialObject, RawObject},
     subjects::{Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads},
-    take, watch_all,
+    watch_all,
 };

@@ -24,7 +24,7 @@ const CONCURRENCY: usize = 16;
 /// The longest rest of the loop, since clocks may step and a wake-up may be lost.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The least time between two updates of the gauges: each update reads every workload.
-const STANDING_PAUSE: Duration = Duration::from_secs(1);
+const GAUGES_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the controller until `stop` is set: runs due tasks concurrently, and applies their outcomes to the state.
 pub async fn run<A: Api>(
@@ -40,12 +40,12 @@ pub async fn run<A: Api>(
     }
     let mut under_way: JoinSet<(Task, Result<Outcome, ApiError>)> = JoinSet::new();
     let mut led = false;
-    let mut told: Option<Instant> = None;
+    let mut updated: Option<Instant> = None;
     loop {
         shared.turn();
         let leads = leadership.holds();
         if leads && !led {
-            shared.change(State::look_at_all);
+            shared.change(State::reconcile_all);
         }
         led = leads;
         if !leads {
@@ -53,8 +53,8 @@ pub async fn run<A: Api>(
         }
         start_due(&api, &shared, &mut under_way).await;
         let mut rest = rest(&shared);
-        if told.is_none_or(|at| at.elapsed() >= STANDING_PAUSE) {
-            told = Some(Instant::now());
+        if updated.is_none_or(|at| at.elapsed() >= GAUGES_PAUSE) {
+            updated = Some(Instant::now());
             metrics.set_runtime_tasks(tokio::runtime::Handle::current().metrics().num_alive_tasks());
             let mut state = shared.lock();
             metrics.set_standing(&state.standing(leads));

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
-    index::{namespaces::Served, settings::Reader},
+    index::{served::Served, settings::Reader},
     name::Name,
     queue::clock::Clock,
     state::State,
@@ -58,11 +58,11 @@ struct InitialLists {
 
 /// Notified once by a watch when its objects are known. The default value notifies nothing.
 #[derive(Default)]
-pub(crate) struct SyncPoint(Mutex<Option<Arc<InitialLists>>>);
+pub(super) struct SyncPoint(Mutex<Option<Arc<InitialLists>>>);
 
 impl SyncPoint {
     /// Records that the watch's objects are known.
-    pub(crate) fn reached(&self) {
+    pub(super) fn reached(&self) {
         if let Some(sync) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             sync.open.fetch_sub(1, Ordering::SeqCst);
             sync.reached.notify_one();
@@ -100,12 +100,12 @@ impl Shared {
 
     /// Whether the state is locked at this moment.
     #[cfg(test)]
-    pub(crate) fn is_locked(&self) -> bool {
+    pub(super) fn is_locked(&self) -> bool {
         matches!(self.0.state.try_lock(), Err(std::sync::TryLockError::WouldBlock))
     }
 
     /// The current time on the controller's clock.
-    pub(crate) fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.clock().now()
     }
 
@@ -114,17 +114,17 @@ impl Shared {
     }
 
     /// The duration until a time on the controller's clock.
-    pub(crate) fn until(&self, then: Timestamp) -> Duration {
+    pub(super) fn until(&self, then: Timestamp) -> Duration {
         self.clock().until(then)
     }
 
     /// Waits for a change of the state.
-    pub(crate) async fn woken(&self) {
+    pub(super) async fn woken(&self) {
         self.0.changed.notified().await;
     }
 
     /// Records an iteration of the loop.
-    pub(crate) fn turn(&self) {
+    pub(super) fn turn(&self) {
         self.0.vitals.turn();
     }
 
@@ -148,13 +148,13 @@ impl Shared {
     }
 
     /// Adds a watch, and returns its pulse.
-    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+    pub(super) fn pulse(&self) -> Arc<Pulse> {
         self.0.vitals.watch()
     }
 
     /// Queues everything for a check, sources first: the digests of Secrets have changed.
-    pub fn look_at_all(&self) {
-        self.change(State::look_at_all);
+    pub fn reconcile_all(&self) {
+        self.change(State::reconcile_all);
     }
 
     /// The namespaces for which the webhooks are called.
@@ -168,7 +168,7 @@ impl Shared {
     }
 
     /// The settings that decide how a watched object is read.
-    pub(crate) fn reader(&self) -> &Reader {
+    pub(super) fn reader(&self) -> &Reader {
         &self.0.reader
     }
 
@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// Changes the state, and wakes the loop and the watches of namespaces.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut State, Timestamp)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut State, Timestamp)) {
         let generation = {
             let mut state = self.lock();
             change(&mut state, self.now());
@@ -216,30 +216,30 @@ impl Shared {
     }
 
     /// Waits for a turn to list, but not for long. The turn ends when the permit is dropped.
-    pub(crate) async fn turn_to_list(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn turn_to_list(&self) -> Option<OwnedSemaphorePermit> {
         let turn = Arc::clone(&self.0.lists).acquire_owned();
         tokio::time::timeout(LONGEST_TURN, turn).await.ok()?.ok()
     }
 
     /// Creates a point that a watch must reach before the state counts as known.
-    pub(crate) fn sync_point(&self) -> SyncPoint {
+    pub(super) fn sync_point(&self) -> SyncPoint {
         self.0.lists_done.open.fetch_add(1, Ordering::SeqCst);
         SyncPoint(Mutex::new(Some(Arc::clone(&self.0.lists_done))))
     }
 
     /// Records that no further sync point will be created.
-    pub(crate) fn sync_points_are_complete(&self) {
+    pub(super) fn sync_points_are_complete(&self) {
         self.0.lists_done.complete.store(true, Ordering::SeqCst);
         self.0.lists_done.reached.notify_one();
     }
 
     /// Reports every change of the set of namespaces to watch.
-    pub(crate) fn namespace_changes(&self) -> watch::Receiver<usize> {
+    pub(super) fn namespace_changes(&self) -> watch::Receiver<usize> {
         self.0.namespaces.subscribe()
     }
 
     /// Waits until every watch has listed its objects, then lets the controller act.
-    pub(crate) async fn wait_for_sync(&self) {
+    pub(super) async fn wait_for_sync(&self) {
         let sync = &self.0.lists_done;
         while !(sync.complete.load(Ordering::SeqCst) && sync.open.load(Ordering::SeqCst) == 0) {
             sync.reached.notified().await;

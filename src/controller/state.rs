@@ -15,7 +15,7 @@ use super::{
     index::{
         Index,
         change::Change,
-        namespaces::Served,
+        served::Served,
         settings::{Reader, Settings},
     },
     memory::Memory,
@@ -32,21 +32,21 @@ use crate::{
 
 /// The controller's state.
 pub struct State {
-    pub(crate) config: Config,
-    pub(crate) index: Index,
-    pub(crate) queue: Queue,
-    pub(crate) memory: Memory,
-    pub(crate) events: Events,
-    pub(crate) rolls: Rolls,
-    pub(crate) holds: Holds,
+    pub(super) config: Config,
+    pub(super) index: Index,
+    pub(super) queue: Queue,
+    pub(super) memory: Memory,
+    pub(super) events: Events,
+    pub(super) rolls: Rolls,
+    pub(super) holds: Holds,
     /// Referenced snapshots that are missing.
-    pub(crate) missing: Missing,
+    pub(super) missing: Missing,
     /// Since when a snapshot or bound object is unused.
-    pub(crate) unused_since: HashMap<Name, Timestamp>,
+    pub(super) unused_since: HashMap<Name, Timestamp>,
     /// Whether the loss of a key was reported.
-    pub(crate) key_loss_is_reported: bool,
+    pub(super) key_loss_is_reported: bool,
     /// An empty list that keeps its capacity: every event of a watch needs one.
-    pub(crate) changes: Vec<Change>,
+    pub(super) changes: Vec<Change>,
 }
 
 impl State {
@@ -96,7 +96,7 @@ impl State {
     }
 
     /// The settings that decide how an object is read.
-    pub(crate) fn reader(&self) -> Reader {
+    pub(super) fn reader(&self) -> Reader {
         self.index.settings().reader()
     }
 

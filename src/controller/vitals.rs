@@ -14,7 +14,7 @@ const LONGEST_UNHEARD: Duration = Duration::from_mins(3);
 
 /// The last sign of life of a task.
 #[derive(Debug)]
-pub(crate) struct Pulse(Mutex<Instant>);
+pub(super) struct Pulse(Mutex<Instant>);
 
 impl Pulse {
     fn new() -> Self {
@@ -22,7 +22,7 @@ impl Pulse {
     }
 
     /// Records that the task works.
-    pub(crate) fn beat(&self) {
+    pub(super) fn beat(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
@@ -33,24 +33,24 @@ impl Pulse {
 
 /// The signs of life of the loop and of every watch.
 #[derive(Debug)]
-pub(crate) struct Vitals {
+pub(super) struct Vitals {
     turn: Pulse,
     /// Weak, so that a watch that ended in order leaves nothing behind.
     watches: Mutex<Vec<Weak<Pulse>>>,
 }
 
 impl Vitals {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { turn: Pulse::new(), watches: Mutex::default() }
     }
 
     /// Records an iteration of the loop.
-    pub(crate) fn turn(&self) {
+    pub(super) fn turn(&self) {
         self.turn.beat();
     }
 
     /// Adds a watch, and returns its pulse.
-    pub(crate) fn watch(&self) -> Arc<Pulse> {
+    pub(super) fn watch(&self) -> Arc<Pulse> {
         let pulse = Arc::new(Pulse::new());
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);
@@ -59,7 +59,7 @@ impl Vitals {
     }
 
     /// The part that does not work; `None` if everything works.
-    pub(crate) fn failing(&self) -> Option<&'static str> {
+    pub(super) fn failing(&self) -> Option<&'static str> {
         if !self.turn.is_within(LONGEST_TURN) {
             return Some("the controller's loop is stuck");
         }

@@ -154,7 +154,7 @@ impl OptIn {
                         Ok(Outcome::Poked(Box::new(record(&after, Health::Progressing))))
                     }
                 }
-                Action::Tell(event) => {
+                Action::WriteEvent(event) => {
                     self.events.push(*event);
                     Ok(Outcome::Done)
                 }
@@ -269,7 +269,7 @@ fn refused_roll_is_reported_on_workload_and_source() {
                         message,
                     })
                 }
-                Action::Tell(event) => {
+                Action::WriteEvent(event) => {
                     told.push(*event);
                     Ok(Outcome::Done)
                 }

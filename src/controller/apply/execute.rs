@@ -12,7 +12,7 @@ use crate::{
     controller::{
         action::{Action, Outcome},
         name::Name,
-        reconcile::owners::MOST_OWNERS,
+        reconcile::owners::MAX_OWNERS,
     },
     resolve::{Ensure, Observed},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
@@ -69,7 +69,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         Action::Free(name) => free(api, &name).await,
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
         Action::Release { object, version } => release(api, &object, &version).await,
-        Action::Tell(event) => {
+        Action::WriteEvent(event) => {
             api.tell(&event).await?;
             Ok(Outcome::Done)
         }
@@ -137,8 +137,8 @@ pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Resu
         if ensure_snapshot(api, &source.namespace, &wanted, observed.json()).await? == Created::Now {
             return Ok(Some(name));
         }
-        let taken = api.read(&source.namespace, &source.sibling(name.as_str()).object).await?;
-        if taken.is_some_and(|taken| taken.is_snapshot_of(&source.object.name, &digest)) {
+        let existing = api.read(&source.namespace, &source.sibling(name.as_str()).object).await?;
+        if existing.is_some_and(|existing| existing.is_snapshot_of(&source.object.name, &digest)) {
             return Ok(Some(name));
         }
     }
@@ -166,6 +166,32 @@ async fn using<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Result<Vec
     let usages = api.usages(&object.namespace, &owners, &object.object).await?;
     let used = owners.into_iter().zip(usages).filter(|(_, usage)| *usage == Usage::Used);
     Ok(used.map(|(owner, _)| owner).collect())
+}
+
+/// The outcome of a restore that found no content.
+async fn not_restored<A: Api>(api: &A, snapshot: &Name, source: &str) -> Result<Outcome, ApiError> {
+    let bound_itself = *source == *snapshot.object.name;
+    if api.namespace(&snapshot.namespace).await?.terminating {
+        return Ok(Outcome::Done);
+    }
+    // It may exist without having been seen: each watch may lag or stall.
+    match api.read(&snapshot.namespace, &snapshot.object).await? {
+        None => Ok(Outcome::Lost),
+        Some(found) if !bound_itself && is_other(&found, snapshot, source) => Ok(Outcome::Taken),
+        Some(_) => Err(ApiError::Conflict { what: format!("restore {snapshot}") }),
+    }
+}
+
+/// The outcome of a restore of an object whose name exists by now. A tool may create a bound object again. The name of a
+/// snapshot may be taken by any object.
+async fn already_restored<A: Api>(api: &A, snapshot: &Name, source: &str) -> Result<Outcome, ApiError> {
+    let bound_itself = *source == *snapshot.object.name;
+    match api.read(&snapshot.namespace, &snapshot.object).await? {
+        Some(_) if bound_itself => Ok(Outcome::Done),
+        Some(found) if is_other(&found, snapshot, source) => Ok(Outcome::Taken),
+        Some(found) if !found.is_being_deleted() => Ok(Outcome::Done),
+        _ => Err(ApiError::Conflict { what: format!("restore {snapshot}") }),
+    }
 }
 
 /// Recreates a snapshot: from memory, from the source if it still holds the content, or from another snapshot that does. A
@@ -208,32 +234,16 @@ async fn restore<A: Api>(
         live = twin(api, copies).await?;
     }
     let fits = content.filter(fits).or_else(|| live.as_ref().filter(fits));
-    let Some(content) = fits else {
-        if api.namespace(&snapshot.namespace).await?.terminating {
-            return Ok(Outcome::Done);
-        }
-        // It may exist without having been seen: each watch may lag or stall.
-        return match api.read(&snapshot.namespace, &snapshot.object).await? {
-            None => Ok(Outcome::Lost),
-            Some(found) if !bound_itself && is_other(&found, snapshot, source) => Ok(Outcome::Taken),
-            Some(_) => Err(ApiError::Conflict { what: format!("restore {snapshot}") }),
-        };
-    };
+    let Some(content) = fits else { return not_restored(api, snapshot, source).await };
     let digest = named_after(content).unwrap_or_else(|| content.digest());
     let identity = Identity { source: source.to_owned(), digest };
     let owners: BTreeSet<_> = owners.iter().cloned().chain(former).collect();
-    let owners: Vec<_> = owners.into_iter().take(MOST_OWNERS).collect();
+    let owners: Vec<_> = owners.into_iter().take(MAX_OWNERS).collect();
     let created = api
         .create_snapshot(&snapshot.namespace, &snapshot.object, &identity, content.json(), &owners)
         .await?;
     if created == Created::Exists {
-        // A tool may create a bound object again. The name of a snapshot may be taken by any object.
-        return match api.read(&snapshot.namespace, &snapshot.object).await? {
-            Some(_) if bound_itself => Ok(Outcome::Done),
-            Some(found) if is_other(&found, snapshot, source) => Ok(Outcome::Taken),
-            Some(found) if !found.is_being_deleted() => Ok(Outcome::Done),
-            _ => Err(ApiError::Conflict { what: format!("restore {snapshot}") }),
-        };
+        return already_restored(api, snapshot, source).await;
     }
     tracing::warn!(%snapshot, "referenced snapshot was missing and was recreated");
     Ok(Outcome::Restored)

@@ -41,7 +41,7 @@ enum End {
 impl State {
     /// Applies the outcome of an action.
     pub fn finish(&mut self, task: &Task, outcome: Result<Outcome, ApiError>, now: Timestamp) {
-        if *task == Task::Tell {
+        if *task == Task::WriteEvent {
             return self.event_written(outcome.as_ref().map(|_| ()), now);
         }
         let rolling = if let Task::Roll(key) = task { self.rolls.end(key) } else { None };
@@ -198,15 +198,16 @@ impl State {
     /// Handles the result of writing an Event. It is retried only a few times, because it is not essential.
     fn event_written(&mut self, outcome: Result<(), &ApiError>, now: Timestamp) {
         let event = self.events.end();
-        let again = outcome.is_err_and(ApiError::may_pass) && self.queue.failures(&Task::Tell) + 1 < TRIES;
+        let again =
+            outcome.is_err_and(ApiError::may_pass) && self.queue.failures(&Task::WriteEvent) + 1 < TRIES;
         if let Some(event) = event.filter(|_| again) {
             self.events.retry(event, now);
-            self.queue.failed(Task::Tell, now);
+            self.queue.failed(Task::WriteEvent, now);
         } else {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "an Event was not written");
             }
-            self.queue.done(&Task::Tell);
+            self.queue.done(&Task::WriteEvent);
         }
         self.schedule_events();
     }

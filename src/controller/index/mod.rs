@@ -4,19 +4,22 @@
 //! objects the controller may have to reconcile.
 
 mod bound;
-pub(crate) mod by_age;
+mod by_age;
 pub(crate) mod change;
 pub(crate) mod findings;
 mod interner;
-pub(crate) mod namespaces;
+mod namespaces;
 mod ranks;
 pub(crate) mod records;
 mod referrers;
+pub(crate) mod served;
 pub(crate) mod settings;
+pub(crate) mod skipped;
 mod snapshots;
 mod sources;
-pub(crate) mod unreadable;
+mod unreadable;
 mod users;
+mod watched;
 mod workloads;
 
 use std::{
@@ -29,12 +32,12 @@ use self::{
     change::Change,
     findings::Findings,
     interner::Interner,
-    namespaces::WatchedNamespaces,
     records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceState, User},
     referrers::Referrers,
     settings::Settings,
-    unreadable::Skipped,
+    skipped::Skipped,
     users::Users,
+    watched::WatchedNamespaces,
 };
 use crate::{
     cluster::{Owner, Precondition, WorkloadKey, workload_owner},

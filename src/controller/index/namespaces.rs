@@ -1,75 +1,9 @@
-//! The namespaces that confrev works in: sources are watched in these only.
+//! The namespaces that opt in, and those that confrev works in: sources are watched in these only.
 
-use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Index, change::Change, referrers::Referrers};
 use crate::controller::name::Name;
-
-/// The namespaces with workloads, snapshots or labelled sources.
-#[derive(Debug, Default)]
-pub(crate) struct WatchedNamespaces {
-    /// How many of these objects each namespace has.
-    objects: HashMap<Arc<str>, usize>,
-    /// Changes with the set of watched namespaces.
-    generation: usize,
-}
-
-impl WatchedNamespaces {
-    /// Counts one more object that requires a watch of the namespace's sources.
-    pub(crate) fn add(&mut self, namespace: &Arc<str>) {
-        let objects = self.objects.entry(Arc::clone(namespace)).or_insert(0);
-        *objects += 1;
-        if *objects == 1 {
-            self.generation += 1;
-        }
-    }
-
-    /// Counts one object less. Returns whether it was the last one.
-    fn remove(&mut self, namespace: &Arc<str>) -> bool {
-        let Some(objects) = self.objects.get_mut(namespace) else { return false };
-        *objects -= 1;
-        let is_last = *objects == 0;
-        if is_last {
-            self.objects.remove(namespace);
-            self.generation += 1;
-        }
-        is_last
-    }
-}
-
-/// The namespaces that confrev serves: all but some, or only some.
-#[derive(Clone, Debug, Default)]
-pub struct Served {
-    excluded: HashSet<String>,
-    /// Empty: every namespace.
-    only: BTreeSet<String>,
-}
-
-impl Served {
-    /// All namespaces but these.
-    pub fn but(excluded: impl IntoIterator<Item = String>) -> Self {
-        Self { excluded: excluded.into_iter().collect(), only: BTreeSet::new() }
-    }
-
-    /// Restricts them to these; an empty list restricts nothing.
-    #[must_use]
-    pub fn only(self, namespaces: impl IntoIterator<Item = String>) -> Self {
-        Self { only: namespaces.into_iter().collect(), ..self }
-    }
-
-    /// Whether confrev serves a namespace: the webhooks are called for it, and the controller may write in it.
-    pub fn contains(&self, namespace: &str) -> bool {
-        !self.excluded.contains(namespace) && (self.only.is_empty() || self.only.contains(namespace))
-    }
-
-    /// The namespaces, if only some are served; empty if all but some are served.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = &str> {
-        self.only.iter().map(String::as_str)
-    }
-}
 
 impl Index {
     /// Applies whether a namespace is labelled to opt its workloads in.
@@ -97,12 +31,12 @@ impl Index {
 
     /// The namespaces whose sources are watched: those with opted-in workloads, snapshots or labelled sources.
     pub(crate) fn watched_namespaces(&self) -> BTreeSet<Arc<str>> {
-        self.watched.objects.keys().cloned().collect()
+        self.watched.names().cloned().collect()
     }
 
     /// A number that changes with [`Index::watched_namespaces`] and with [`Index::limited_namespaces`].
     pub(crate) fn watched_generation(&self) -> usize {
-        self.watched.generation
+        self.watched.generation()
     }
 
     /// Counts one object less that requires a watch of the namespace's sources.
@@ -120,7 +54,7 @@ impl Index {
     /// Records whether a source has `max-in-flight`.
     pub(crate) fn set_limited(&mut self, source: &Name, limited: bool) {
         if self.referrers.set_limited(source, limited) {
-            self.watched.generation += 1;
+            self.watched.bump();
         }
     }
 

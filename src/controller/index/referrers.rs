@@ -21,12 +21,12 @@ use crate::{
 pub(crate) struct Referrers {
     /// The sources with `max-in-flight`, used or not.
     limited: HashSet<Name>,
-    namespaces: HashMap<Arc<str>, InNamespace>,
+    namespaces: HashMap<Arc<str>, NamespaceRollouts>,
 }
 
 /// The Rollouts of one namespace.
 #[derive(Debug, Default)]
-struct InNamespace {
+struct NamespaceRollouts {
     /// Whether all Rollouts are known.
     is_listed: bool,
     /// By the Rollout's name.
@@ -35,7 +35,7 @@ struct InNamespace {
     by_target: HashMap<Arc<str>, FewSet<Arc<str>>>,
 }
 
-impl InNamespace {
+impl NamespaceRollouts {
     fn set(&mut self, rollout: &Arc<str>, referrer: Option<Referrer>) {
         let old = match &referrer {
             Some(new) => self.rollouts.insert(Arc::clone(rollout), new.clone()),
@@ -76,7 +76,7 @@ impl Referrers {
             return false;
         }
         if is_limited {
-            self.namespaces.insert(Arc::clone(namespace), InNamespace::default());
+            self.namespaces.insert(Arc::clone(namespace), NamespaceRollouts::default());
         } else {
             self.namespaces.remove(namespace);
         }

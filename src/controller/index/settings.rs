@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{namespaces::Served, records::SnapshotRecord};
+use super::{records::SnapshotRecord, served::Served};
 use crate::{
     cluster::{DigestKeys, MOST_NAMES},
     kinds::Kinds,

@@ -31,7 +31,7 @@ pub enum Task {
     /// A workload that may refer to a missing source.
     Report(WorkloadKey),
     /// Events to write, one after the other.
-    Tell,
+    WriteEvent,
     /// A namespace that opts in, and may have workloads without the label.
     OptIn(Arc<str>),
 }
@@ -40,7 +40,7 @@ impl Task {
     /// Whether the task may wait for urgent ones. Owners, clean-up and Events can wait for a moment, and must not delay a
     /// change in progress.
     pub(crate) fn may_wait(&self) -> bool {
-        matches!(self, Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Report(_) | Self::Tell)
+        matches!(self, Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Report(_) | Self::WriteEvent)
     }
 
     /// Whether the task may list a whole namespace.
@@ -60,7 +60,7 @@ impl Task {
             | Self::Sweep(name) => Some(&name.namespace),
             Self::Roll(key) | Self::Report(key) => Some(&key.namespace),
             Self::OptIn(namespace) => Some(namespace),
-            Self::Tell => None,
+            Self::WriteEvent => None,
         }
     }
 
@@ -74,7 +74,7 @@ impl Task {
             Self::Unbind(_) | Self::Free(_) => Work::Unbind,
             Self::Restore(_) => Work::Restore,
             Self::Sweep(_) => Work::Sweep,
-            Self::Report(_) | Self::Tell => Work::Tell,
+            Self::Report(_) | Self::WriteEvent => Work::Tell,
             Self::OptIn(_) => Work::OptIn,
         }
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     decision::Decision,
-    owners::{self, MOST_OWNERS, at_most},
+    owners::{self, MAX_OWNERS, at_most},
     snapshot::{UNBIND_DELAY, verify},
 };
 use crate::{
@@ -17,7 +17,7 @@ impl State {
     /// Adds the missing owners; with `unbind`, also removes confrev's owners that no longer use the object, once a live read has
     /// shown it. Owners that others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
     /// only former users own is released.
-    pub(crate) fn bind_bound(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
+    pub(super) fn bind_bound(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let index = &self.index;
         let record = index.bound(name)?;
         let all = owners::users(index, name);
@@ -32,7 +32,7 @@ impl State {
         }
         let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
-        let wanted = at_most(MOST_OWNERS.saturating_sub(others), all.clone(), &record.owners);
+        let wanted = at_most(MAX_OWNERS.saturating_sub(others), all.clone(), &record.owners);
         let owners: FewSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
         if has_stale && !unbind && !all.is_empty() {
@@ -50,7 +50,7 @@ impl State {
     }
 
     /// Deletes a released object, as the garbage collector would if its owners did not exist.
-    pub(crate) fn release(&mut self, name: &Name, now: Timestamp) -> Decision {
+    pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Decision {
         let since = self.unused_since.get(name).copied().filter(|_| self.index.is_released(name));
         let (Some(record), Some(since)) = (self.index.bound(name), since) else {
             self.unused_since.remove(name);

@@ -21,14 +21,14 @@ const MAX_ROOM: usize = 256;
 
 impl State {
     /// Updates the index, and queues the tasks that this requires.
-    pub(crate) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut Index, &mut Vec<Change>)) {
+    pub(super) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut Index, &mut Vec<Change>)) {
         let mut changes = std::mem::take(&mut self.changes);
         update(&mut self.index, &mut changes);
         self.enqueue_all(changes, now);
     }
 
     /// Queues the tasks that changes of the index require, in their order. Keeps the list's capacity for the next changes.
-    pub(crate) fn enqueue_all(&mut self, mut changes: Vec<Change>, now: Timestamp) {
+    pub(super) fn enqueue_all(&mut self, mut changes: Vec<Change>, now: Timestamp) {
         for change in changes.drain(..) {
             self.enqueue(change, now);
         }
@@ -144,13 +144,13 @@ impl State {
     }
 
     /// Forgets that an object could not be read.
-    pub(crate) fn set_readable(&mut self, object: &User, now: Timestamp) {
+    pub(in crate::controller) fn set_readable(&mut self, object: &User, now: Timestamp) {
         self.update(now, |index, changes| index.set_readable(object, changes));
     }
 
     /// Queues everything for a check: at the start, and when this replica begins to lead. A replica that does not lead
     /// drops its tasks, so what it knows of sources may be old, and they are read again.
-    pub fn look_at_all(&mut self, now: Timestamp) {
+    pub fn reconcile_all(&mut self, now: Timestamp) {
         // Workloads that are pending count as pending from now on.
         self.rolls.clear_all_pending();
         self.holds.release_all();
@@ -193,7 +193,7 @@ impl State {
     }
 
     /// Forgets contents that were remembered for long enough.
-    pub(crate) fn forget_old(&mut self, now: Timestamp) {
+    pub(in crate::controller) fn forget_old(&mut self, now: Timestamp) {
         let queue = &self.queue;
         self.memory.forget_old(now, |name| queue.has(&Task::Restore(name.clone())));
     }

@@ -87,8 +87,8 @@ impl Holds {
         let limited = record.uses.iter().filter_map(|used| {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let known = index.existing_source(&name)?;
-            let untaken = !record.has_seen(&used.source, &known.present.digests);
-            let limit = known.max_in_flight.filter(|_| untaken)?;
+            let has_change = !record.has_seen(&used.source, &known.present.digests);
+            let limit = known.max_in_flight.filter(|_| has_change)?;
             let of = (known.present.digests.current(), limit);
             let fresh = |recent: &&RecentHold| recent.of == of && recent.is_fresh(now);
             if let Some(recent) = self.recent.get(&(name.clone(), unwell)).filter(fresh) {
@@ -176,11 +176,11 @@ fn hold(
 ) -> Option<Hold> {
     let mut in_flight = 0;
     for (key, record) in index.workloads_using(source).filter(|(key, _)| *key != waiting) {
-        let taken = record.has_seen(&source.object, &known.present.digests);
-        let health = if taken { index.health(key, record) } else { Health::Settled };
-        let was_unhealthy = taken && record.taken_unhealthy.contains(&source.object);
+        let moved = record.has_seen(&source.object, &known.present.digests);
+        let health = if moved { index.health(key, record) } else { Health::Settled };
+        let was_unhealthy = moved && record.taken_unhealthy.contains(&source.object);
         let failed = health == Health::Failed && !was_unhealthy;
-        if taken && !unwell && (failed || was_rolled_back(index, record, source, known)) {
+        if moved && !unwell && (failed || was_rolled_back(index, record, source, known)) {
             return Some(Hold::Failed(key.clone()));
         }
         let is_under_way = !matches!(health, Health::Settled | Health::Failed);
@@ -194,7 +194,7 @@ fn hold(
     (in_flight >= limit).then_some(Hold::Full)
 }
 
-/// Whether a workload that rolled to the content was put back to other content, which is a verdict on it.
+/// Whether a workload that rolled to the content was put back to other content, which shows that the content failed.
 fn was_rolled_back(index: &Index, record: &Record, source: &Name, known: &SourceRecord) -> bool {
     let other = |used: &Use| index.holds_other(used, source, known);
     // A workload that does not track keeps its snapshot whatever the content.

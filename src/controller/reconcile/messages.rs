@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     cluster::{Event, ObjectRef, WorkloadKey},
     controller::{
-        index::{Index, records::User, unreadable::Skipped},
+        index::{Index, records::User, skipped::Skipped},
         name::Name,
     },
     resolve::{Record, Use},
@@ -125,23 +125,23 @@ pub(crate) fn refusal(
     now: Timestamp,
 ) -> Vec<Event> {
     let Some(record) = index.workload(key) else { return Vec::new() };
-    let is_untaken = |used: &&Use| {
+    let has_change = |used: &&Use| {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let Some(known) = index.existing_source(&source) else { return false };
         used.snapshot.is_none() || !record.has_seen(&used.source, &known.present.digests)
     };
-    let untaken: BTreeSet<_> =
-        record.uses.iter().filter(is_untaken).map(|used| used.source.clone()).collect();
+    let changed: BTreeSet<_> =
+        record.uses.iter().filter(has_change).map(|used| used.source.clone()).collect();
     // One Event for each kind of refusal in a while: the message may differ each time, like that of a quota.
     let same = code.to_string();
     let note = format!("the roll to the present content was refused and will be retried: {message}");
-    let related = untaken
+    let related = changed
         .first()
         .and_then(|first| source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone())));
     let event = event_on_workload(index, key, Reason::RollRefused, note, now);
     let event = event.map(|event| Event { related, same: same.clone(), ..event });
     let mut events: Vec<_> = event.into_iter().collect();
-    for source in untaken {
+    for source in changed {
         let source = Name::new(Arc::clone(&key.namespace), source);
         let workload = index.display_short(key);
         let note = format!(

@@ -25,7 +25,7 @@ enum Stage {
 
 /// What follows from a restore that found no content.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Conclusion {
     /// Try again at that time.
     Again(Timestamp),
     /// The content is lost, which is to be reported.
@@ -39,14 +39,16 @@ impl Missing {
     ///
     /// Another replica may still have that content in memory, and restore the snapshot. The content is therefore lost only
     /// if a second try, [`OTHERS_RESTORE`] after the first, finds nothing either.
-    pub(crate) fn not_found(&mut self, name: &Name, now: Timestamp) -> Verdict {
+    pub(crate) fn not_found(&mut self, name: &Name, now: Timestamp) -> Conclusion {
         let stage = self.0.entry(name.clone()).or_insert(Stage::Since(now));
         match stage {
-            Stage::Lost => Verdict::KnownLost,
-            Stage::Since(since) if now < *since + OTHERS_RESTORE => Verdict::Again(*since + OTHERS_RESTORE),
+            Stage::Lost => Conclusion::KnownLost,
+            Stage::Since(since) if now < *since + OTHERS_RESTORE => {
+                Conclusion::Again(*since + OTHERS_RESTORE)
+            }
             Stage::Since(_) => {
                 *stage = Stage::Lost;
-                Verdict::Lost
+                Conclusion::Lost
             }
         }
     }

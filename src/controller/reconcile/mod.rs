@@ -92,7 +92,7 @@ impl State {
                 self.report_missing_sources(key, now);
                 Decision::Done
             }
-            Task::Tell => self.next_event(now),
+            Task::WriteEvent => self.next_event(now),
             Task::OptIn(namespace) => {
                 let enabled = self.index.opts_in(namespace);
                 enabled.then(|| Action::OptIn(Arc::clone(namespace))).into()

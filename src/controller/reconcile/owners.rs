@@ -17,7 +17,7 @@ use crate::{
 /// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB;
 /// the content may take 1 MiB of it. The garbage collector deletes a snapshot with its last owner. Other users replace
 /// deleted owners, so the snapshot lives as long as anything uses it.
-pub const MOST_OWNERS: usize = 2048;
+pub const MAX_OWNERS: usize = 2048;
 
 /// The owners that a snapshot should have.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub(crate) fn users(index: &Index, name: &Name) -> FewSet<Owner> {
 pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wanted {
     // There is always room for the source, which keeps the newest snapshots.
     let by_use = users(index, name);
-    let is_capped = by_use.len() >= MOST_OWNERS;
-    let mut owners = at_most(MOST_OWNERS - 1, by_use, &record.owners);
+    let is_capped = by_use.len() >= MAX_OWNERS;
+    let mut owners = at_most(MAX_OWNERS - 1, by_use, &record.owners);
     let source = name.sibling(Arc::clone(&record.source));
     match index.source(&source) {
         None | Some(SourceState::Unknown) => return Wanted::Unknown,
@@ -56,18 +56,18 @@ pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wan
     Wanted::Owners(owners)
 }
 
-/// At most `most` of these owners, those already present first.
-pub(crate) fn at_most(most: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
-    if owners.len() <= most {
+/// At most `limit` of these owners, those already present first.
+pub(crate) fn at_most(limit: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
+    if owners.len() <= limit {
         return owners;
     }
     let (there, new): (Vec<_>, Vec<_>) = owners.into_iter().partition(|owner| present.contains(owner));
-    there.into_iter().chain(new).take(most).collect()
+    there.into_iter().chain(new).take(limit).collect()
 }
 
 /// The wanted owners, and as many of the present ones as there is room for.
 pub(crate) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
-    let room = MOST_OWNERS.saturating_sub(wanted.len());
+    let room = MAX_OWNERS.saturating_sub(wanted.len());
     let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();
     let all: FewSet<_> = wanted.into_iter().chain(more).collect();
     all.into_iter().collect()
@@ -90,9 +90,9 @@ mod tests {
         assert!(present.is_subset(&kept) && kept.is_subset(&owners(0..100)));
         assert_eq!(at_most(10, owners(0..100), &kept), kept, "no second write is needed");
         assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
-        let (wanted, stale) = (owners(0..MOST_OWNERS - 5), owners(5000..6000));
+        let (wanted, stale) = (owners(0..MAX_OWNERS - 5), owners(5000..6000));
         let all: FewSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
-        assert_eq!(all.len(), MOST_OWNERS, "stale owners fill the remaining places");
+        assert_eq!(all.len(), MAX_OWNERS, "stale owners fill the remaining places");
         assert!(wanted.is_subset(&all) && !stale.is_disjoint(&all));
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
         action::Action,
-        index::{records::User, unreadable::Unreadable},
+        index::{records::User, skipped::Unreadable},
         name::Name,
         queue::Task,
         state::State,
@@ -21,7 +21,7 @@ const MISSING_DELAY: SignedDuration = SignedDuration::from_secs(10);
 
 impl State {
     /// Queues Events.
-    pub(crate) fn report(&mut self, events: impl IntoIterator<Item = Event>, now: Timestamp) {
+    pub(in crate::controller) fn report(&mut self, events: impl IntoIterator<Item = Event>, now: Timestamp) {
         for event in events {
             if self.events.report(event, now) {
                 self.schedule_events();
@@ -30,20 +30,20 @@ impl State {
     }
 
     /// Queues an Event about a held change of a source.
-    pub(crate) fn report_hold(&mut self, source: Name, at: Timestamp) {
+    pub(super) fn report_hold(&mut self, source: Name, at: Timestamp) {
         self.events.add(at, Topic::Held(source));
         self.schedule_events();
     }
 
     /// Queues the task that writes the next Event.
-    pub(crate) fn schedule_events(&mut self) {
+    pub(in crate::controller) fn schedule_events(&mut self) {
         if let Some(due) = self.events.due() {
-            self.queue.schedule(Task::Tell, due);
+            self.queue.schedule(Task::WriteEvent, due);
         }
     }
 
     /// The next Event to write.
-    pub(crate) fn next_event(&mut self, now: Timestamp) -> Decision {
+    pub(super) fn next_event(&mut self, now: Timestamp) -> Decision {
         while let Some(due) = self.events.due() {
             if due > now {
                 return Decision::Later(due);
@@ -55,7 +55,7 @@ impl State {
             };
             if let Some(event) = event {
                 self.events.start(event.clone(), now);
-                return Decision::Act(Action::Tell(Box::new(event)));
+                return Decision::Act(Action::WriteEvent(Box::new(event)));
             }
         }
         Decision::Done
@@ -67,7 +67,7 @@ impl State {
     }
 
     /// Queues a check of a workload that may refer to a missing source.
-    pub(crate) fn enqueue_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(super) fn enqueue_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
         let record = self.index.workload(key).filter(|_| self.index.is_synced());
         if record
             .is_some_and(|record| record.uses.iter().any(|used| used.snapshot.is_none() && !used.optional))
@@ -77,12 +77,18 @@ impl State {
     }
 
     /// Reports the sources that a workload refers to and that are still missing.
-    pub(crate) fn report_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(super) fn report_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
         self.report(messages::missing_sources(&self.index, key, now), now);
     }
 
     /// Records and reports that an object cannot be read.
-    pub(crate) fn set_unreadable(&mut self, object: &User, uid: &Uid, error: &Unreadable, now: Timestamp) {
+    pub(in crate::controller) fn set_unreadable(
+        &mut self,
+        object: &User,
+        uid: &Uid,
+        error: &Unreadable,
+        now: Timestamp,
+    ) {
         if !self.index.set_unreadable(object, uid, error) {
             return;
         }
@@ -108,7 +114,7 @@ impl State {
     }
 
     /// Reports every object that cannot be read. Called when this replica begins to lead.
-    pub(crate) fn report_all_unreadable(&mut self, now: Timestamp) {
+    pub(super) fn report_all_unreadable(&mut self, now: Timestamp) {
         let all = self.index.unreadable();
         let events: Vec<_> =
             all.map(|(object, skipped)| messages::unreadable(&self.index, object, skipped, now)).collect();

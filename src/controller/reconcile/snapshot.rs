@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     decision::Decision,
     messages::{self, Loss},
-    missing::Verdict,
+    missing::Conclusion,
     owners::{self, Wanted},
 };
 use crate::{
@@ -52,7 +52,7 @@ pub(crate) fn verify<'o>(
 
 impl State {
     /// Queues a check of the owners of a snapshot or bound object.
-    pub(crate) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
+    pub(super) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
         if self.awaits_its_source(name) {
             self.index.rank_when_read(name);
         } else if self.index.exists(name) {
@@ -72,12 +72,12 @@ impl State {
 
     /// Queues a restore of an object that may only be unknown yet. The delay also leaves time for a tool that deletes an
     /// object in order to create it anew, as `kubectl replace --force` does.
-    pub(crate) fn enqueue_restore(&mut self, name: Name, now: Timestamp) {
+    pub(super) fn enqueue_restore(&mut self, name: Name, now: Timestamp) {
         self.queue.schedule(Task::Restore(name), now + RESTORE_DELAY);
     }
 
     /// Adds the owners that a snapshot lacks. Stale owners are left for [`State::unbind`].
-    pub(crate) fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+    pub(super) fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let record = self.index.snapshot(name)?;
         let wanted = owners::wanted(&self.index, name, record);
         let (version, present, digest) = (record.version(), record.owners.clone(), record.digest);
@@ -107,7 +107,7 @@ impl State {
 
     /// Removes stale owners of a snapshot or bound object, unless the controller of an owner may still create a revision
     /// that refers to it.
-    pub(crate) fn reconcile_stale_owners(&mut self, name: &Name, now: Timestamp) -> Decision {
+    pub(super) fn reconcile_stale_owners(&mut self, name: &Name, now: Timestamp) -> Decision {
         if self.index.has_unobserved_owner(name) {
             return Decision::Later(now + UNBIND_DELAY);
         }
@@ -137,7 +137,7 @@ impl State {
     }
 
     /// Records what a live read of owners found.
-    pub(crate) fn owners_were_verified(
+    pub(in crate::controller) fn owners_were_verified(
         &mut self,
         name: &Name,
         used: Vec<Owner>,
@@ -156,7 +156,7 @@ impl State {
     }
 
     /// Recreates a snapshot, or source in bind mode, that is referenced but missing.
-    pub(crate) fn restore(&self, name: &Name) -> Option<Action> {
+    pub(super) fn restore(&self, name: &Name) -> Option<Action> {
         let index = &self.index;
         // Nothing is known of a kind that is not watched, and every read would fail without the right to it.
         if index.exists(name) || !self.config.source_kinds().contains(&name.object.kind) {
@@ -182,11 +182,16 @@ impl State {
 
     /// Records a restore that found no content: the snapshot is lost, or another object has its name. Returns when to try
     /// again; `None` once the loss is reported.
-    pub(crate) fn lose(&mut self, snapshot: &Name, is_taken: bool, now: Timestamp) -> Option<Timestamp> {
+    pub(in crate::controller) fn lose(
+        &mut self,
+        snapshot: &Name,
+        is_taken: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         match self.missing.not_found(snapshot, now) {
-            Verdict::KnownLost => return None,
-            Verdict::Again(at) => return Some(at),
-            Verdict::Lost => {}
+            Conclusion::KnownLost => return None,
+            Conclusion::Again(at) => return Some(at),
+            Conclusion::Lost => {}
         }
         if is_taken {
             tracing::error!(%snapshot, "referenced snapshot is missing and another object has its name: pods of the \
@@ -200,13 +205,13 @@ impl State {
     }
 
     /// Reports a referenced snapshot that was missing, and was recreated or is lost.
-    pub(crate) fn report_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
+    pub(in crate::controller) fn report_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
         let events = messages::loss(&self.index, snapshot, loss, now);
         self.report(events, now);
     }
 
     /// Queues the deletion of an unused object.
-    pub(crate) fn enqueue_sweep(&mut self, name: &Name, was_bound: bool, now: Timestamp) {
+    pub(super) fn enqueue_sweep(&mut self, name: &Name, was_bound: bool, now: Timestamp) {
         let since = *self.unused_since.entry(name.clone()).or_insert(now);
         self.queue.schedule(Task::Sweep(name.clone()), since + self.grace(was_bound));
     }
@@ -218,7 +223,7 @@ impl State {
     }
 
     /// When an object that is unused since then may be deleted.
-    pub(crate) fn sweep_due(
+    pub(super) fn sweep_due(
         &self,
         name: &Name,
         since: Timestamp,
@@ -230,7 +235,7 @@ impl State {
     }
 
     /// Deletes an unused snapshot.
-    pub(crate) fn sweep(&mut self, name: &Name, now: Timestamp) -> Decision {
+    pub(super) fn sweep(&mut self, name: &Name, now: Timestamp) -> Decision {
         let since = self.unused_since.get(name).copied();
         let (Some(record), Some(since)) = (self.index.snapshot(name), since) else { return Decision::Done };
         let wanted = owners::wanted(&self.index, name, record);

@@ -34,7 +34,7 @@ pub(crate) fn read(index: &Index, source: &Name) -> Option<Action> {
 
 impl State {
     /// Creates the snapshot of a source's present content.
-    pub(crate) fn reconcile_source(&mut self, source: &Name) -> Option<Action> {
+    pub(super) fn reconcile_source(&mut self, source: &Name) -> Option<Action> {
         let content = self.memory.fresh.take(source);
         let known = self.index.existing_source(source)?;
         let content = content.filter(|content| content.resource_version == known.resource_version);
@@ -59,7 +59,12 @@ impl State {
     }
 
     /// Applies the result of a live read of a source, which a task did.
-    pub(crate) fn finish_read(&mut self, name: &Name, observed: Option<Box<Observed>>, now: Timestamp) {
+    pub(in crate::controller) fn finish_read(
+        &mut self,
+        name: &Name,
+        observed: Option<Box<Observed>>,
+        now: Timestamp,
+    ) {
         self.apply_read(name, observed.as_deref(), now);
         let ensures = self.queue.is_queued(&Task::Ensure(name.clone()));
         if let Some(observed) = observed.filter(|_| ensures && self.lacks_snapshot(name)) {
@@ -85,7 +90,7 @@ impl State {
     }
 
     /// Queues a read of a source that is not known.
-    pub(crate) fn enqueue_source(&mut self, name: Name, now: Timestamp) {
+    pub(super) fn enqueue_source(&mut self, name: Name, now: Timestamp) {
         if !self.config.source_kinds().contains(&name.object.kind) {
             return;
         }
@@ -98,7 +103,7 @@ impl State {
     }
 
     /// Reads a source again, to compare it with a new snapshot whose digest cannot be computed.
-    pub(crate) fn enqueue_comparison(&mut self, snapshot: &Name, now: Timestamp) {
+    pub(super) fn enqueue_comparison(&mut self, snapshot: &Name, now: Timestamp) {
         let Some(record) = self.index.snapshot(snapshot) else { return };
         if !self.index.settings().is_unverifiable(record) {
             return;
@@ -118,7 +123,7 @@ impl State {
     }
 
     /// Queues lost snapshots of a source to be recreated, if the source holds their content again.
-    pub(crate) fn enqueue_lost_of(&mut self, source: &Name, now: Timestamp) {
+    pub(super) fn enqueue_lost_of(&mut self, source: &Name, now: Timestamp) {
         let Some(known) = self.index.existing_source(source) else { return };
         let (of, digests) = (&*source.object.name, &known.present.digests);
         let fits = |lost: &&Name| {
@@ -133,7 +138,7 @@ impl State {
     }
 
     /// Queues lost snapshots to be recreated from a new snapshot, if it may hold their content.
-    pub(crate) fn enqueue_lost_beside(&mut self, snapshot: &Name, now: Timestamp) {
+    pub(super) fn enqueue_lost_beside(&mut self, snapshot: &Name, now: Timestamp) {
         let Some(record) = self.index.snapshot(snapshot) else { return };
         let fits = |lost: &&Name| {
             let is_near = lost.namespace == snapshot.namespace && lost.object.kind == snapshot.object.kind;

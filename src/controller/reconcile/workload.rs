@@ -41,7 +41,11 @@ impl State {
     }
 
     /// Queues the workloads of a namespace that opts in.
-    pub(crate) fn join(&mut self, found: impl IntoIterator<Item = (WorkloadKey, Candidate)>, now: Timestamp) {
+    pub(in crate::controller) fn join(
+        &mut self,
+        found: impl IntoIterator<Item = (WorkloadKey, Candidate)>,
+        now: Timestamp,
+    ) {
         for (key, Candidate { mut record, condition }) in found {
             let is_joining = self.index.joining(&key).is_some();
             // A watch may have reported since the read that the workload is opted in.
@@ -60,7 +64,7 @@ impl State {
     }
 
     /// Forgets workloads that are not opted in yet.
-    pub(crate) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
+    pub(in crate::controller) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
         if self.index.all_joining().len() == 0 {
             return;
         }
@@ -72,7 +76,7 @@ impl State {
     }
 
     /// Queues a roll of a workload that is pending, or cancels the roll if it is not.
-    pub(crate) fn enqueue_roll(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(super) fn enqueue_roll(&mut self, key: &WorkloadKey, now: Timestamp) {
         if self.index.is_pending(key) {
             self.rolls.set_pending(key, now);
             let due = self.roll_due(key, now);
@@ -85,7 +89,7 @@ impl State {
     }
 
     /// Queues the workloads whose roll waited for the snapshot of a source.
-    pub(crate) fn enqueue_users(&mut self, source: &Name, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_users(&mut self, source: &Name, now: Timestamp) {
         let users: Vec<_> = self.index.workloads_using(source).map(|(key, _)| key.clone()).collect();
         for key in users {
             self.enqueue_roll(&key, now);
@@ -105,7 +109,7 @@ impl State {
     }
 
     /// Rolls a workload, if it is its turn.
-    pub(crate) fn reconcile_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Decision {
+    pub(super) fn reconcile_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Decision {
         let Some(record) = self.index.workload(key).filter(|_| self.index.is_pending(key)) else {
             return Decision::Done;
         };

@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use serde::de::DeserializeSeed as _;
 
-use super::partial::{FromText, Lean, LeanMeta};
+use super::object::{FromText, PartialObject, RawObject};
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
     controller::{
         index::{
             records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, SourceState, User},
             settings::Reader,
-            unreadable::Unreadable,
+            skipped::Unreadable,
         },
         name::Name,
         state::State,
@@ -84,7 +84,7 @@ pub struct Parsed<R> {
 }
 
 impl<R> Parsed<R> {
-    fn new(object: &Lean, record: Result<R, Unreadable>) -> Self {
+    fn new(object: &RawObject, record: Result<R, Unreadable>) -> Self {
         Self { uid: object.uid().into(), is_being_deleted: object.is_being_deleted(), record }
     }
 
@@ -119,11 +119,11 @@ fn object_name(kind: SourceKind, meta: &ObjectMeta) -> Name {
 }
 
 impl Subject for Workloads {
-    type Object = Lean;
+    type Object = RawObject;
     type Key = WorkloadKey;
     type Record = Option<Parsed<Record>>;
 
-    fn key(&self, object: &Lean) -> WorkloadKey {
+    fn key(&self, object: &RawObject) -> WorkloadKey {
         WorkloadKey {
             kind: self.0,
             namespace: namespace_of(&object.metadata),
@@ -131,7 +131,7 @@ impl Subject for Workloads {
         }
     }
 
-    fn read(&self, object: &Lean, reader: &Reader) -> Self::Record {
+    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Record {
         let kind = reader.kinds.iter().nth(self.0)?;
         let record = Workload::parse(kind, object.text()).map_err(Unreadable::from).and_then(|workload| {
             let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &reader.rotated);
@@ -168,11 +168,11 @@ impl Subject for Workloads {
 }
 
 impl Subject for Revisions {
-    type Object = Lean;
+    type Object = RawObject;
     type Key = RevisionKey;
     type Record = Option<Parsed<Revision>>;
 
-    fn key(&self, object: &Lean) -> RevisionKey {
+    fn key(&self, object: &RawObject) -> RevisionKey {
         RevisionKey {
             kind: self.0,
             namespace: namespace_of(&object.metadata),
@@ -180,7 +180,7 @@ impl Subject for Revisions {
         }
     }
 
-    fn read(&self, object: &Lean, reader: &Reader) -> Self::Record {
+    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Record {
         let kind = REVISION_KINDS.get(self.0)?;
         let mut json = serde_json::Deserializer::from_str(object.text());
         let template = At::<_, Template<'_>>::new(kind.template).deserialize(&mut json);
@@ -237,7 +237,7 @@ fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
 }
 
 impl Subject for Snapshots {
-    type Object = LeanMeta;
+    type Object = PartialObject;
     type Key = Name;
     type Record = Option<SnapshotRecord>;
 
@@ -303,7 +303,7 @@ fn label<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
 }
 
 impl Subject for Labelled {
-    type Object = LeanMeta;
+    type Object = PartialObject;
     type Key = Name;
     /// Whether every change is snapshotted, and the record of a source in bind mode.
     type Record = (bool, Option<BoundRecord>);
@@ -362,7 +362,7 @@ impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
 }
 
 impl Subject for UsedSources {
-    type Object = LeanMeta;
+    type Object = PartialObject;
     type Key = Name;
     /// Whether it has `max-in-flight`, and its metadata.
     type Record = (bool, SourceMeta);
@@ -396,15 +396,15 @@ impl Subject for UsedSources {
 }
 
 impl Subject for Referring {
-    type Object = Lean;
+    type Object = RawObject;
     type Key = Arc<str>;
     type Record = Option<Referrer>;
 
-    fn key(&self, object: &Lean) -> Arc<str> {
+    fn key(&self, object: &RawObject) -> Arc<str> {
         name_of(&object.metadata)
     }
 
-    fn read(&self, object: &Lean, _reader: &Reader) -> Self::Record {
+    fn read(&self, object: &RawObject, _reader: &Reader) -> Self::Record {
         Referrer::read(object.text())
     }
 
@@ -433,7 +433,7 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
 }
 
 impl Subject for Namespaces {
-    type Object = LeanMeta;
+    type Object = PartialObject;
     type Key = Arc<str>;
     type Record = ();
 

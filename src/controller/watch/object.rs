@@ -11,15 +11,15 @@ use serde_json::value::RawValue;
 
 /// An object of any kind: its metadata, and its text. Its content is never printed.
 #[derive(Clone)]
-pub struct Lean {
-    pub(crate) metadata: ObjectMeta,
+pub struct RawObject {
+    pub(super) metadata: ObjectMeta,
     text: Box<str>,
 }
 
 /// The metadata of an object of any kind. Nothing else is requested from the API server.
 #[derive(Clone)]
-pub struct LeanMeta {
-    pub(crate) metadata: ObjectMeta,
+pub struct PartialObject {
+    pub(super) metadata: ObjectMeta,
 }
 
 /// An object that a watch delivers. It can be made from any object's text.
@@ -30,24 +30,24 @@ pub trait FromText {
     fn resource_version(&self) -> Option<&str>;
 }
 
-impl Lean {
+impl RawObject {
     /// The object's text.
-    pub(crate) fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         &self.text
     }
 
     /// The object's uid; empty if it has none.
-    pub(crate) fn uid(&self) -> &str {
+    pub(super) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// Whether it is being deleted.
-    pub(crate) fn is_being_deleted(&self) -> bool {
+    pub(super) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 }
 
-impl FromText for Lean {
+impl FromText for RawObject {
     fn from_text(text: &str) -> Self {
         Self { metadata: identity(text), text: text.into() }
     }
@@ -57,7 +57,7 @@ impl FromText for Lean {
     }
 }
 
-impl FromText for LeanMeta {
+impl FromText for PartialObject {
     fn from_text(text: &str) -> Self {
         Self { metadata: metadata(text) }
     }
@@ -127,27 +127,27 @@ impl From<Metadata> for ObjectMeta {
     }
 }
 
-impl<'de> Deserialize<'de> for LeanMeta {
+impl<'de> Deserialize<'de> for PartialObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(|text| Self::from_text(text.get()))
     }
 }
 
-impl<'de> Deserialize<'de> for Lean {
+impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(|text| Self::from_text(text.get()))
     }
 }
 
-impl fmt::Debug for Lean {
+impl fmt::Debug for RawObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lean").field("name", &self.metadata.name).finish_non_exhaustive()
+        f.debug_struct("RawObject").field("name", &self.metadata.name).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for LeanMeta {
+impl fmt::Debug for PartialObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeanMeta").field("name", &self.metadata.name).finish_non_exhaustive()
+        f.debug_struct("PartialObject").field("name", &self.metadata.name).finish_non_exhaustive()
     }
 }
 
@@ -173,15 +173,15 @@ mod tests {
             json!({"metadata": with("labels", &nested)}),
             json!({"metadata": with("creationTimestamp", &json!("never"))}),
         ] {
-            let lean: Lean = serde_json::from_str(&object.to_string()).unwrap();
+            let object: RawObject = serde_json::from_str(&object.to_string()).unwrap();
             let found = [
-                &lean.metadata.name,
-                &lean.metadata.namespace,
-                &lean.metadata.uid,
-                &lean.metadata.resource_version,
+                &object.metadata.name,
+                &object.metadata.namespace,
+                &object.metadata.uid,
+                &object.metadata.resource_version,
             ];
             assert_eq!(found.map(|text| text.as_deref().unwrap_or_default()), ["web", "ns", "u", "7"]);
-            assert!(!format!("{lean:?}").contains("1]"), "content is printed");
+            assert!(!format!("{object:?}").contains("1]"), "content is printed");
         }
     }
     #[test]
@@ -194,8 +194,8 @@ mod tests {
         });
         let mut with = metadata.clone();
         with["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}]);
-        let lean: LeanMeta =
+        let object: PartialObject =
             serde_json::from_value(json!({"kind": "PartialObjectMetadata", "metadata": with})).unwrap();
-        assert_eq!(lean.metadata, serde_json::from_value(metadata).unwrap());
+        assert_eq!(object.metadata, serde_json::from_value(metadata).unwrap());
     }
 }
