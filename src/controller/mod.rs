@@ -1,8 +1,11 @@
 //! The controller: rolls workloads whose sources changed, binds snapshots to their users, and deletes unused snapshots.
 //!
-//! Level-triggered: watches maintain a small state ([`State`]), and every change of the state queues tasks. When a task is
-//! due, its action is decided from the state at that time. Every replica keeps the state, because admission reads it; only
-//! the leader acts.
+//! Level-triggered: the watches update an [`index`], and each change of the index queues tasks. When a task is due, its
+//! action is decided from what is known at that time. Every replica keeps the index, because admission reads it; only the
+//! leader acts.
+//!
+//! The dependencies have one direction: [`watch`] feeds the index through [`reconcile`], which decides from the [`index`]
+//! and the [`queue`]; [`apply`] executes what was decided, and [`run`] drives them.
 
 mod action;
 mod apply;
@@ -15,7 +18,6 @@ mod queue;
 mod reconcile;
 mod run;
 mod shared;
-mod state;
 mod vitals;
 mod watch;
 
@@ -29,10 +31,9 @@ pub use index::{
 pub use leader::{Leadership, lead};
 pub use name::Name;
 pub use queue::{Queue, Task};
-pub use reconcile::{Step, owners::MAX_OWNERS};
+pub use reconcile::{Step, owners::MAX_OWNERS, state::State};
 pub use run::run;
 pub use shared::Shared;
-pub use state::State;
 pub use watch::{
     follow::take,
     object::{FromText, PartialObject, RawObject},

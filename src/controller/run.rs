@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 
 use super::{
     action::Outcome, apply::execute::execute, leader::Leadership, queue::Task, reconcile::Step,
-    shared::Shared, state::State,
+    reconcile::state::State, shared::Shared,
 };
 use crate::{
     cluster::{Api, ApiError},

@@ -15,7 +15,7 @@ use super::{
     index::{served::Served, settings::Reader},
     name::Name,
     queue::clock::Clock,
-    state::State,
+    reconcile::state::State,
     vitals::{Pulse, Vitals},
 };
 use crate::{

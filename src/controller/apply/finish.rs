@@ -10,11 +10,11 @@ use crate::{
         action::Outcome,
         name::Name,
         queue::Task,
+        reconcile::state::State,
         reconcile::{
             messages::{self, Loss},
             rolls::Rolling,
         },
-        state::State,
     },
     resolve::Record,
 };

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     cluster::Owner,
-    controller::{action::Action, name::Name, queue::Task, state::State},
+    controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
     few::FewSet,
 };
 

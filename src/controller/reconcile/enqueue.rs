@@ -13,7 +13,7 @@ use crate::controller::{
     memory::Fresh,
     name::Name,
     queue::Task,
-    state::State,
+    reconcile::state::State,
 };
 
 /// The capacity that the list of changes keeps.

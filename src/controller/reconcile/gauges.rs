@@ -1,6 +1,6 @@
 //! The numbers for metrics that summarize the state.
 
-use crate::{controller::state::State, resolve::Record, telemetry::metrics::Standing};
+use crate::{controller::reconcile::state::State, resolve::Record, telemetry::metrics::Standing};
 
 impl State {
     /// The numbers for metrics. A replica that does not lead reads no sources and rolls nothing, so it only reports numbers

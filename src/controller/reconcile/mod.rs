@@ -15,14 +15,15 @@ pub(crate) mod report;
 pub(crate) mod rolls;
 pub(crate) mod snapshot;
 pub(crate) mod source;
+pub(crate) mod state;
 pub(crate) mod workload;
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::decision::Decision;
-use super::{action::Action, queue::Task, state::State};
+use self::{decision::Decision, state::State};
+use super::{action::Action, queue::Task};
 
 /// How long a task waits while the watches have not listed their objects.
 const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);

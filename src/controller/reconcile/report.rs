@@ -10,7 +10,7 @@ use crate::{
         index::{records::User, skipped::Unreadable},
         name::Name,
         queue::Task,
-        state::State,
+        reconcile::state::State,
     },
     telemetry::metrics::Reason,
     uid::Uid,

@@ -19,7 +19,7 @@ use crate::{
         index::{Index, records::SourceState},
         name::Name,
         queue::Task,
-        state::State,
+        reconcile::state::State,
     },
     few::FewSet,
 };

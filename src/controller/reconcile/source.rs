@@ -13,7 +13,7 @@ use crate::{
         },
         name::Name,
         queue::Task,
-        state::State,
+        reconcile::state::State,
     },
     resolve::{Observed, Record},
     snapshot::{DIGITS, Digest, snapshot_name},

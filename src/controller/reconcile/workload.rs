@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{decision::Decision, hold::Held, messages, rolls::Rolling};
 use crate::{
     cluster::{Candidate, Precondition, WorkloadKey},
-    controller::{action::Action, name::Name, queue::Task, state::State},
+    controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
     resolve::Record,
 };
 

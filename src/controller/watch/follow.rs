@@ -12,8 +12,8 @@ use crate::{
     cluster::{ApiError, KubeApi, Listed, OPEN},
     controller::{
         index::settings::Reader,
+        reconcile::state::State,
         shared::{Shared, SyncPoint},
-        state::State,
         vitals::Pulse,
     },
 };

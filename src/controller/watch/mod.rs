@@ -18,8 +18,8 @@ use self::{
     },
 };
 use super::{
+    reconcile::state::State,
     shared::{Shared, SyncPoint},
-    state::State,
 };
 use crate::{
     cluster::{KubeApi, Listed, path},

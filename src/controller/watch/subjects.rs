@@ -16,7 +16,7 @@ use crate::{
             skipped::Unreadable,
         },
         name::Name,
-        state::State,
+        reconcile::state::State,
     },
     few::FewSet,
     json::At,

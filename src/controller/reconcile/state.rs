@@ -1,7 +1,7 @@
 //! The controller's state: the index, the queue, and what is remembered between two reconciles of an object.
 //!
-//! Nothing here does I/O. The watches update the index ([`super::reconcile::enqueue`]), due tasks are decided
-//! ([`super::reconcile`]), and the outcomes of actions are applied ([`super::apply::finish`]).
+//! Nothing here does I/O. The watches update the index ([`super::enqueue`]), due tasks are decided ([`super`]), and the
+//! outcomes of actions are applied ([`crate::controller::apply`]).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,21 +10,21 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{
-    config::Config,
-    index::{
-        Index,
-        change::Change,
-        served::Served,
-        settings::{Reader, Settings},
-    },
-    memory::Memory,
-    name::Name,
-    queue::Queue,
-    reconcile::{events::Events, hold::Holds, missing::Missing, rolls::Rolls},
-};
+use super::{events::Events, hold::Holds, missing::Missing, rolls::Rolls};
 use crate::{
     cluster::{DigestKeys, WorkloadKey},
+    controller::{
+        config::Config,
+        index::{
+            Index,
+            change::Change,
+            served::Served,
+            settings::{Reader, Settings},
+        },
+        memory::Memory,
+        name::Name,
+        queue::Queue,
+    },
     kinds::{Kinds, WorkloadKind},
     resolve::{Health, Record},
     snapshot::Rotated,
@@ -32,21 +32,21 @@ use crate::{
 
 /// The controller's state.
 pub struct State {
-    pub(super) config: Config,
-    pub(super) index: Index,
-    pub(super) queue: Queue,
-    pub(super) memory: Memory,
-    pub(super) events: Events,
-    pub(super) rolls: Rolls,
-    pub(super) holds: Holds,
+    pub(in crate::controller) config: Config,
+    pub(in crate::controller) index: Index,
+    pub(in crate::controller) queue: Queue,
+    pub(in crate::controller) memory: Memory,
+    pub(in crate::controller) events: Events,
+    pub(in crate::controller) rolls: Rolls,
+    pub(in crate::controller) holds: Holds,
     /// Referenced snapshots that are missing.
-    pub(super) missing: Missing,
+    pub(in crate::controller) missing: Missing,
     /// Since when a snapshot or bound object is unused.
-    pub(super) unused_since: HashMap<Name, Timestamp>,
+    pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
     /// Whether the loss of a key was reported.
-    pub(super) key_loss_is_reported: bool,
+    pub(in crate::controller) key_loss_is_reported: bool,
     /// An empty list that keeps its capacity: every event of a watch needs one.
-    pub(super) changes: Vec<Change>,
+    pub(in crate::controller) changes: Vec<Change>,
 }
 
 impl State {
@@ -96,7 +96,7 @@ impl State {
     }
 
     /// The settings that decide how an object is read.
-    pub(super) fn reader(&self) -> Reader {
+    pub(in crate::controller) fn reader(&self) -> Reader {
         self.index.settings().reader()
     }
 
