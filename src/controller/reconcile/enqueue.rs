@@ -17,7 +17,7 @@ use crate::controller::{
 };
 
 /// The capacity that the list of changes keeps.
-const MAX_ROOM: usize = 256;
+const MAX_ROOM: usize = 32;
 
 impl State {
     /// Updates the index, and queues the tasks that this requires.
