@@ -1,11 +1,11 @@
 //! The controller: rolls workloads whose sources changed, binds snapshots to their users, and deletes unused snapshots.
 //!
-//! Level-triggered: the watches update an [`index`], and each change of the index queues tasks. When a task is due, its
+//! Level-triggered: the watches update an `index`, and each change of the index queues tasks. When a task is due, its
 //! action is decided from what is known at that time. Every replica keeps the index, because admission reads it; only the
 //! leader acts.
 //!
-//! The dependencies have one direction: [`watch`] feeds the index through [`reconcile`], which decides from the [`index`]
-//! and the [`queue`]; [`apply`] executes what was decided, and [`run`] drives them.
+//! The dependencies have one direction: `watch` feeds the index through `reconcile`, which decides from the `index`
+//! and the `queue`; `apply` executes what was decided, and `run` drives them.
 
 mod action;
 mod apply;
