@@ -12,7 +12,7 @@ use futures::{
 use super::{Limits, Share};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, Usage, ensure_snapshot},
-    controller::{MOST_OWNERS, Name, Shared},
+    controller::{MAX_OWNERS, Name, Shared},
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Past, Request, resolve},
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
@@ -255,7 +255,7 @@ const LEFT_TO_CONTROLLER: usize = 256;
 /// Whether a snapshot has so many owners that admission adds no workload.
 fn is_nearly_full(facts: &Facts, snapshot: &ObjectName) -> bool {
     let owners = facts.object(snapshot).flatten().map_or(0, |observed| observed.owner_uids().len());
-    owners >= MOST_OWNERS - LEFT_TO_CONTROLLER
+    owners >= MAX_OWNERS - LEFT_TO_CONTROLLER
 }
 
 /// The live source of a snapshot, as an owner that keeps the snapshot for users that are not owners. `None` if the source

@@ -247,7 +247,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     };
     let keyed = shared.clone();
     let key_keeper =
-        key_keeper.map(|keeper| tokio::spawn(async move { keeper.run(move || keyed.look_at_all()).await }));
+        key_keeper.map(|keeper| tokio::spawn(async move { keeper.run(move || keyed.reconcile_all()).await }));
     let leadership = Leadership::default();
     let lease = Lease::new(client.clone(), &options.namespace, identity());
     let mut leader = tokio::spawn(controller::lead(

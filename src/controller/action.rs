@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Name;
 use crate::{
     cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
+    controller::name::Name,
     resolve::{Observed, Record},
     snapshot::Digest,
 };
@@ -81,7 +81,7 @@ pub enum Action {
         version: Version,
     },
     /// Write an Event.
-    Tell(Box<Event>),
+    WriteEvent(Box<Event>),
     /// Remove confrev's owners from a user's object.
     Free(Name),
     /// Delete an unused snapshot.

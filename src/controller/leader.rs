@@ -49,15 +49,15 @@ pub async fn lead(
 ) {
     // Whether this replica may hold the Lease, whatever the result of the last attempt.
     let mut may_hold = false;
-    let mut told = None;
+    let mut reported = None;
     loop {
         let start = Instant::now();
         let reason = unfit();
         let is_fit = reason.is_none();
-        if let Some(reason) = reason.filter(|_| told != reason) {
+        if let Some(reason) = reason.filter(|_| reported != reason) {
             tracing::info!(reason, "this replica cannot lead");
         }
-        told = reason;
+        reported = reason;
         if is_fit {
             may_hold = true;
             match tokio::time::timeout(RETRY, lease.attempt()).await {

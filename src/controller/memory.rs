@@ -8,38 +8,99 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Name;
-use crate::{resolve::Observed, snapshot::ObjectName};
+use crate::{controller::name::Name, resolve::Observed, snapshot::ObjectName};
 
 /// How long the content of a snapshot is remembered: the garbage collector acts within seconds of an owner's deletion.
-pub(super) const OF_SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);
+const OF_SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);
 /// How long the content of a deleted bound object is remembered. Finalizers and lagging watches delay the deletion.
-pub(super) const OF_DELETED: SignedDuration = SignedDuration::from_mins(10);
+const OF_DELETED: SignedDuration = SignedDuration::from_mins(10);
 /// How much longer a content is remembered while a task waits to restore it.
 const LONGER: SignedDuration = SignedDuration::from_mins(1);
 /// The bytes that each content counts in addition to its size, for its record. This bounds the number of contents.
 const RECORD: usize = 4 << 10;
 /// How many contents of sources wait for their snapshots at once.
-const MOST_FRESH: usize = 16;
+const MAX_FRESH: usize = 16;
+/// The limit in bytes on contents that reviews of workloads lead to.
+const MAX_ADMITTED: usize = 16 << 20;
+/// The limit in bytes on contents of deleted objects.
+const MAX_DELETED: usize = 16 << 20;
+
+/// All contents that the controller keeps.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Snapshots to which reviews of workloads newly refer, until they are bound.
+    admitted: Contents,
+    /// Objects that may just be deleted while in use. Reviews of workloads cannot displace them.
+    deleted: Contents,
+    /// Contents of sources that were just read and have no snapshot yet: the snapshot is created without another read.
+    pub fresh: Fresh,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let (admitted, deleted) = (Contents::new(MAX_ADMITTED), Contents::new(MAX_DELETED));
+        Self { admitted, deleted, fresh: Fresh::default() }
+    }
+}
+
+impl Memory {
+    /// Remembers a snapshot to which a review newly refers, until the controller has bound it.
+    pub(super) fn remember_admitted(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+        self.admitted.remember(name, content, now + OF_SNAPSHOT);
+    }
+
+    /// Remembers a snapshot that the garbage collector may be deleting.
+    pub(super) fn remember_endangered(&mut self, name: Name, content: Arc<Observed>, now: Timestamp) {
+        self.deleted.remember(name, content, now + OF_SNAPSHOT);
+    }
+
+    /// Remembers a bound object that is being deleted. Returns the objects that are forgotten for it.
+    pub(super) fn remember_deleted(
+        &mut self,
+        name: Name,
+        content: Arc<Observed>,
+        now: Timestamp,
+    ) -> Vec<Name> {
+        self.deleted.remember(name, content, now + OF_DELETED)
+    }
+
+    /// The remembered content of an object.
+    pub(super) fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
+        self.deleted.recall(name).or_else(|| self.admitted.recall(name))
+    }
+
+    /// Forgets the content of a deleted object, if an object with another uid has its name now.
+    pub(super) fn forget_replaced(&mut self, name: &Name, uid: &str) {
+        if self.deleted.recall(name).is_some_and(|content| content.uid != uid) {
+            self.deleted.forget(name);
+        }
+    }
+
+    /// Forgets contents that were remembered for long enough.
+    pub(super) fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
+        self.admitted.forget_old(now, |_| false);
+        self.deleted.forget_old(now, is_awaited);
+    }
+}
 
 /// Contents by object, for a limited time and up to a limit in bytes.
 #[derive(Debug)]
-pub(super) struct Memory {
-    most: usize,
+struct Contents {
+    limit: usize,
     bytes: usize,
-    namespaces: HashMap<Arc<str>, Share>,
+    namespaces: HashMap<Arc<str>, NamespaceContents>,
 }
 
 /// The contents of one namespace.
 #[derive(Debug, Default)]
-struct Share {
+struct NamespaceContents {
     bytes: usize,
     contents: HashMap<ObjectName, (Timestamp, Arc<Observed>)>,
     /// By the time at which each is forgotten.
     ends: BTreeSet<(Timestamp, ObjectName)>,
 }
 
-impl Share {
+impl NamespaceContents {
     fn insert(&mut self, object: ObjectName, end: Timestamp, content: Arc<Observed>) {
         self.bytes += size(&content);
         self.ends.insert((end, object.clone()));
@@ -59,20 +120,20 @@ fn size(content: &Observed) -> usize {
     RECORD + content.size()
 }
 
-impl Memory {
+impl Contents {
     /// A memory of at most that many bytes.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, bytes: 0, namespaces: HashMap::new() }
+    fn new(limit: usize) -> Self {
+        Self { limit, bytes: 0, namespaces: HashMap::new() }
     }
 
     /// Remembers a content until `end`. Above the limit, the namespace with the most bytes loses the content that would be
     /// forgotten first: no namespace can displace the contents of a smaller one. Returns the displaced objects.
-    pub(super) fn remember(&mut self, name: Name, content: Arc<Observed>, end: Timestamp) -> Vec<Name> {
+    fn remember(&mut self, name: Name, content: Arc<Observed>, end: Timestamp) -> Vec<Name> {
         self.forget(&name);
         self.bytes += size(&content);
         self.namespaces.entry(name.namespace).or_default().insert(name.object, end, content);
         let mut displaced = Vec::new();
-        while self.bytes > self.most {
+        while self.bytes > self.limit {
             let largest = self.namespaces.iter().max_by_key(|(_, share)| share.bytes);
             let Some((namespace, share)) = largest else { break };
             let Some((_, object)) = share.ends.first() else { break };
@@ -84,12 +145,12 @@ impl Memory {
     }
 
     /// The content of an object, if it is remembered.
-    pub(super) fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
+    fn recall(&self, name: &Name) -> Option<&Arc<Observed>> {
         self.namespaces.get(&name.namespace)?.contents.get(&name.object).map(|(_, content)| content)
     }
 
     /// Forgets the content of an object.
-    pub(super) fn forget(&mut self, name: &Name) {
+    fn forget(&mut self, name: &Name) {
         let Some(share) = self.namespaces.get_mut(&name.namespace) else { return };
         if let Some(content) = share.remove(&name.object) {
             self.bytes -= size(&content);
@@ -100,8 +161,8 @@ impl Memory {
     }
 
     /// Forgets what was remembered for long enough, unless a task waits to restore it.
-    pub(super) fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
-        let ended = |(namespace, share): (&Arc<str>, &Share)| {
+    fn forget_old(&mut self, now: Timestamp, is_awaited: impl Fn(&Name) -> bool) {
+        let ended = |(namespace, share): (&Arc<str>, &NamespaceContents)| {
             let ended = share.ends.iter().take_while(|(end, _)| *end <= now);
             let name = |(_, object): &(Timestamp, ObjectName)| Name {
                 namespace: Arc::clone(namespace),
@@ -127,7 +188,7 @@ pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
 impl Fresh {
     /// Keeps a content until it is taken. If too many are waiting, it is dropped and the source is read again.
     pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
-        if self.0.len() < MOST_FRESH || self.0.contains_key(source) {
+        if self.0.len() < MAX_FRESH || self.0.contains_key(source) {
             self.0.insert(source.clone(), content);
         } else {
             self.0.remove(source);
@@ -163,7 +224,7 @@ mod tests {
 
     #[test]
     fn content_is_remembered_until_its_end() {
-        let mut memory = Memory::new(1 << 20);
+        let mut memory = Contents::new(1 << 20);
         memory.remember(name("ns", "a"), content(1), at(160));
         memory.forget_old(at(159), |_| false);
         assert!(memory.recall(&name("ns", "a")).is_some());
@@ -176,7 +237,7 @@ mod tests {
 
     #[test]
     fn memory_is_limited_in_bytes() {
-        let mut memory = Memory::new(1 << 20);
+        let mut memory = Contents::new(1 << 20);
         for number in 0..100 {
             memory.remember(name("ns", &format!("n{number}")), content(100 << 10), at(number));
             assert!(memory.bytes <= 1 << 20);
@@ -196,7 +257,7 @@ mod tests {
 
     #[test]
     fn large_namespace_displaces_only_its_own_content() {
-        let mut memory = Memory::new(1 << 20);
+        let mut memory = Contents::new(1 << 20);
         memory.remember(name("other", "mine"), content(100 << 10), at(0));
         for number in 1..100 {
             let displaced =

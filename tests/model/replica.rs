@@ -293,7 +293,7 @@ impl Replica {
             self.synced = true;
             let mut state = self.shared.lock();
             state.set_synced();
-            state.look_at_all(now);
+            state.reconcile_all(now);
         }
     }
 }

@@ -102,7 +102,7 @@ impl Model {
         let before = self.settings().leader.replace(replica);
         if before != Some(replica) {
             let now = self.now(replica);
-            self.replicas()[replica].shared.lock().look_at_all(now);
+            self.replicas()[replica].shared.lock().reconcile_all(now);
         }
         self.ghost().clock_was_set();
     }

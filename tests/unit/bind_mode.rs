@@ -229,7 +229,7 @@ fn new_leader_restores_missing_objects() {
         desk.state.leave_to_the_leader();
         desk.pass(60);
         assert_eq!(restores(&mut desk), [[]; 0]);
-        desk.state.look_at_all(desk.now);
+        desk.state.reconcile_all(desk.now);
         desk.pass(60);
         assert_eq!(restores(&mut desk), [[]]);
     }
@@ -302,7 +302,7 @@ fn restores_no_secret_snapshots_when_secrets_are_disabled() {
     desk.state.apply_revision(&replica_set, Some(revision), desk.now);
     desk.pass(60);
     assert_eq!(restores(&mut desk), [[]; 0]);
-    desk.state.look_at_all(desk.now);
+    desk.state.reconcile_all(desk.now);
     desk.pass(60);
     assert_eq!(restores(&mut desk), [[]; 0]);
 }

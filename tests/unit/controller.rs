@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use confrev::{
     cluster::{ApiError, Owner, Precondition, Version, WorkloadKey},
     controller::{
-        Action, Config, Lean, Name, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, Task,
-        Workloads, take,
+        Action, Config, Name, Outcome, RawObject, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
+        Task, Workloads, take,
     },
     kinds::Kinds,
     names,
@@ -418,7 +418,7 @@ fn listed_workload_without_kind_counts_as_failed() {
                     "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1,
                 });
             }
-            let lean: Lean = serde_json::from_value(object).unwrap();
+            let lean: RawObject = serde_json::from_value(object).unwrap();
             take(&subject, &mut desk.state, watcher::Event::InitApply(lean), &mut listing, desk.now);
         }
         desk.act(&green, &limit, "2");

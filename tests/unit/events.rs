@@ -23,7 +23,7 @@ impl Desk {
         let mut told = Vec::new();
         for _ in 0..seconds * 10 {
             told.extend(self.act(data, &json!({}), "9").into_iter().filter_map(|action| match action {
-                Action::Tell(event) => Some(*event),
+                Action::WriteEvent(event) => Some(*event),
                 _ => None,
             }));
             self.now += SignedDuration::from_millis(100);
@@ -143,7 +143,7 @@ fn held_change_is_reported_once_on_source() {
     let mut told = Vec::new();
     for _ in 0..60 {
         told.extend(desk.act(&green(), &limit, "2").into_iter().filter_map(|action| match action {
-            Action::Tell(event) if event.reason == Reason::RollHeld => Some(*event),
+            Action::WriteEvent(event) if event.reason == Reason::RollHeld => Some(*event),
             _ => None,
         }));
         desk.pass(1);
@@ -178,7 +178,7 @@ fn many(count: usize, missing: usize, millis: i64) -> (Desk, Vec<(Timestamp, Eve
             let outcome = match action {
                 Action::Poke { workload, .. } => Outcome::Poked(Box::new(named(&workload.name, &second))),
                 Action::Read(_) => Outcome::Read(None),
-                Action::Tell(event) => {
+                Action::WriteEvent(event) => {
                     events.push((desk.now, *event));
                     desk.now += SignedDuration::from_millis(millis);
                     Outcome::Done
@@ -250,7 +250,7 @@ fn missing_source_is_reported_after_a_delay() {
             for (task, action) in desk.actions() {
                 let outcome =
                     if matches!(action, Action::Read(_)) { Outcome::Read(None) } else { Outcome::Done };
-                if let Action::Tell(event) = action {
+                if let Action::WriteEvent(event) = action {
                     events.push(*event);
                 }
                 desk.state.finish(&task, Ok(outcome), desk.now);
@@ -349,7 +349,7 @@ fn retries_events_only_after_temporary_errors() {
         for _ in 0..600 {
             for (task, action) in desk.actions() {
                 let outcome = match action {
-                    Action::Tell(event) => {
+                    Action::WriteEvent(event) => {
                         tried.push(event.regarding.kind.clone());
                         Err(error())
                     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use confrev::{
-    controller::{Action, Lean, Referring, Subject, Workloads, take},
+    controller::{Action, RawObject, Referring, Subject, Workloads, take},
     names,
 };
 use kube::runtime::watcher::Event;
@@ -94,7 +94,7 @@ fn rolled_by_new_leader(objects: &[Value], rollouts: Option<&[Value]>) -> Vec<St
 }
 
 /// Applies the list of a watch to the state.
-fn list<S: Subject<Object = Lean>>(desk: &mut Desk, subject: &S, objects: &[Value]) {
+fn list<S: Subject<Object = RawObject>>(desk: &mut Desk, subject: &S, objects: &[Value]) {
     let mut listing = None;
     let mut step = |event| take(subject, &mut desk.state, event, &mut listing, desk.now);
     step(Event::Init);

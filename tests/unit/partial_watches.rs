@@ -1,7 +1,7 @@
 //! Watches read only parts of a workload, and give the same facts as admission.
 
 use confrev::{
-    controller::{Action, Lean, Workloads, take},
+    controller::{Action, RawObject, Workloads, take},
     names,
 };
 use kube::runtime::watcher::Event;
@@ -29,7 +29,7 @@ fn own_label_survives_opt_out_of_namespace() {
         stored["metadata"]["managedFields"] = managers.clone();
         let mut desk = Desk::new();
         desk.state.apply_namespace(&"ns".into(), true, desk.now);
-        let lean: Lean = serde_json::from_value(stored).unwrap();
+        let lean: RawObject = serde_json::from_value(stored).unwrap();
         take(&Workloads(key("web").kind), &mut desk.state, Event::Apply(lean), &mut None, desk.now);
         desk.act(&json!({"color": "blue"}), &json!({}), "1");
         desk.state.apply_namespace(&"ns".into(), false, desk.now);

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use confrev::{
     admission::Limits,
     cluster::{Api as _, KubeApi},
-    controller::{Action, Lean, Revisions, Subject, Workloads, take},
+    controller::{Action, RawObject, Revisions, Subject, Workloads, take},
     kinds::{Kinds, REVISION_KINDS},
     names,
     telemetry::{Metrics, metrics::Reason},
@@ -38,9 +38,9 @@ fn referring(references: usize, listed: usize) -> Value {
 }
 
 /// What follows within a minute: how many snapshots are restored, and the objects that Events report as unreadable.
-fn follows<S: Subject<Object = Lean>>(subject: &S, object: &Value) -> (usize, Vec<String>) {
+fn follows<S: Subject<Object = RawObject>>(subject: &S, object: &Value) -> (usize, Vec<String>) {
     let mut desk = Desk::new();
-    let lean: Lean = serde_json::from_value(object.clone()).unwrap();
+    let lean: RawObject = serde_json::from_value(object.clone()).unwrap();
     take(subject, &mut desk.state, Event::Apply(lean), &mut None, desk.now);
     let (mut restored, mut told) = (0, Vec::new());
     for _ in 0..60 {
@@ -48,7 +48,9 @@ fn follows<S: Subject<Object = Lean>>(subject: &S, object: &Value) -> (usize, Ve
         for action in desk.act(&json!({}), &json!({}), "1") {
             match action {
                 Action::Restore { .. } => restored += 1,
-                Action::Tell(event) if event.reason == Reason::ObjectUnreadable => told.push(event.note),
+                Action::WriteEvent(event) if event.reason == Reason::ObjectUnreadable => {
+                    told.push(event.note);
+                }
                 _ => {}
             }
         }

@@ -224,7 +224,7 @@ fn returning_leader_lets_a_change_settle() {
     desk.state.leave_to_the_leader();
     desk.pass(86_400);
     // The replica leads again, and the source has just changed.
-    desk.state.look_at_all(desk.now);
+    desk.state.reconcile_all(desk.now);
     let mut pokes = 0;
     for _ in 0..5 {
         for action in desk.act(&json!({"color": "red"}), &json!({}), "4") {

@@ -8,7 +8,7 @@ use std::{
 
 use confrev::{
     cluster::{ApiError, Event, KubeApi, Live, Precondition, WorkloadKey},
-    controller::{Action, Agenda, Config, Name, Outcome, State, Task, execute},
+    controller::{Action, Config, Name, Outcome, Queue, State, Task, execute},
     kinds::Kinds,
     names,
     resolve::Health,
@@ -154,7 +154,7 @@ impl OptIn {
                         Ok(Outcome::Poked(Box::new(record(&after, Health::Progressing))))
                     }
                 }
-                Action::Tell(event) => {
+                Action::WriteEvent(event) => {
                     self.events.push(*event);
                     Ok(Outcome::Done)
                 }
@@ -269,7 +269,7 @@ fn refused_roll_is_reported_on_workload_and_source() {
                         message,
                     })
                 }
-                Action::Tell(event) => {
+                Action::WriteEvent(event) => {
                     told.push(*event);
                     Ok(Outcome::Done)
                 }
@@ -304,7 +304,7 @@ fn at(second: i64) -> Timestamp {
 /// The namespaces take turns; within a namespace, the task that is due longest comes first.
 #[test]
 fn namespaces_take_turns_with_slow_tasks() {
-    let mut agenda = Agenda::default();
+    let mut agenda = Queue::default();
     for number in 0..1000 {
         agenda.schedule(restore("flood", &format!("s{number:04}")), at(1 + number / 100));
     }
@@ -381,7 +381,7 @@ proptest! {
     fn slow_tasks_are_handed_out_in_order(steps in prop::collection::vec(step(), 1..80)) {
         const AT_ONCE: usize = 4;
         let task = |number: usize| restore(["a", "b", "c"][number % 3], &format!("s{number}"));
-        let (mut agenda, mut now) = (Agenda::default(), 100);
+        let (mut agenda, mut now) = (Queue::default(), 100);
         let mut known: BTreeMap<usize, i64> = BTreeMap::new();
         let mut working: Vec<usize> = Vec::new();
         for step in steps {

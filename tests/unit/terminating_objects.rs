@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use confrev::{
     cluster::{ApiError, KubeApi, Owner},
-    controller::{Action, Lean, Name, Outcome, Revisions, Task, Workloads, execute, take},
+    controller::{Action, Name, Outcome, RawObject, Revisions, Task, Workloads, execute, take},
     kinds::{Kinds, REVISION_KINDS},
     names,
     telemetry::Metrics,
@@ -47,7 +47,7 @@ impl Foreground {
     }
 
     fn report(&mut self) {
-        let lean = |object: &Value| serde_json::from_value::<Lean>(object.clone()).unwrap();
+        let lean = |object: &Value| serde_json::from_value::<RawObject>(object.clone()).unwrap();
         let (state, now) = (&mut self.desk.state, self.desk.now);
         take(&Workloads(key("web").kind), state, Event::Apply(lean(&self.web)), &mut None, now);
         take(&Revisions(replica_sets()), state, Event::Apply(lean(&self.set)), &mut None, now);

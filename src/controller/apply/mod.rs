@@ -1,0 +1,4 @@
+//! Executes actions against the API server, and applies their outcomes.
+
+pub(crate) mod execute;
+mod finish;

@@ -1,0 +1,95 @@
+//! Sources in bind mode (`enabled: "bind"`): a tool gives them a new name on each change, so they get no snapshot. They are
+//! deleted with the revisions that use them.
+
+use std::sync::Arc;
+
+use super::{
+    Index,
+    change::Change,
+    findings::Findings,
+    records::{BoundRecord, RevisionKey},
+};
+use crate::{cluster::Owner, controller::name::Name, kinds::REVISION_KINDS, resolve::Health};
+
+impl Index {
+    /// Applies a source in bind mode as it is now; `None` if it is deleted, or no longer in this mode.
+    pub(crate) fn apply_bound(
+        &mut self,
+        name: &Name,
+        record: Option<BoundRecord>,
+        changes: &mut Vec<Change>,
+    ) {
+        let record = record.filter(|_| self.settings.served.contains(&name.namespace));
+        let (name, record) = (self.interner.intern(name.clone()), self.interner.intern(record));
+        if let Some(record) = record {
+            let old = self.bound.remove(&name);
+            self.findings.forget_former_owners(
+                &name,
+                old.as_ref().map(|old| &old.owners),
+                Some(&record.owners),
+            );
+            if old.is_none() {
+                self.watched.add(&name.namespace);
+            }
+            self.bound.insert(name.clone(), record);
+            changes.push(Change::Bound(name));
+        } else if let Some(record) = self.bound.remove(&name) {
+            self.findings.forget_former_owners(&name, None, None);
+            self.unwatch_namespace(&name.namespace);
+            let is_used = self.users.has_any(&name) || !record.owners.is_empty();
+            changes.push(Change::Unbound { name, is_used });
+        }
+    }
+
+    /// The record of a source in bind mode.
+    pub(crate) fn bound(&self, name: &Name) -> Option<&BoundRecord> {
+        self.bound.get(name)
+    }
+
+    /// All sources in bind mode.
+    pub(crate) fn all_bound(&self) -> impl Iterator<Item = &Name> {
+        self.bound.keys()
+    }
+
+    /// What live reads found about owners.
+    pub(crate) fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// Records what a live read of owners found.
+    pub(crate) fn add_findings(&mut self, name: &Name, used: Vec<Owner>, unused: Vec<Owner>) {
+        self.findings.add(name, used, unused);
+    }
+
+    /// Whether nothing uses the object any more, and all its owners are former users that still exist. The garbage
+    /// collector waits for these: the last ReplicaSet that used the object was deleted before they could be removed.
+    pub(crate) fn is_released(&self, name: &Name) -> bool {
+        let Some(record) = self.bound.get(name).filter(|_| !self.users.has_any(name)) else {
+            return false;
+        };
+        if self.findings.used(name).next().is_some() {
+            return false;
+        }
+        !record.owners.is_empty() && record.owners.iter().all(|owner| self.is_known(name, owner))
+    }
+
+    /// Whether an owner is a workload or revision that exists and is watched.
+    pub(crate) fn is_known(&self, name: &Name, owner: &Owner) -> bool {
+        let of_revision = |kind: usize| {
+            let (namespace, name) = (Arc::clone(&name.namespace), Arc::clone(&owner.name));
+            let revision = self.revisions.get(&RevisionKey { kind, namespace, name });
+            revision.is_some_and(|revision| revision.uid == owner.uid)
+        };
+        self.workload_of(name, owner).is_some()
+            || REVISION_KINDS.iter().enumerate().any(|(i, kind)| *kind.kind == *owner.kind && of_revision(i))
+    }
+
+    /// Whether an owner of this snapshot, or source in bind mode, is a workload whose own controller has not observed its
+    /// present template. That controller may still create a revision of an earlier template, which refers to the object.
+    pub(crate) fn has_unobserved_owner(&self, name: &Name) -> bool {
+        let of_snapshot = self.snapshots.get(name).map(|record| &record.owners);
+        let owners = of_snapshot.or_else(|| Some(&self.bound.get(name)?.owners)).into_iter().flatten();
+        let mut workloads = owners.filter_map(|owner| self.workload_of(name, owner));
+        workloads.any(|record| record.health == Health::Unobserved)
+    }
+}

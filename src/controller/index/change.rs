@@ -1,0 +1,55 @@
+//! What a change of the index may require of the controller.
+
+use std::sync::Arc;
+
+use crate::{cluster::WorkloadKey, controller::name::Name};
+
+/// A change of the index, by the object that it affects. Changes are reported in the order in which they happened.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// A workload may be pending now, or no longer.
+    Workload(WorkloadKey),
+    /// A workload may refer to a source that is missing.
+    Unresolved(WorkloadKey),
+    /// The owners that a snapshot or bound object should have may differ.
+    Owners(Name),
+    /// What a live read found about the owners of a snapshot or bound object no longer holds.
+    Unproven(Name),
+    /// A workload or revision refers to this object.
+    Used(Name),
+    /// A workload or revision refers to this snapshot or bound object, which is not known.
+    Absent(Name),
+    /// A workload or snapshot needs the state of this source.
+    SourceNeeded(Name),
+    /// Nothing depends on this source any more.
+    SourceUnused(Name),
+    /// A watch reports another version of this source than the last read.
+    SourceOutdated(Name),
+    /// This source was read, and differs from what was known.
+    SourceRead(Name),
+    /// A watch reports that this source is deleted.
+    SourceDeleted(Name),
+    /// This source is labelled to be snapshotted at every change.
+    SourceLabelled(Name),
+    /// This snapshot holds the content that its source had until now.
+    ContentReplaced(Name),
+    /// This snapshot was created, changed or deleted.
+    Snapshot(Name),
+    /// This snapshot is new among those of its source.
+    SnapshotAdded(Name),
+    /// This snapshot is deleted.
+    SnapshotDeleted(Name),
+    /// This source is in bind mode, and is new or changed.
+    Bound(Name),
+    /// This source is deleted, or no longer in bind mode.
+    Unbound {
+        /// The source.
+        name: Name,
+        /// Whether anything used it, or owned it.
+        is_used: bool,
+    },
+    /// This namespace opts its workloads in.
+    OptedIn(Arc<str>),
+    /// This namespace no longer opts its workloads in.
+    OptedOut(Arc<str>),
+}

@@ -1,0 +1,270 @@
+//! The index: the facts that the watches and live reads report about objects, and which objects refer to which.
+//!
+//! Nothing here does I/O, reads a clock, or decides. Each `apply_*` takes a record, and reports as [`Change`]s which
+//! objects the controller may have to reconcile.
+
+mod bound;
+mod by_age;
+pub(crate) mod change;
+pub(crate) mod findings;
+mod interner;
+mod namespaces;
+mod ranks;
+pub(crate) mod records;
+mod referrers;
+pub(crate) mod served;
+pub(crate) mod settings;
+pub(crate) mod skipped;
+mod snapshots;
+mod sources;
+mod unreadable;
+mod users;
+mod watched;
+mod workloads;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use self::{
+    by_age::ByAge,
+    change::Change,
+    findings::Findings,
+    interner::Interner,
+    records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceState, User},
+    referrers::Referrers,
+    settings::Settings,
+    skipped::Skipped,
+    users::Users,
+    watched::WatchedNamespaces,
+};
+use crate::{
+    cluster::{Owner, Precondition, WorkloadKey, workload_owner},
+    controller::name::Name,
+    few::FewSet,
+    kinds::{REVISION_KINDS, WorkloadKind},
+    resolve::{Record, Use},
+    snapshot::ObjectName,
+};
+
+/// The index of all watched objects.
+pub(crate) struct Index {
+    settings: Settings,
+    interner: Interner,
+    /// Workloads that are opted in, and those that are about to be.
+    workloads: HashMap<WorkloadKey, Record>,
+    /// Workloads that their namespace opts in and that have no label yet, with the precondition of the write that adds it.
+    joining: HashMap<WorkloadKey, Precondition>,
+    revisions: HashMap<RevisionKey, Revision>,
+    users: Users,
+    sources: HashMap<Name, SourceState>,
+    /// Sources labelled to be snapshotted at every change.
+    labelled: HashSet<Name>,
+    snapshots: HashMap<Name, SnapshotRecord>,
+    /// The snapshots of each source.
+    by_source: BTreeMap<Name, ByAge>,
+    /// Sources in bind mode.
+    bound: HashMap<Name, BoundRecord>,
+    /// What live reads found about the owners of snapshots and bound objects.
+    findings: Findings,
+    /// Namespaces labelled to opt in; `None` until they were listed.
+    opted_in: Option<HashSet<Arc<str>>>,
+    watched: WatchedNamespaces,
+    /// Rollouts that use the template of another workload.
+    referrers: Referrers,
+    /// Objects that cannot be read.
+    unreadable: HashMap<User, Skipped>,
+    /// Whether every watch has listed its objects.
+    is_synced: bool,
+}
+
+impl Index {
+    /// An empty index.
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            interner: Interner::default(),
+            workloads: HashMap::new(),
+            joining: HashMap::new(),
+            revisions: HashMap::new(),
+            users: Users::default(),
+            sources: HashMap::new(),
+            labelled: HashSet::new(),
+            snapshots: HashMap::new(),
+            by_source: BTreeMap::new(),
+            bound: HashMap::new(),
+            findings: Findings::default(),
+            opted_in: None,
+            watched: WatchedNamespaces::default(),
+            referrers: Referrers::default(),
+            unreadable: HashMap::new(),
+            is_synced: false,
+        }
+    }
+
+    /// The settings.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The settings, to change them before the first object is applied.
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// The kind of a workload.
+    pub(crate) fn kind(&self, key: &WorkloadKey) -> Option<&WorkloadKind> {
+        self.settings.kinds.iter().nth(key.kind)
+    }
+
+    /// Whether every watch has listed its objects.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.is_synced
+    }
+
+    /// Records that every watch has listed its objects.
+    pub(crate) fn set_synced(&mut self) {
+        self.is_synced = true;
+        // If no namespace opts in, the list returned none, and this is now known.
+        self.opted_in.get_or_insert_default();
+    }
+
+    /// The users of each name.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Whether a snapshot, or source in bind mode, of this name exists.
+    pub(crate) fn exists(&self, name: &Name) -> bool {
+        self.snapshots.contains_key(name) || self.bound.contains_key(name)
+    }
+
+    /// Whether this snapshot, or source in bind mode, is missing while a user that is not being deleted refers to it.
+    pub(crate) fn is_referenced_and_missing(&self, name: &Name) -> bool {
+        !self.exists(name) && self.source_of_referenced(name).is_some()
+    }
+
+    /// What a user refers to.
+    fn uses_of(&self, user: &User) -> Option<&[Use]> {
+        match user {
+            User::Workload(key) => Some(&self.workloads.get(key)?.uses),
+            User::Revision(key) => Some(&self.revisions.get(key)?.uses),
+        }
+    }
+
+    /// The name of the source whose content this object should hold, if a user that is not being deleted refers to the
+    /// object itself. It is the object's own name if no template has another: for a source in bind mode, or a second snapshot.
+    pub(crate) fn source_of_referenced(&self, name: &Name) -> Option<&str> {
+        let refers = |user: &User| {
+            self.uses_of(user)?.iter().find(|used| {
+                used.source.kind == name.object.kind && used.snapshot.as_ref() == Some(&name.object.name)
+            })
+        };
+        let sources = self.users.staying(name).filter_map(refers).map(|used| &*used.source.name);
+        sources.min_by_key(|source| **source == *name.object.name)
+    }
+
+    /// The source of a snapshot, according to one of its users.
+    pub(crate) fn source_used_by(&self, user: &User, snapshot: &Name) -> Option<Name> {
+        let uses = self.uses_of(user)?;
+        let used = uses.iter().find(|used| used.snapshot.as_ref() == Some(&snapshot.object.name))?;
+        Some(Name::new(Arc::clone(&snapshot.namespace), used.source.clone()))
+    }
+
+    /// The users of the object, as owners.
+    pub(crate) fn owners_by_use(&self, name: &Name) -> FewSet<Owner> {
+        self.users.of(name).filter_map(|user| self.owner(user)).collect()
+    }
+
+    /// A user, as an owner.
+    pub(crate) fn owner(&self, user: &User) -> Option<Owner> {
+        match user {
+            User::Workload(key) => {
+                let record = self.workloads.get(key)?;
+                Some(workload_owner(self.kind(key)?, &key.name, record.uid.clone()))
+            }
+            User::Revision(key) => {
+                let revision = self.revisions.get(key)?;
+                let kind = REVISION_KINDS.get(key.kind)?;
+                Some(Owner::new(kind.api_version(), kind.kind, Arc::clone(&key.name), revision.uid.clone()))
+            }
+        }
+    }
+
+    /// Records whether a workload or revision is being deleted.
+    pub(crate) fn set_being_deleted(&mut self, user: &User, is_being_deleted: bool) {
+        self.users.set_being_deleted(user, is_being_deleted, &mut self.interner);
+    }
+
+    /// Applies a revision as it is now; `None` if it is deleted.
+    pub(crate) fn apply_revision(
+        &mut self,
+        key: &RevisionKey,
+        revision: Option<Revision>,
+        changes: &mut Vec<Change>,
+    ) {
+        let revision = revision.filter(|_| self.settings.served.contains(&key.namespace));
+        let (key, revision) = (&self.interner.intern(key.clone()), self.interner.intern(revision));
+        let user = User::Revision(key.clone());
+        let old = match &revision {
+            Some(revision) => self.revisions.insert(key.clone(), revision.clone()),
+            None => self.revisions.remove(key),
+        };
+        if old == revision {
+            return;
+        }
+        let uids = old.iter().chain(&revision).map(|revision| &revision.uid);
+        self.findings.forget_owners(&key.namespace, uids, changes);
+        let old_uses = old.map(|old| old.uses).unwrap_or_default();
+        let new_uses = revision.map(|revision| revision.uses).unwrap_or_default();
+        self.set_uses(&user, &old_uses, &new_uses, changes);
+    }
+
+    /// The keys of the known revisions.
+    pub(crate) fn revisions(&self) -> impl Iterator<Item = &RevisionKey> {
+        self.revisions.keys()
+    }
+
+    /// The names to which a user with these references refers. A revision refers to snapshots only.
+    fn names_of(user: &User, uses: &[Use]) -> BTreeSet<ObjectName> {
+        let is_workload = matches!(user, User::Workload(_));
+        uses.iter()
+            .flat_map(|used| {
+                let snapshot =
+                    used.snapshot.as_ref().map(|name| ObjectName::new(used.source.kind, name.clone()));
+                snapshot.into_iter().chain(is_workload.then(|| used.source.clone()))
+            })
+            .collect()
+    }
+
+    /// Replaces the references of a user.
+    fn set_uses(&mut self, user: &User, old: &[Use], new: &[Use], changes: &mut Vec<Change>) {
+        let namespace = user.namespace();
+        let (old_names, new_names) = (Self::names_of(user, old), Self::names_of(user, new));
+        for object in old_names.difference(&new_names) {
+            let name = Name::new(Arc::clone(namespace), object.clone());
+            self.users.remove(&name, user);
+            self.forget_source(&name, changes);
+            changes.push(Change::Owners(name));
+        }
+        for object in &new_names {
+            let name = Name::new(Arc::clone(namespace), object.clone());
+            self.users.add(name.clone(), user.clone());
+            changes.push(Change::Used(name));
+        }
+        for used in new {
+            if let Some(snapshot) = &used.snapshot {
+                let object = ObjectName::new(used.source.kind, snapshot.clone());
+                let name = Name::new(Arc::clone(namespace), object);
+                // Before all is listed, a snapshot may come after its users. Missing snapshots are looked for afterwards.
+                if self.is_synced && !self.exists(&name) {
+                    changes.push(Change::Absent(name));
+                }
+            }
+            if matches!(user, User::Workload(_)) {
+                changes.push(Change::SourceNeeded(Name::new(Arc::clone(namespace), used.source.clone())));
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The records: the few fields that are kept of each object. Names are interned, see [`super::interner`].
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::{
+    cluster::{Owner, Version, WorkloadKey},
+    few::FewSet,
+    names,
+    resolve::{Observed, Present, Use, parse_keep, parse_max_in_flight},
+    snapshot::Digest,
+    uid::Uid,
+};
+
+/// A revision object by kind (index into [`crate::kinds::REVISION_KINDS`]), namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RevisionKey {
+    /// Index into [`crate::kinds::REVISION_KINDS`].
+    pub kind: usize,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+/// The record of a revision object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// The object's uid.
+    pub uid: Uid,
+    /// The snapshots that its template refers to.
+    pub uses: Vec<Use>,
+}
+
+/// A workload or revision that refers to a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum User {
+    /// A workload's present template.
+    Workload(WorkloadKey),
+    /// A revision's template.
+    Revision(RevisionKey),
+}
+
+impl User {
+    /// The namespace.
+    pub(crate) fn namespace(&self) -> &Arc<str> {
+        let (Self::Workload(WorkloadKey { namespace, .. }) | Self::Revision(RevisionKey { namespace, .. })) =
+            self;
+        namespace
+    }
+
+    /// The object's name.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        let (Self::Workload(WorkloadKey { name, .. }) | Self::Revision(RevisionKey { name, .. })) = self;
+        name
+    }
+}
+
+/// What is known of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SourceState {
+    /// Not read yet, or changed since.
+    Unknown,
+    /// It does not exist.
+    Missing,
+    /// It exists.
+    Exists(SourceRecord),
+}
+
+/// The record of a source that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceRecord {
+    /// The object's uid.
+    pub uid: Uid,
+    /// The resourceVersion that was read.
+    pub resource_version: String,
+    /// What decisions need to know of it.
+    pub present: Present,
+    /// Whether it is labelled to be snapshotted at every change, used or not.
+    pub always: bool,
+    /// How many of its newest snapshots are kept.
+    pub keep: usize,
+    /// How many workloads a change may roll at once.
+    pub max_in_flight: Option<usize>,
+}
+
+impl SourceRecord {
+    /// The record of a source that was read.
+    pub(crate) fn of(observed: &Observed) -> Self {
+        let keep = observed.annotation(names::KEEP);
+        let max_in_flight = observed.annotation(names::MAX_IN_FLIGHT);
+        Self {
+            uid: observed.uid.as_str().into(),
+            resource_version: observed.resource_version.clone(),
+            present: Present {
+                digests: observed.digests().clone(),
+                live: observed.is_live(),
+                stays_as_written: observed.stays_as_written(),
+                bound_itself: observed.is_bound_itself(),
+                is_snapshot: observed.identity().is_some(),
+            },
+            always: observed.enabled() == Some("true"),
+            // Admission reports a malformed count to its writer; here it counts as none.
+            max_in_flight: max_in_flight.as_deref().and_then(parse_max_in_flight),
+            keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a metadata-only watch reports about a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceMeta {
+    /// The object's resourceVersion.
+    pub resource_version: String,
+    /// Whether its label asks for a snapshot at every change.
+    pub always: bool,
+}
+
+/// The record of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// The object's uid.
+    pub uid: Uid,
+    /// The object's resourceVersion.
+    pub resource_version: String,
+    /// The name of its source.
+    pub source: Arc<str>,
+    /// The digest that it states.
+    pub digest: Digest,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its ownerReferences.
+    pub owners: FewSet<Owner>,
+}
+
+impl SnapshotRecord {
+    /// The uid and resourceVersion that writes require.
+    pub(crate) fn version(&self) -> Version {
+        Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }
+    }
+}
+
+/// The record of a source in bind mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundRecord {
+    /// The uid and resourceVersion that writes require.
+    pub version: Version,
+    /// Its ownerReferences, including those that others added.
+    pub owners: FewSet<Owner>,
+}

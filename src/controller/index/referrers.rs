@@ -1,0 +1,137 @@
+//! Rollouts that use the template of another workload (`workloadRef`). The health of such a Rollout counts as the
+//! workload's.
+//!
+//! Only `max-in-flight` depends on them. So a namespace's Rollouts are watched, opted in or not, if a source there has that
+//! annotation.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use crate::{
+    controller::name::Name,
+    few::FewSet,
+    kinds::WorkloadKind,
+    resolve::{Health, Referrer, may_lend_template},
+};
+
+/// The Rollouts of all namespaces in which a source has `max-in-flight`.
+#[derive(Debug, Default)]
+pub(crate) struct Referrers {
+    /// The sources with `max-in-flight`, used or not.
+    limited: HashSet<Name>,
+    namespaces: HashMap<Arc<str>, NamespaceRollouts>,
+}
+
+/// The Rollouts of one namespace.
+#[derive(Debug, Default)]
+struct NamespaceRollouts {
+    /// Whether all Rollouts are known.
+    is_listed: bool,
+    /// By the Rollout's name.
+    rollouts: HashMap<Arc<str>, Referrer>,
+    /// The Rollouts by the name of the workload whose template they use.
+    by_target: HashMap<Arc<str>, FewSet<Arc<str>>>,
+}
+
+impl NamespaceRollouts {
+    fn set(&mut self, rollout: &Arc<str>, referrer: Option<Referrer>) {
+        let old = match &referrer {
+            Some(new) => self.rollouts.insert(Arc::clone(rollout), new.clone()),
+            None => self.rollouts.remove(rollout),
+        };
+        if let Some(old) = old
+            && let Some(known) = self.by_target.get_mut(old.target_name())
+        {
+            known.remove(rollout);
+            if known.is_empty() {
+                self.by_target.remove(old.target_name());
+            }
+        }
+        if let Some(new) = referrer {
+            self.by_target.entry(new.target_name().into()).or_default().insert(Arc::clone(rollout));
+        }
+    }
+
+    fn of<'r>(&'r self, kind: &'r WorkloadKind, name: &str) -> impl Iterator<Item = &'r Referrer> {
+        let rollouts = self.by_target.get_key_value(name).into_iter();
+        rollouts.flat_map(move |(name, rollouts)| {
+            let rollouts = rollouts.iter().filter_map(|rollout| self.rollouts.get(rollout));
+            rollouts.filter(move |rollout| rollout.refers_to(kind, name))
+        })
+    }
+}
+
+impl Referrers {
+    /// Records whether a source has `max-in-flight`. Returns whether the set of watched namespaces changed.
+    pub(crate) fn set_limited(&mut self, source: &Name, limited: bool) -> bool {
+        let namespace = &source.namespace;
+        let changed = if limited { self.limited.insert(source.clone()) } else { self.limited.remove(source) };
+        if !changed {
+            return false;
+        }
+        let is_limited = self.limited_in(namespace).next().is_some();
+        if is_limited == self.namespaces.contains_key(namespace) {
+            return false;
+        }
+        if is_limited {
+            self.namespaces.insert(Arc::clone(namespace), NamespaceRollouts::default());
+        } else {
+            self.namespaces.remove(namespace);
+        }
+        true
+    }
+
+    /// Forgets a namespace that no longer matters.
+    pub(crate) fn forget_namespace(&mut self, namespace: &str) {
+        self.limited.retain(|source| *source.namespace != *namespace);
+        self.namespaces.remove(namespace);
+    }
+
+    /// The sources with `max-in-flight` in a namespace.
+    pub(crate) fn limited_in(&self, namespace: &str) -> impl Iterator<Item = &Name> {
+        self.limited.iter().filter(move |source| *source.namespace == *namespace)
+    }
+
+    /// The namespaces whose Rollouts are watched.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.keys()
+    }
+
+    /// Applies a Rollout as it is now; `None` if it is deleted, or has its own template.
+    pub(crate) fn apply(&mut self, namespace: &str, rollout: &Arc<str>, referrer: Option<Referrer>) {
+        // A watch that was just stopped may deliver one more event.
+        if let Some(known) = self.namespaces.get_mut(namespace) {
+            known.set(rollout, referrer);
+        }
+    }
+
+    /// Records that all Rollouts of the namespace are known.
+    pub(crate) fn set_listed(&mut self, namespace: &str) {
+        if let Some(known) = self.namespaces.get_mut(namespace) {
+            known.is_listed = true;
+        }
+    }
+
+    /// The names of the known Rollouts that use the template of another workload.
+    pub(crate) fn names_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.get(namespace).into_iter().flat_map(|known| known.rollouts.keys())
+    }
+
+    /// The worst health of the Rollouts that use a workload's template, for this generation of the workload; `None` if they
+    /// are not known.
+    pub(crate) fn health(
+        &self,
+        kind: &WorkloadKind,
+        namespace: &str,
+        name: &str,
+        generation: Option<i64>,
+    ) -> Option<Health> {
+        if !may_lend_template(&kind.kind) {
+            return Some(Health::Settled);
+        }
+        let known = self.namespaces.get(namespace).filter(|known| known.is_listed)?;
+        Some(known.of(kind, name).map(|rollout| rollout.health(generation)).max().unwrap_or_default())
+    }
+}

@@ -1,0 +1,60 @@
+//! The settings that decide which objects confrev handles, and how they are read.
+
+use std::sync::Arc;
+
+use super::{records::SnapshotRecord, served::Served};
+use crate::{
+    cluster::{DigestKeys, MOST_NAMES},
+    kinds::Kinds,
+    snapshot::Rotated,
+};
+
+/// The settings of the index.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// The kinds of workloads.
+    pub kinds: Arc<Kinds>,
+    /// The namespaces for which the webhooks are called.
+    pub served: Served,
+    /// The ConfigMaps that are never snapshotted.
+    pub rotated: Rotated,
+    /// The keys of the digests of Secrets.
+    pub keys: DigestKeys,
+    /// The most names that one object may refer to.
+    pub max_names: usize,
+}
+
+impl Settings {
+    /// The default settings for these kinds.
+    pub(crate) fn new(kinds: Arc<Kinds>) -> Self {
+        Self {
+            kinds,
+            served: Served::default(),
+            rotated: Rotated::default(),
+            keys: DigestKeys::default(),
+            max_names: MOST_NAMES,
+        }
+    }
+
+    /// Whether the key of a snapshot's digest is unknown.
+    pub(crate) fn is_unverifiable(&self, record: &SnapshotRecord) -> bool {
+        record.digest.key().is_some_and(|key| !self.keys.knows(key))
+    }
+
+    /// The settings that decide how an object is read.
+    pub(crate) fn reader(&self) -> Reader {
+        let Self { kinds, rotated, max_names, .. } = self;
+        Reader { kinds: Arc::clone(kinds), rotated: rotated.clone(), max_names: *max_names }
+    }
+}
+
+/// The settings that decide how an object is read. They never change.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// The kinds of workloads.
+    pub(crate) kinds: Arc<Kinds>,
+    /// The ConfigMaps that are never snapshotted.
+    pub(crate) rotated: Rotated,
+    /// The most names that one object may refer to.
+    pub(crate) max_names: usize,
+}

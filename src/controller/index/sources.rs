@@ -1,0 +1,141 @@
+//! Sources, as the watches and live reads report them.
+
+use super::{
+    Index,
+    change::Change,
+    records::{SourceMeta, SourceRecord, SourceState},
+};
+use crate::controller::name::Name;
+
+impl Index {
+    /// Applies a source as it is now; `None` if it is deleted. Sources on which nothing depends are not stored.
+    pub(crate) fn apply_source(&mut self, name: &Name, meta: Option<&SourceMeta>, changes: &mut Vec<Change>) {
+        if !self.is_watched(name) {
+            return;
+        }
+        let name = self.interner.intern(name.clone());
+        match (meta, self.sources.get(&name)) {
+            (Some(meta), Some(SourceState::Exists(known)))
+                if known.resource_version == meta.resource_version => {}
+            (None, Some(SourceState::Missing)) => {}
+            (None, _) => {
+                self.set_source(&name, SourceState::Missing, changes);
+                changes.push(Change::SourceDeleted(name));
+            }
+            (Some(_), known) => {
+                if let Some(SourceState::Exists(known)) = known {
+                    let held = self.snapshots_with(&name, &known.present.digests);
+                    changes.extend(held.map(|(snapshot, _)| Change::ContentReplaced(snapshot)));
+                }
+                // Old content must not be acted on: this replica may have led long ago, and lead again.
+                self.sources.insert(name.clone(), SourceState::Unknown);
+                changes.push(Change::SourceOutdated(name));
+            }
+        }
+    }
+
+    /// Applies the result of a live read of a source; `None` if it does not exist.
+    pub(crate) fn set_read(&mut self, name: &Name, record: Option<SourceRecord>, changes: &mut Vec<Change>) {
+        self.set_source(name, record.map_or(SourceState::Missing, SourceState::Exists), changes);
+    }
+
+    fn set_source(&mut self, name: &Name, source: SourceState, changes: &mut Vec<Change>) {
+        let limited = matches!(&source, SourceState::Exists(record) if record.max_in_flight.is_some());
+        self.set_limited(name, limited);
+        let exists = matches!(source, SourceState::Exists(_));
+        let name = &self.interner.intern(name.clone());
+        let old = self.sources.insert(name.clone(), source);
+        if old.as_ref() == self.sources.get(name) {
+            return;
+        }
+        let is_lost = matches!(old, Some(SourceState::Exists(_))) && !exists;
+        for (key, _) in self.workloads_using(name) {
+            changes.push(Change::Workload(key.clone()));
+            if is_lost {
+                changes.push(Change::Unresolved(key.clone()));
+            }
+        }
+        self.rank_again(name, changes);
+        if exists {
+            changes.push(Change::SourceRead(name.clone()));
+        }
+    }
+
+    /// Records that the known content of a source may be outdated.
+    pub(crate) fn set_source_unknown(&mut self, name: &Name) {
+        self.sources.insert(name.clone(), SourceState::Unknown);
+    }
+
+    /// What is known of a source that something needs. If nothing is, it must be read.
+    pub(crate) fn need_source(&mut self, name: &Name) -> &SourceState {
+        self.sources.entry(name.clone()).or_insert(SourceState::Unknown)
+    }
+
+    /// Removes a source on which nothing depends.
+    pub(crate) fn remove_source(&mut self, name: &Name) {
+        self.sources.remove(name);
+    }
+
+    /// Forgets a source if nothing depends on it any more.
+    pub(crate) fn forget_source(&mut self, name: &Name, changes: &mut Vec<Change>) {
+        if !self.is_watched(name) {
+            self.sources.remove(name);
+            changes.push(Change::SourceUnused(name.clone()));
+        }
+    }
+
+    /// Records whether a source is labelled to be snapshotted at every change.
+    pub(crate) fn set_labelled(&mut self, name: &Name, labelled: bool, changes: &mut Vec<Change>) {
+        let name = self.interner.intern(name.clone());
+        let settings = &self.settings;
+        if !labelled || !settings.served.contains(&name.namespace) || settings.rotated.contains(&name.object)
+        {
+            if self.labelled.remove(&name) {
+                self.unwatch_namespace(&name.namespace);
+                self.forget_source(&name, changes);
+            }
+        } else if self.labelled.insert(name.clone()) {
+            self.watched.add(&name.namespace);
+            changes.push(Change::SourceNeeded(name.clone()));
+            changes.push(Change::SourceLabelled(name));
+        }
+    }
+
+    /// What is known of a source; `None` if nothing depends on it.
+    pub(crate) fn source(&self, name: &Name) -> Option<&SourceState> {
+        self.sources.get(name)
+    }
+
+    /// The record of a source; `None` if it does not exist or is not known.
+    pub(crate) fn existing_source(&self, name: &Name) -> Option<&SourceRecord> {
+        match self.sources.get(name)? {
+            SourceState::Exists(record) => Some(record),
+            SourceState::Unknown | SourceState::Missing => None,
+        }
+    }
+
+    /// All sources on which anything depends.
+    pub(crate) fn sources(&self) -> impl ExactSizeIterator<Item = (&Name, &SourceState)> {
+        self.sources.iter()
+    }
+
+    /// The sources labelled to be snapshotted at every change.
+    pub(crate) fn labelled(&self) -> impl Iterator<Item = &Name> {
+        self.labelled.iter()
+    }
+
+    /// Whether a source is labelled to be snapshotted at every change.
+    pub(crate) fn is_labelled(&self, source: &Name) -> bool {
+        self.labelled.contains(source)
+    }
+
+    /// Whether a write of this source gets a snapshot: an opted-in workload uses the source, or its label requires it.
+    pub(crate) fn is_snapshotted(&self, source: &Name) -> bool {
+        self.labelled.contains(source) || self.workloads_using(source).next().is_some()
+    }
+
+    /// Whether anything depends on this source's state.
+    pub(crate) fn is_watched(&self, source: &Name) -> bool {
+        self.is_snapshotted(source) || self.by_source.contains_key(source)
+    }
+}

@@ -1,0 +1,50 @@
+//! The namespaces whose sources are watched.
+
+use std::{collections::HashMap, sync::Arc};
+
+/// The namespaces with workloads, snapshots or labelled sources.
+#[derive(Debug, Default)]
+pub(crate) struct WatchedNamespaces {
+    /// How many of these objects each namespace has.
+    objects: HashMap<Arc<str>, usize>,
+    /// Changes with the set of watched namespaces.
+    generation: usize,
+}
+
+impl WatchedNamespaces {
+    /// Counts one more object that requires a watch of the namespace's sources.
+    pub(crate) fn add(&mut self, namespace: &Arc<str>) {
+        let objects = self.objects.entry(Arc::clone(namespace)).or_insert(0);
+        *objects += 1;
+        if *objects == 1 {
+            self.generation += 1;
+        }
+    }
+
+    /// Counts one object less. Returns whether it was the last one.
+    pub(crate) fn remove(&mut self, namespace: &Arc<str>) -> bool {
+        let Some(objects) = self.objects.get_mut(namespace) else { return false };
+        *objects -= 1;
+        let is_last = *objects == 0;
+        if is_last {
+            self.objects.remove(namespace);
+            self.generation += 1;
+        }
+        is_last
+    }
+
+    /// Records another change of the set of namespaces to watch.
+    pub(crate) fn bump(&mut self) {
+        self.generation += 1;
+    }
+
+    /// The namespaces.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.objects.keys()
+    }
+
+    /// A number that changes with the set of namespaces to watch.
+    pub(crate) fn generation(&self) -> usize {
+        self.generation
+    }
+}

@@ -1,0 +1,209 @@
+//! Workloads: their records, and their state towards each source.
+
+use std::sync::Arc;
+
+use super::{
+    Index,
+    change::Change,
+    records::{SourceRecord, SourceState, User},
+};
+use crate::{
+    cluster::{Owner, Precondition, WorkloadKey},
+    controller::name::Name,
+    kinds::WorkloadKind,
+    resolve::{Health, Present, Record, Use, is_pending},
+    snapshot::ObjectName,
+};
+
+impl Index {
+    /// Applies a workload as it is now; `None` if it is deleted, or no longer opted in. Returns its previous record.
+    pub(crate) fn apply_workload(
+        &mut self,
+        key: &WorkloadKey,
+        record: Option<Record>,
+        changes: &mut Vec<Change>,
+    ) -> Option<Record> {
+        self.joining.remove(key);
+        self.set_workload(key, record, changes)
+    }
+
+    /// Applies a workload that its namespace opts in and that has no label yet. Returns its previous record.
+    pub(crate) fn apply_joining(
+        &mut self,
+        key: &WorkloadKey,
+        record: Record,
+        condition: Precondition,
+        changes: &mut Vec<Change>,
+    ) -> Option<Record> {
+        self.joining.insert(key.clone(), condition);
+        self.set_workload(key, Some(record), changes)
+    }
+
+    fn set_workload(
+        &mut self,
+        key: &WorkloadKey,
+        record: Option<Record>,
+        changes: &mut Vec<Change>,
+    ) -> Option<Record> {
+        // Webhooks see no objects of excluded namespaces, and no cluster-scoped objects.
+        let record =
+            record.filter(|_| !key.namespace.is_empty() && self.settings.served.contains(&key.namespace));
+        let (key, record) = (self.interner.intern(key.clone()), self.interner.intern(record));
+        let old = match &record {
+            Some(record) => self.workloads.insert(key.clone(), record.clone()),
+            None => self.workloads.remove(&key),
+        };
+        let uids = old.iter().chain(&record).map(|record| &record.uid);
+        self.findings.forget_owners(&key.namespace, uids, changes);
+        match (old.is_some(), record.is_some()) {
+            (false, true) => self.watched.add(&key.namespace),
+            (true, false) => self.unwatch_namespace(&key.namespace),
+            _ => {}
+        }
+        let same_uid = old.as_ref().map(|old| &old.uid) == record.as_ref().map(|record| &record.uid);
+        let old_uses = old.as_ref().map_or(&[][..], |old| &old.uses);
+        let new_uses = record.as_ref().map_or(&[][..], |record| &record.uses);
+        if !same_uid || old_uses != new_uses {
+            self.set_uses(&User::Workload(key.clone()), old_uses, new_uses, changes);
+            changes.push(Change::Unresolved(key.clone()));
+        }
+        changes.push(Change::Workload(key));
+        old
+    }
+
+    /// A workload that is opted in, or about to be.
+    pub(crate) fn workload(&self, key: &WorkloadKey) -> Option<&Record> {
+        self.workloads.get(key)
+    }
+
+    /// All workloads that are opted in, or about to be.
+    pub(crate) fn workloads(&self) -> impl ExactSizeIterator<Item = (&WorkloadKey, &Record)> {
+        self.workloads.iter()
+    }
+
+    /// The precondition of the write that opts a workload in; `None` if it does not need one.
+    pub(crate) fn joining(&self, key: &WorkloadKey) -> Option<&Precondition> {
+        self.joining.get(key)
+    }
+
+    /// The workloads that their namespace opts in and that have no label yet.
+    pub(crate) fn all_joining(&self) -> impl ExactSizeIterator<Item = &WorkloadKey> {
+        self.joining.keys()
+    }
+
+    /// The opted-in workloads whose templates use this source.
+    pub(crate) fn workloads_using(&self, source: &Name) -> impl Iterator<Item = (&WorkloadKey, &Record)> {
+        self.users.of(source).filter_map(|user| match user {
+            User::Workload(key) => self.workloads.get_key_value(key),
+            User::Revision(_) => None,
+        })
+    }
+
+    /// What decisions need to know of a source; `None` if it does not exist or is not known.
+    fn present(&self, source: &Name) -> Option<Present> {
+        self.existing_source(source).map(|source| source.present.clone())
+    }
+
+    /// Whether a workload is pending.
+    pub(crate) fn is_pending(&self, key: &WorkloadKey) -> bool {
+        let Some(record) = self.workloads.get(key) else { return false };
+        let left_alone = record.by_namespace
+            && self.opted_in.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
+        left_alone
+            || self.joining.contains_key(key)
+            || is_pending(record, |source| {
+                self.present(&Name::new(Arc::clone(&key.namespace), source.clone()))
+            })
+    }
+
+    /// Whether a source of the workload is being read again, which decides whether the workload is pending.
+    pub(crate) fn awaits_source(&self, key: &WorkloadKey) -> bool {
+        self.workloads.get(key).is_some_and(|record| {
+            record.uses.iter().any(|used| {
+                let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
+                self.sources.get(&name) == Some(&SourceState::Unknown)
+            })
+        })
+    }
+
+    /// The worst health of the Rollouts that use a workload's template, for this generation of the workload; `None` if they
+    /// are not known.
+    pub(crate) fn referrers_health(
+        &self,
+        kind: &WorkloadKind,
+        namespace: &str,
+        name: &str,
+        generation: Option<i64>,
+    ) -> Option<Health> {
+        self.referrers.health(kind, namespace, name, generation)
+    }
+
+    /// A workload's health: the worst of its own and of the Rollouts that use its template. While the Rollouts are not
+    /// known, the workload counts as unobserved.
+    pub(crate) fn health(&self, key: &WorkloadKey, record: &Record) -> Health {
+        let Some(kind) = self.kind(key) else { return record.health };
+        let referrers = self.referrers_health(kind, &key.namespace, &key.name, record.generation);
+        record.health.max(referrers.unwrap_or(Health::Unobserved))
+    }
+
+    /// The workload that is this owner of the object, if it exists and is watched.
+    pub(crate) fn workload_of(&self, name: &Name, owner: &Owner) -> Option<&Record> {
+        let of_kind = |(kind, _): (usize, &WorkloadKind)| {
+            let (namespace, name) = (Arc::clone(&name.namespace), Arc::clone(&owner.name));
+            self.workloads.get(&WorkloadKey { kind, namespace, name })
+        };
+        let kinds = self.settings.kinds.iter().enumerate().filter(|(_, kind)| *kind.kind == *owner.kind);
+        kinds.filter_map(of_kind).find(|record| record.uid == owner.uid)
+    }
+
+    /// The sources of which a workload keeps other content, although it has seen the present content: by an undo or a pin.
+    pub(crate) fn pinned<'r>(
+        &'r self,
+        namespace: &'r str,
+        record: &'r Record,
+    ) -> impl Iterator<Item = &'r Use> {
+        record.uses.iter().filter(move |used| {
+            // A workload that does not track keeps its snapshots anyway. One that reads some keys may read the same in both
+            // contents.
+            if !record.track || !used.whole || used.excluded {
+                return false;
+            }
+            let source = Name::new(namespace, used.source.clone());
+            let Some(found) = self.existing_source(&source) else { return false };
+            record.has_seen(&used.source, &found.present.digests) && self.holds_other(used, &source, found)
+        })
+    }
+
+    /// Whether the snapshot that replaces a source is known, and holds other content than the source.
+    pub(crate) fn holds_other(&self, used: &Use, source: &Name, found: &SourceRecord) -> bool {
+        let held =
+            used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
+        held.is_some_and(|held| !found.present.digests.contains(&held.digest))
+    }
+
+    /// The missing sources that a workload refers to: its pods do not start.
+    pub(crate) fn unresolved<'r>(
+        &'r self,
+        namespace: &'r str,
+        record: &'r Record,
+    ) -> impl Iterator<Item = &'r ObjectName> {
+        let missing = move |used: &&Use| {
+            used.snapshot.is_none()
+                && !used.optional
+                && self.sources.get(&Name::new(namespace, used.source.clone())) == Some(&SourceState::Missing)
+        };
+        record.uses.iter().filter(missing).map(|used| &used.source)
+    }
+
+    /// The workload's name in messages to users of its namespace.
+    pub(crate) fn display_short(&self, key: &WorkloadKey) -> String {
+        let kind = self.kind(key).map_or("", |kind| kind.kind.as_str());
+        format!("{kind} {}", key.name)
+    }
+
+    /// The workload's name in messages, with its namespace.
+    pub(crate) fn display(&self, key: &WorkloadKey) -> String {
+        let kind = self.kind(key).map_or("", |kind| kind.kind.as_str());
+        format!("{kind} {}/{}", key.namespace, key.name)
+    }
+}

@@ -1,0 +1,33 @@
+//! The identity of a ConfigMap or Secret.
+
+use std::{fmt, sync::Arc};
+
+use crate::snapshot::ObjectName;
+
+/// A ConfigMap or Secret of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Kind and name.
+    pub object: ObjectName,
+}
+
+impl Name {
+    /// An object of a namespace.
+    pub fn new(namespace: impl Into<Arc<str>>, object: ObjectName) -> Self {
+        Self { namespace: namespace.into(), object }
+    }
+
+    /// Another object of the same kind and namespace.
+    #[must_use]
+    pub fn sibling(&self, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: Arc::clone(&self.namespace), object: ObjectName::new(self.object.kind, name) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.object.kind, self.namespace, self.object.name)
+    }
+}

@@ -1,0 +1,363 @@
+//! The task queue. A task only names an object to check; the action is decided when the task is due, from the state then.
+
+pub(crate) mod clock;
+mod lanes;
+pub(crate) mod task;
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+pub use self::task::Task;
+use self::{lanes::Lanes, task::Tasks};
+
+/// The first pause after a failure; it doubles with each further one.
+const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
+/// The longest pause after a failure.
+const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
+/// The longest pause of a task whose object had changed.
+const LONGEST_AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(10);
+
+/// The capacity that the map of queued tasks keeps, however few tasks there are.
+const MAX_ROOM: usize = 1024;
+
+/// The longest that low-priority tasks wait behind urgent ones.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(2);
+
+/// The longest pause after a write that admission did not see.
+const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
+
+/// The most tasks at a time that list whole namespaces. A namespace full of objects, or of references to nothing, must not
+/// delay the rolls of others.
+const MAX_SLOW: usize = 4;
+
+/// Tasks by time. Each task is queued at most once, and is never handed out while it is being worked on: until then, only its
+/// time is known.
+#[derive(Debug, Default)]
+pub struct Queue {
+    urgent: Tasks,
+    /// Rolls, handed out one by one if there is a rate. The others keep their place, so that the longest wait comes first.
+    rolls: Tasks,
+    /// Low-priority tasks, which may wait for urgent ones.
+    patient: Tasks,
+    /// Slow tasks, of which only a few are worked on at a time. Namespaces take turns.
+    slow: Lanes,
+    slow_working: usize,
+    at: HashMap<Task, Timestamp>,
+    working: HashSet<Task>,
+    /// How often a task failed in a row, and until when it pauses.
+    failures: HashMap<Task, (u32, Timestamp)>,
+}
+
+impl Queue {
+    /// Queues a task for `at`; if it is already queued, the earlier time applies. A failed task pauses first, however often
+    /// it is queued: events on an object must not defeat the pause.
+    pub fn schedule(&mut self, task: Task, at: Timestamp) {
+        let at = self.failures.get(&task).map_or(at, |(_, rest)| at.max(*rest));
+        if let Some(queued) = self.at.get(&task) {
+            if *queued <= at {
+                return;
+            }
+            let entry = (*queued, task.clone());
+            self.remove(&entry);
+        }
+        self.at.insert(task.clone(), at);
+        self.insert((at, task));
+    }
+
+    /// Removes a task.
+    pub fn cancel(&mut self, task: &Task) {
+        self.failures.remove(task);
+        if let Some(at) = self.at.remove(task) {
+            self.remove(&(at, task.clone()));
+        }
+    }
+
+    /// The queued tasks of the same priority as a task that is not slow.
+    fn peers(&mut self, task: &Task) -> &mut Tasks {
+        match task {
+            Task::Roll(_) => &mut self.rolls,
+            task if task.may_wait() => &mut self.patient,
+            _ => &mut self.urgent,
+        }
+    }
+
+    /// Puts a task into its queue, unless it is being worked on.
+    fn insert(&mut self, entry: (Timestamp, Task)) {
+        if self.working.contains(&entry.1) {
+            return;
+        }
+        if entry.1.is_slow() {
+            self.slow.insert(entry);
+        } else {
+            self.peers(&entry.1).insert(entry);
+        }
+    }
+
+    /// Takes a task out of its queue.
+    fn remove(&mut self, entry: &(Timestamp, Task)) {
+        if entry.1.is_slow() {
+            self.slow.remove(entry);
+        } else {
+            self.peers(&entry.1).remove(entry);
+        }
+    }
+
+    /// The next task that is due by `now` and not being worked on: the longest wait comes first, but low-priority tasks
+    /// wait a little longer. No roll is returned before `rolls_from`. The caller must call [`Queue::done`] for the task.
+    pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
+        let due = |queue: &'_ Tasks| queue.first().filter(|(at, _)| *at <= now).cloned();
+        let roll = due(&self.rolls).filter(|_| rolls_from <= now);
+        let slow = if self.slow_working < MAX_SLOW { self.slow.first_due(now).cloned() } else { None };
+        let urgent = due(&self.urgent).into_iter().chain(roll).chain(slow).min();
+        let entry = match (urgent, due(&self.patient)) {
+            (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
+            (urgent, patient) => urgent.or(patient)?,
+        };
+        if entry.1.is_slow() {
+            self.slow.pop(&entry, now);
+        } else {
+            self.peers(&entry.1).remove(&entry);
+        }
+        self.at.remove(&entry.1);
+        // After a start or a storm, the map has capacity for many more tasks than it holds.
+        if self.at.capacity() > MAX_ROOM.max(4 * self.at.len()) {
+            self.at.shrink_to_fit();
+        }
+        self.working.insert(entry.1.clone());
+        self.slow_working += usize::from(entry.1.is_slow());
+        Some(entry.1)
+    }
+
+    /// Ends the work on a task that [`Queue::pop`] returned.
+    pub fn done(&mut self, task: &Task) {
+        self.leave(task);
+        self.failures.remove(task);
+    }
+
+    /// Records that the task is no longer being worked on.
+    fn leave(&mut self, task: &Task) {
+        if self.working.remove(task) {
+            self.slow_working -= usize::from(task.is_slow());
+            // It may have been queued again meanwhile.
+            if let Some(at) = self.at.get(task) {
+                self.insert((*at, task.clone()));
+            }
+        }
+    }
+
+    /// How often a task failed in a row.
+    pub fn failures(&self, task: &Task) -> u32 {
+        self.failures.get(task).map_or(0, |(failures, _)| *failures)
+    }
+
+    /// Queues a task from [`Queue::pop`] again, for another time.
+    pub fn postpone(&mut self, task: Task, at: Timestamp) {
+        self.leave(&task);
+        self.schedule(task, at);
+    }
+
+    /// Ends the work on a task that failed, and queues it after a pause that grows. Returns the pause.
+    pub fn failed(&mut self, task: Task, now: Timestamp) -> SignedDuration {
+        self.failed_up_to(LONGEST_BACKOFF, task, now)
+    }
+
+    /// Like [`Queue::failed`], for a task whose object had changed: the pause grows to a few seconds. While a watch is
+    /// silent, every try fails.
+    pub fn conflicted(&mut self, task: Task, now: Timestamp) -> SignedDuration {
+        self.failed_up_to(LONGEST_AFTER_CONFLICT, task, now)
+    }
+
+    /// Like [`Queue::failed`], for a task whose writes have no effect: the pause grows to an hour.
+    pub fn failed_in_vain(&mut self, task: Task, now: Timestamp) -> SignedDuration {
+        self.failed_up_to(LONGEST_IN_VAIN, task, now)
+    }
+
+    fn failed_up_to(&mut self, longest: SignedDuration, task: Task, now: Timestamp) -> SignedDuration {
+        self.leave(&task);
+        let (failures, rest) = self.failures.entry(task.clone()).or_insert((0, now));
+        let pause = FIRST_BACKOFF.checked_mul(1 << (*failures).min(20)).unwrap_or(longest).min(longest);
+        *failures += 1;
+        *rest = now + pause;
+        // A task that was queued while it was worked on pauses as well.
+        if let Some(at) = self.at.remove(&task) {
+            self.remove(&(at, task.clone()));
+        }
+        self.schedule(task, now);
+        pause
+    }
+
+    /// When the next task that is not being worked on is due, if no roll starts before `rolls_from`.
+    pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
+        let at = |tasks: &Tasks| tasks.first().map(|(at, _)| *at);
+        let roll = at(&self.rolls).map(|at| at.max(rolls_from));
+        let slow = self.slow.next().filter(|_| self.slow_working < MAX_SLOW);
+        [at(&self.urgent), roll, at(&self.patient), slow].into_iter().flatten().min()
+    }
+
+    /// Removes every task that is not to be kept, except those being worked on.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
+        self.at.retain(|task, _| keep(task));
+        let Self { at, urgent, rolls, patient, slow, failures, .. } = self;
+        for queue in [urgent, rolls, patient] {
+            queue.retain(|(_, task)| at.contains_key(task));
+        }
+        slow.retain(|task| at.contains_key(task));
+        failures.retain(|task, _| at.contains_key(task));
+    }
+
+    /// Whether the task is queued or being worked on.
+    pub fn has(&self, task: &Task) -> bool {
+        self.at.contains_key(task) || self.working.contains(task)
+    }
+
+    /// Whether the task is queued, even if it is also being worked on.
+    pub fn is_queued(&self, task: &Task) -> bool {
+        self.at.contains_key(task)
+    }
+
+    /// Whether the task is being worked on.
+    pub fn is_working(&self, task: &Task) -> bool {
+        self.working.contains(task)
+    }
+
+    /// How many workloads wait to be rolled.
+    pub fn pending_rolls(&self) -> usize {
+        self.at.keys().chain(&self.working).filter(|task| matches!(task, Task::Roll(_))).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::WorkloadKey,
+        controller::name::Name,
+        snapshot::{ObjectName, SourceKind},
+    };
+
+    fn task(name: &str) -> Task {
+        Task::Read(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)))
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn task_is_queued_once_at_its_earliest_time() {
+        let mut queue = Queue::default();
+        queue.schedule(task("a"), at(5));
+        queue.schedule(task("a"), at(3));
+        queue.schedule(task("a"), at(9));
+        assert_eq!(queue.next(at(0)), Some(at(3)));
+        assert_eq!(queue.pop(at(2), at(0)), None);
+        assert_eq!(queue.pop(at(3), at(0)), Some(task("a")));
+        assert_eq!(queue.pop(at(9), at(0)), None);
+    }
+
+    #[test]
+    fn low_priority_task_waits_for_a_limited_time() {
+        let bind = Task::Bind(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")));
+        for (urgent, first) in [(1, task("a")), (3, task("a")), (4, bind.clone()), (9, bind.clone())] {
+            for now in [9, 100] {
+                let mut queue = Queue::default();
+                queue.schedule(bind.clone(), at(1));
+                queue.schedule(task("a"), at(urgent));
+                assert_eq!(queue.next(at(0)), Some(at(1)));
+                assert_eq!(queue.pop(at(now), at(0)), Some(first.clone()), "urgent task due at {urgent} s");
+                assert!(queue.pop(at(now), at(0)).is_some(), "then the other task");
+                assert_eq!((queue.pop(at(now), at(0)), queue.next(at(0))), (None, None));
+            }
+        }
+    }
+
+    #[test]
+    fn slow_tasks_leave_room_for_others() {
+        let restore =
+            |name: String| Task::Restore(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)));
+        let mut queue = Queue::default();
+        for number in 0..2 * MAX_SLOW {
+            queue.schedule(restore(format!("s{number}")), at(1));
+        }
+        assert_eq!(queue.next(at(0)), Some(at(1)));
+        queue.schedule(task("a"), at(2));
+        let slow: Vec<_> = (0..MAX_SLOW).map(|_| queue.pop(at(3), at(0)).unwrap()).collect();
+        assert!(slow.iter().all(Task::is_slow));
+        assert_eq!(queue.pop(at(3), at(0)), Some(task("a")));
+        assert_eq!((queue.pop(at(3), at(0)), queue.next(at(0))), (None, None));
+        queue.done(&slow[0]);
+        assert!(queue.pop(at(3), at(0)).is_some_and(|task| task.is_slow()));
+        queue.failed(slow[1].clone(), at(3));
+        assert!(queue.pop(at(3), at(0)).is_some());
+    }
+
+    /// They keep their place in the queue.
+    #[test]
+    fn rate_limited_rolls_do_not_delay_other_tasks() {
+        let roll = |name: &str| {
+            let [namespace, name] = ["ns", name].map(std::sync::Arc::from);
+            Task::Roll(WorkloadKey { kind: 0, namespace, name })
+        };
+        let mut queue = Queue::default();
+        queue.schedule(roll("b"), at(1));
+        queue.schedule(roll("a"), at(2));
+        queue.schedule(task("c"), at(3));
+        assert_eq!(queue.next(at(5)), Some(at(3)));
+        assert_eq!(queue.pop(at(4), at(5)), Some(task("c")));
+        assert_eq!((queue.pop(at(4), at(5)), queue.next(at(5))), (None, Some(at(5))));
+        queue.schedule(task("c"), at(0));
+        queue.done(&task("c"));
+        assert_eq!(queue.pop(at(5), at(5)), Some(task("c")), "the task that is due longest");
+        assert_eq!(queue.pop(at(5), at(5)), Some(roll("b")), "the roll that is due longest");
+        assert_eq!((queue.pop(at(5), at(6)), queue.next(at(6))), (None, Some(at(6))));
+        assert_eq!((queue.pop(at(6), at(6)), queue.next(at(6))), (Some(roll("a")), None));
+    }
+
+    #[test]
+    fn running_task_is_not_started_again() {
+        let mut queue = Queue::default();
+        queue.schedule(task("a"), at(1));
+        assert!(queue.pop(at(1), at(0)).is_some());
+        queue.schedule(task("a"), at(1));
+        assert_eq!(queue.pop(at(1), at(0)), None);
+        assert_eq!(queue.next(at(0)), None);
+        queue.done(&task("a"));
+        assert_eq!(queue.pop(at(1), at(0)), Some(task("a")));
+    }
+
+    /// The task was scheduled again while it ran.
+    #[test]
+    fn failed_task_backs_off_even_if_rescheduled() {
+        let mut queue = Queue::default();
+        queue.schedule(task("a"), at(1));
+        let popped = queue.pop(at(1), at(0)).unwrap();
+        queue.schedule(task("a"), at(1));
+        let pause = queue.failed(popped, at(1));
+        assert_eq!(queue.next(at(0)), Some(at(1) + pause));
+        assert_eq!(queue.pop(at(1), at(0)), None);
+    }
+
+    #[test]
+    fn backoff_is_limited_and_resets_after_success() {
+        let mut queue = Queue::default();
+        let mut pauses = Vec::new();
+        for second in 0..10 {
+            queue.schedule(task("a"), at(0));
+            assert_eq!(
+                queue.pop(at(second - 1), at(0)),
+                None,
+                "the task backs off even if it is scheduled again"
+            );
+            let popped = queue.pop(at(10_000 + second), at(0)).unwrap();
+            pauses.push(queue.failed(popped, at(second)).as_millis());
+        }
+        assert_eq!(pauses[..4], [500, 1000, 2000, 4000]);
+        assert_eq!(pauses[9], LONGEST_BACKOFF.as_millis());
+        let popped = queue.pop(at(10_000), at(0)).unwrap();
+        queue.done(&popped);
+        queue.schedule(task("a"), at(0));
+        let popped = queue.pop(at(0), at(0)).unwrap();
+        assert_eq!(queue.failed(popped, at(0)), FIRST_BACKOFF);
+    }
+}

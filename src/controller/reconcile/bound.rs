@@ -1,0 +1,65 @@
+//! Sources in bind mode: which owners one gets and loses, and when an unused one is deleted.
+
+use jiff::Timestamp;
+
+use super::{
+    decision::Decision,
+    owners::{self, MAX_OWNERS, at_most},
+    snapshot::{UNBIND_DELAY, verify},
+};
+use crate::{
+    cluster::Owner,
+    controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
+    few::FewSet,
+};
+
+impl State {
+    /// Adds the missing owners; with `unbind`, also removes confrev's owners that no longer use the object, once a live read has
+    /// shown it. Owners that others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
+    /// only former users own is released.
+    pub(super) fn bind_bound(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
+        let index = &self.index;
+        let record = index.bound(name)?;
+        let all = owners::users(index, name);
+        let stale = |owner: &&Owner| !all.contains(*owner) && index.is_known(name, owner);
+        let has_stale = record.owners.iter().any(|owner| stale(&owner));
+        if index.is_released(name) {
+            self.enqueue_sweep(name, true, now);
+            return None;
+        }
+        if unbind && let Some(verify) = verify(index, name, record.owners.iter().filter(stale)) {
+            return Some(verify);
+        }
+        let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
+        let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
+        let wanted = at_most(MAX_OWNERS.saturating_sub(others), all.clone(), &record.owners);
+        let owners: FewSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
+        let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
+        if has_stale && !unbind && !all.is_empty() {
+            self.queue.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);
+        }
+        let owners = owners.into_iter().collect();
+        changed.then(|| Action::SetOwners {
+            snapshot: name.clone(),
+            version,
+            owners,
+            hazard: false,
+            verify: None,
+            own: unbind,
+        })
+    }
+
+    /// Deletes a released object, as the garbage collector would if its owners did not exist.
+    pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Decision {
+        let since = self.unused_since.get(name).copied().filter(|_| self.index.is_released(name));
+        let (Some(record), Some(since)) = (self.index.bound(name), since) else {
+            self.unused_since.remove(name);
+            return Decision::Done;
+        };
+        let due = self.sweep_due(name, since, true, now);
+        if due > now {
+            return Decision::Later(due);
+        }
+        Decision::Act(Action::Release { object: name.clone(), version: record.version.clone() })
+    }
+}

@@ -1,0 +1,22 @@
+//! What a reconcile decides.
+
+use jiff::Timestamp;
+
+use crate::controller::action::Action;
+
+/// What to do for a task now.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Execute this action.
+    Act(Action),
+    /// Nothing.
+    Done,
+    /// Decide again at this time.
+    Later(Timestamp),
+}
+
+impl From<Option<Action>> for Decision {
+    fn from(action: Option<Action>) -> Self {
+        action.map_or(Self::Done, Self::Act)
+    }
+}

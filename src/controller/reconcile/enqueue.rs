@@ -1,0 +1,200 @@
+//! Turns changes of the index into queued tasks.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::controller::{
+    index::{
+        Index,
+        change::Change,
+        records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, User},
+    },
+    memory::Fresh,
+    name::Name,
+    queue::Task,
+    reconcile::state::State,
+};
+
+/// The capacity that the list of changes keeps.
+const MAX_ROOM: usize = 32;
+
+impl State {
+    /// Updates the index, and queues the tasks that this requires.
+    pub(super) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut Index, &mut Vec<Change>)) {
+        let mut changes = std::mem::take(&mut self.changes);
+        update(&mut self.index, &mut changes);
+        self.enqueue_all(changes, now);
+    }
+
+    /// Queues the tasks that changes of the index require, in their order. Keeps the list's capacity for the next changes.
+    pub(super) fn enqueue_all(&mut self, mut changes: Vec<Change>, now: Timestamp) {
+        for change in changes.drain(..) {
+            self.enqueue(change, now);
+        }
+        changes.shrink_to(MAX_ROOM);
+        self.changes = changes;
+    }
+
+    fn enqueue(&mut self, change: Change, now: Timestamp) {
+        match change {
+            Change::Workload(key) => self.enqueue_roll(&key, now),
+            Change::Unresolved(key) => self.enqueue_missing_sources(&key, now),
+            Change::Owners(name) => self.enqueue_owners(&name, now),
+            Change::Unproven(name) => self.queue.schedule(Task::Bind(name), now),
+            Change::Used(name) => {
+                // From now on it counts as used, whenever its owners are checked.
+                self.unused_since.remove(&name);
+                self.enqueue_owners(&name, now);
+            }
+            Change::Absent(name) => self.enqueue_restore(name, now),
+            Change::SourceNeeded(name) => self.enqueue_source(name, now),
+            Change::SourceUnused(name) => {
+                self.memory.fresh.take(&name);
+                self.holds.forget_source(&name);
+            }
+            Change::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
+            Change::SourceRead(name) => {
+                self.queue.schedule(Task::Ensure(name.clone()), now);
+                self.enqueue_lost_of(&name, now);
+            }
+            Change::SourceDeleted(name) => {
+                // A read in progress may have found the source before its deletion.
+                let read = Task::Read(name);
+                if self.queue.is_working(&read) {
+                    self.queue.schedule(read, now);
+                }
+            }
+            Change::SourceLabelled(name) => self.queue.schedule(Task::Ensure(name), now),
+            // The full delay starts when the new content is known.
+            Change::ContentReplaced(name) => self.queue.cancel(&Task::Unbind(name)),
+            Change::Snapshot(name) => self.missing.changed(&name),
+            Change::SnapshotAdded(name) => {
+                self.enqueue_lost_beside(&name, now);
+                self.enqueue_comparison(&name, now);
+            }
+            Change::SnapshotDeleted(name) => self.snapshot_deleted(name, now),
+            Change::Bound(name) => {
+                if let Some(record) = self.index.bound(&name) {
+                    self.memory.forget_replaced(&name, &record.version.uid);
+                }
+                self.queue.schedule(Task::Bind(name), now);
+            }
+            Change::Unbound { name, is_used } => {
+                self.unused_since.remove(&name);
+                self.queue.schedule(Task::Free(name.clone()), now);
+                // Its owners may use it without a watch that reports them: the restore reads them live.
+                if is_used {
+                    self.enqueue_restore(name, now);
+                }
+            }
+            Change::OptedIn(namespace) => self.queue.schedule(Task::OptIn(namespace), now),
+            Change::OptedOut(namespace) => self.namespace_opted_out(&namespace, now),
+        }
+    }
+
+    fn snapshot_deleted(&mut self, name: Name, now: Timestamp) {
+        self.unused_since.remove(&name);
+        for task in [Task::Bind(name.clone()), Task::Unbind(name.clone()), Task::Sweep(name.clone())] {
+            self.queue.cancel(&task);
+        }
+        if self.index.users().has_any(&name) {
+            self.queue.schedule(Task::Restore(name), now);
+        }
+    }
+
+    fn namespace_opted_out(&mut self, namespace: &Arc<str>, now: Timestamp) {
+        self.queue.cancel(&Task::OptIn(Arc::clone(namespace)));
+        self.drop_joining(now, |key| key.namespace == *namespace);
+        let workloads = self.index.workloads().map(|(key, _)| key);
+        let keys: Vec<_> = workloads.filter(|key| key.namespace == *namespace).cloned().collect();
+        for key in keys {
+            self.enqueue_roll(&key, now);
+        }
+    }
+
+    /// Applies a revision as it is now; `None` if it is deleted.
+    pub fn apply_revision(&mut self, key: &RevisionKey, revision: Option<Revision>, now: Timestamp) {
+        self.update(now, |index, changes| index.apply_revision(key, revision, changes));
+    }
+
+    /// Applies a source as it is now; `None` if it is deleted. Sources on which nothing depends are not stored.
+    pub fn apply_source(&mut self, name: &Name, meta: Option<&SourceMeta>, now: Timestamp) {
+        self.update(now, |index, changes| index.apply_source(name, meta, changes));
+    }
+
+    /// Records whether a source is labelled to be snapshotted at every change.
+    pub fn set_labelled(&mut self, name: &Name, labelled: bool, now: Timestamp) {
+        self.update(now, |index, changes| index.set_labelled(name, labelled, changes));
+    }
+
+    /// Applies a snapshot as it is now; `None` if it is deleted.
+    pub fn apply_snapshot(&mut self, name: &Name, record: Option<SnapshotRecord>, now: Timestamp) {
+        self.update(now, |index, changes| index.apply_snapshot(name, record, changes));
+    }
+
+    /// Applies a source in bind mode as it is now; `None` if it is deleted, or no longer in this mode.
+    pub fn apply_bound(&mut self, name: &Name, record: Option<BoundRecord>, now: Timestamp) {
+        self.update(now, |index, changes| index.apply_bound(name, record, changes));
+    }
+
+    /// Applies whether a namespace is labelled to opt its workloads in.
+    pub fn apply_namespace(&mut self, namespace: &Arc<str>, enabled: bool, now: Timestamp) {
+        self.update(now, |index, changes| index.apply_namespace(namespace, enabled, changes));
+    }
+
+    /// Forgets that an object could not be read.
+    pub(in crate::controller) fn set_readable(&mut self, object: &User, now: Timestamp) {
+        self.update(now, |index, changes| index.set_readable(object, changes));
+    }
+
+    /// Queues everything for a check: at the start, and when this replica begins to lead. A replica that does not lead
+    /// drops its tasks, so what it knows of sources may be old, and they are read again.
+    pub fn reconcile_all(&mut self, now: Timestamp) {
+        // Workloads that are pending count as pending from now on.
+        self.rolls.clear_all_pending();
+        self.holds.release_all();
+        self.index.forget_rankings();
+        let sources: Vec<_> = self.index.sources().map(|(name, _)| name.clone()).collect();
+        for name in sources {
+            self.index.set_source_unknown(&name);
+            self.queue.schedule(Task::Read(name), now);
+        }
+        let workloads: Vec<_> = self.index.workloads().map(|(key, _)| key.clone()).collect();
+        for key in workloads {
+            self.enqueue_roll(&key, now);
+        }
+        let snapshots = self.index.snapshots().map(|(name, _)| name);
+        let owned: Vec<_> = snapshots.chain(self.index.all_bound()).cloned().collect();
+        for name in owned {
+            self.enqueue_owners(&name, now);
+        }
+        for namespace in self.index.opted_in() {
+            self.queue.schedule(Task::OptIn(Arc::clone(namespace)), now);
+        }
+        self.report_all_unreadable(now);
+        let names = self.index.users().names();
+        let missing: Vec<_> =
+            names.filter(|name| self.index.is_referenced_and_missing(name)).cloned().collect();
+        for name in missing {
+            self.enqueue_restore(name, now);
+        }
+    }
+
+    /// Drops the tasks that only the leader does. Any replica recreates a snapshot whose content it alone may remember,
+    /// from an admission request that it answered.
+    pub fn leave_to_the_leader(&mut self) {
+        // The tasks that follow from this are dropped below.
+        self.drop_joining(Timestamp::MIN, |_| true);
+        self.events.clear();
+        self.memory.fresh = Fresh::default();
+        let memory = &self.memory;
+        self.queue.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
+    }
+
+    /// Forgets contents that were remembered for long enough.
+    pub(in crate::controller) fn forget_old(&mut self, now: Timestamp) {
+        let queue = &self.queue;
+        self.memory.forget_old(now, |name| queue.has(&Task::Restore(name.clone())));
+    }
+}

@@ -1,0 +1,262 @@
+//! The texts of Events, from what the index knows.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+
+use crate::{
+    cluster::{Event, ObjectRef, WorkloadKey},
+    controller::{
+        index::{Index, records::User, skipped::Skipped},
+        name::Name,
+    },
+    resolve::{Record, Use},
+    snapshot::ObjectName,
+    telemetry::metrics::Reason,
+};
+
+/// What happened to a referenced snapshot.
+#[derive(Clone, Copy)]
+pub(crate) enum Loss {
+    /// Its content is lost.
+    Lost,
+    /// An object that is no snapshot has its name.
+    Taken,
+    /// It was recreated.
+    Restored,
+}
+
+/// An Event on a source; `None` if the source does not exist.
+pub(crate) fn event_on_source(
+    index: &Index,
+    source: &Name,
+    reason: Reason,
+    note: String,
+    now: Timestamp,
+) -> Option<Event> {
+    let regarding = source_ref(index, source)?;
+    let namespace = Arc::clone(&source.namespace);
+    Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
+}
+
+fn source_ref(index: &Index, source: &Name) -> Option<ObjectRef> {
+    let known = index.existing_source(source)?;
+    Some(ObjectRef {
+        api_version: "v1".to_owned(),
+        kind: source.object.kind.as_str().to_owned(),
+        name: source.object.name.to_string(),
+        uid: known.uid.to_string(),
+    })
+}
+
+fn event_on_user(index: &Index, user: &User, reason: Reason, note: String, now: Timestamp) -> Option<Event> {
+    let (namespace, regarding) = (Arc::clone(user.namespace()), index.owner(user)?.into());
+    Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
+}
+
+fn event_on_workload(
+    index: &Index,
+    key: &WorkloadKey,
+    reason: Reason,
+    note: String,
+    now: Timestamp,
+) -> Option<Event> {
+    event_on_user(index, &User::Workload(key.clone()), reason, note, now)
+}
+
+/// The sources that a workload moved to other content, with the names before and after.
+fn moves(before: &Record, after: &Record) -> Vec<(ObjectName, Arc<str>, Arc<str>)> {
+    let name_in = |record: &Record, used: &Use| {
+        let held = record.uses.iter().find(|held| held.source == used.source);
+        held.map(|held| held.snapshot.clone().unwrap_or_else(|| held.source.name.clone()))
+    };
+    let mut moves: Vec<(ObjectName, Arc<str>, Arc<str>)> = Vec::new();
+    for used in after.uses.iter().filter(|used| used.snapshot.is_some()) {
+        let (from, to) = (name_in(before, used), name_in(after, used));
+        if let (Some(from), Some(to)) = (from, to)
+            && from != to
+            && !moves.iter().any(|(source, ..)| *source == used.source)
+        {
+            moves.push((used.source.clone(), from, to));
+        }
+    }
+    moves
+}
+
+/// A roll: one Event on the workload, and one on each source for each of its contents, however many workloads roll to it.
+pub(crate) fn roll(
+    index: &Index,
+    key: &WorkloadKey,
+    before: &Record,
+    after: &Record,
+    now: Timestamp,
+) -> Vec<Event> {
+    let moves = moves(before, after);
+    let Some((first, ..)) = moves.first() else { return Vec::new() };
+    let related = source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone()));
+    let notes = moves.iter().map(|(source, from, to)| {
+        let is_first = *from == source.name;
+        if is_first {
+            format!("{source} resolved to {to}")
+        } else {
+            format!("{source} changed: from {from} to {to}")
+        }
+    });
+    let notes: Vec<_> = notes.collect();
+    let event = event_on_workload(index, key, Reason::Rolled, notes.join("; "), now);
+    let mut events: Vec<_> = event.map(|event| Event { related, ..event }).into_iter().collect();
+    for (source, _, to) in moves {
+        let source = Name::new(Arc::clone(&key.namespace), source);
+        let count = index.workloads_using(&source).count();
+        let workload = index.display_short(key);
+        let note = format!("{to} is now used by {workload}, the first of {count} workloads");
+        let event = event_on_source(index, &source, Reason::Rolled, note, now);
+        events.extend(event.map(|event| Event { same: to.to_string(), ..event }));
+    }
+    events
+}
+
+/// A refused roll: on the workload and on each source that it did not roll to, with the API server's message.
+pub(crate) fn refusal(
+    index: &Index,
+    key: &WorkloadKey,
+    code: u16,
+    message: &str,
+    now: Timestamp,
+) -> Vec<Event> {
+    let Some(record) = index.workload(key) else { return Vec::new() };
+    let has_change = |used: &&Use| {
+        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let Some(known) = index.existing_source(&source) else { return false };
+        used.snapshot.is_none() || !record.has_seen(&used.source, &known.present.digests)
+    };
+    let changed: BTreeSet<_> =
+        record.uses.iter().filter(has_change).map(|used| used.source.clone()).collect();
+    // One Event for each kind of refusal in a while: the message may differ each time, like that of a quota.
+    let same = code.to_string();
+    let note = format!("the roll to the present content was refused and will be retried: {message}");
+    let related = changed
+        .first()
+        .and_then(|first| source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone())));
+    let event = event_on_workload(index, key, Reason::RollRefused, note, now);
+    let event = event.map(|event| Event { related, same: same.clone(), ..event });
+    let mut events: Vec<_> = event.into_iter().collect();
+    for source in changed {
+        let source = Name::new(Arc::clone(&key.namespace), source);
+        let workload = index.display_short(key);
+        let note = format!(
+            "the roll of {workload} to the present content was refused and will be retried: {message}"
+        );
+        let event = event_on_source(index, &source, Reason::RollRefused, note, now);
+        events.extend(event.map(|event| Event { same: same.clone(), ..event }));
+    }
+    events
+}
+
+/// A workload that begins to keep other content than the present one: on the workload and on the source.
+pub(crate) fn pins(
+    index: &Index,
+    key: &WorkloadKey,
+    before: &Record,
+    after: &Record,
+    now: Timestamp,
+) -> Vec<Event> {
+    let was_so = |used: &Use| {
+        index
+            .pinned(&key.namespace, before)
+            .any(|before| (&before.source, &before.snapshot) == (&used.source, &used.snapshot))
+    };
+    let mut events = Vec::new();
+    for used in index.pinned(&key.namespace, after).filter(|used| !was_so(used)) {
+        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let held = used.snapshot.clone().unwrap_or_default();
+        let related = source_ref(index, &source);
+        let note = format!(
+            "keeps {held}, which is not the present content of {}: confrev does not roll the workload until the \
+             source changes again, or the workload is applied with the source's name",
+            source.object
+        );
+        let event = event_on_workload(index, key, Reason::Pinned, note, now);
+        events.extend(event.map(|event| Event { related, ..event }));
+        let note = format!("{} keeps {held}, which is not the present content", index.display_short(key));
+        events.extend(event_on_source(index, &source, Reason::Pinned, note, now));
+    }
+    events
+}
+
+/// The objects that a workload refers to and that are missing.
+pub(crate) fn missing_sources(index: &Index, key: &WorkloadKey, now: Timestamp) -> Option<Event> {
+    let record = index.workload(key)?;
+    let mut missing: Vec<_> = index.unresolved(&key.namespace, record).map(ToString::to_string).collect();
+    missing.dedup();
+    if missing.is_empty() {
+        return None;
+    }
+    let verb = if missing.len() == 1 { "does" } else { "do" };
+    let missing = missing.join(", ");
+    let note = format!("{missing} {verb} not exist: pods that refer to it do not start until it does");
+    event_on_workload(index, key, Reason::SourceMissing, note, now)
+}
+
+/// A referenced snapshot that was missing, and was recreated or is lost: on its source, and on the first workload and
+/// revision that refer to it.
+pub(crate) fn loss(index: &Index, snapshot: &Name, loss: Loss, now: Timestamp) -> Vec<Event> {
+    let users: Vec<_> = index.users().staying(snapshot).collect();
+    let owners: Vec<_> = users.iter().filter_map(|user| index.owner(user)).collect();
+    let mut names: Vec<_> =
+        owners.iter().rev().take(3).map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
+    if owners.len() > names.len() {
+        names.push(format!("{} more", owners.len() - names.len()));
+    }
+    let (reason, note) = loss_note(&snapshot.object, loss, &names.join(", "));
+    let same = snapshot.object.name.to_string();
+    let source = users.iter().find_map(|user| index.source_used_by(user, snapshot));
+    let on_source = source.and_then(|source| event_on_source(index, &source, reason, note.clone(), now));
+    let workload = users.iter().find(|user| matches!(user, User::Workload(_)));
+    let revision = users.iter().find(|user| matches!(user, User::Revision(_)));
+    let on_users = workload.into_iter().chain(revision);
+    let on_users = on_users.filter_map(|user| event_on_user(index, user, reason, note.clone(), now));
+    let events = on_source.into_iter().chain(on_users);
+    events.map(|event| Event { same: same.clone(), ..event }).collect()
+}
+
+fn loss_note(name: &ObjectName, loss: Loss, users: &str) -> (Reason, String) {
+    match loss {
+        Loss::Lost => (
+            Reason::SnapshotLost,
+            format!(
+                "{name} is missing and its content is lost: pods of {users} do not start. Apply the workload again, or \
+                 write the old content to the source again"
+            ),
+        ),
+        Loss::Taken => (
+            Reason::SnapshotLost,
+            format!(
+                "{name} is missing, and its name is taken by an object that is no snapshot: pods of {users} read that \
+                 object. Delete it, so that confrev can recreate the snapshot, or apply the workload again"
+            ),
+        ),
+        Loss::Restored => (
+            Reason::SnapshotRestored,
+            format!("{name} was missing while {users} referred to it, and was recreated"),
+        ),
+    }
+}
+
+/// An object that cannot be read and is skipped.
+pub(crate) fn unreadable(index: &Index, object: &User, skipped: &Skipped, now: Timestamp) -> Event {
+    let (api_version, kind) = index.kind_of_user(object);
+    let (name, uid) = (object.name().to_string(), skipped.uid.to_string());
+    let regarding = ObjectRef { api_version, kind, name, uid };
+    let why = match skipped.names_limit {
+        None => {
+            "the object cannot be read: it is nested too deep, or its pod template is malformed".to_owned()
+        }
+        Some(limit) => format!("the object refers to more than {limit} names (--max-reads)"),
+    };
+    let note =
+        why + ". confrev skips it: its references are not resolved, and snapshots that it may use are kept";
+    let namespace = Arc::clone(object.namespace());
+    let (reason, same) = (Reason::ObjectUnreadable, String::new());
+    Event { namespace, regarding, related: None, reason, same, note, at: now }
+}

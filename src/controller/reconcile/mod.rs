@@ -1,0 +1,103 @@
+//! Decides what to do for one object, when its task is due: from the index, the queue and the time.
+//!
+//! A task only names an object. Its action is decided from what is known at that moment.
+
+pub(crate) mod bound;
+pub(crate) mod decision;
+pub(crate) mod enqueue;
+pub(crate) mod events;
+pub(crate) mod gauges;
+pub(crate) mod hold;
+pub(crate) mod messages;
+pub(crate) mod missing;
+pub(crate) mod owners;
+pub(crate) mod report;
+pub(crate) mod rolls;
+pub(crate) mod snapshot;
+pub(crate) mod source;
+pub(crate) mod state;
+pub(crate) mod workload;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use self::{decision::Decision, state::State};
+use super::{action::Action, queue::Task};
+
+/// How long a task waits while the watches have not listed their objects.
+const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
+
+/// The most tasks that are decided under one lock.
+const MAX_AT_ONCE: usize = 64;
+
+/// The next step of the controller's loop.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and is never kept")]
+pub enum Step {
+    /// Run this action for this task.
+    Act(Task, Action),
+    /// Further tasks are due, and may wait for a moment.
+    More,
+    /// Nothing is due.
+    Rest,
+}
+
+impl State {
+    /// The next action that is due. The caller must give its outcome to [`State::finish`], with the same task.
+    pub fn next_action(&mut self, now: Timestamp) -> Option<(Task, Action)> {
+        loop {
+            match self.next_step(now) {
+                Step::Act(task, action) => return Some((task, action)),
+                Step::More => {}
+                Step::Rest => return None,
+            }
+        }
+    }
+
+    /// Like [`State::next_action`], but stops after a few tasks without an action: holding the state's lock delays admission.
+    pub fn next_step(&mut self, now: Timestamp) -> Step {
+        for _ in 0..MAX_AT_ONCE {
+            let Some(task) = self.queue.pop(now, self.rolls.from()) else { return Step::Rest };
+            match self.decide(&task, now) {
+                Decision::Act(action) => return Step::Act(task, action),
+                Decision::Later(at) => self.queue.postpone(task, at),
+                Decision::Done => {
+                    self.queue.done(&task);
+                    if let Task::Ensure(name) = &task {
+                        self.enqueue_users(name, now);
+                    }
+                }
+            }
+        }
+        Step::More
+    }
+
+    /// What to do for a task at this moment.
+    fn decide(&mut self, task: &Task, now: Timestamp) -> Decision {
+        if !self.index.is_synced() && !matches!(task, Task::Read(_)) {
+            return Decision::Later(now + KNOWLEDGE_DELAY);
+        }
+        match task {
+            Task::Read(name) => source::read(&self.index, name).into(),
+            Task::Roll(key) => self.reconcile_roll(key, now),
+            Task::Ensure(name) => self.reconcile_source(name).into(),
+            Task::Bind(name) if self.index.snapshot(name).is_some() => self.bind(name, now).into(),
+            Task::Bind(name) => self.bind_bound(name, false, now).into(),
+            Task::Unbind(name) => self.reconcile_stale_owners(name, now),
+            Task::Free(name) => Decision::Act(Action::Free(name.clone())),
+            Task::Restore(name) => self.restore(name).into(),
+            Task::Sweep(name) if self.index.bound(name).is_some() => self.release(name, now),
+            Task::Sweep(name) => self.sweep(name, now),
+            Task::Report(key) => {
+                self.report_missing_sources(key, now);
+                Decision::Done
+            }
+            Task::WriteEvent => self.next_event(now),
+            Task::OptIn(namespace) => {
+                let enabled = self.index.opts_in(namespace);
+                enabled.then(|| Action::OptIn(Arc::clone(namespace))).into()
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The owners that a snapshot should have, and their limit.
+
+use std::sync::Arc;
+
+use crate::{
+    cluster::Owner,
+    controller::{
+        index::{
+            Index,
+            records::{SnapshotRecord, SourceState},
+        },
+        name::Name,
+    },
+    few::FewSet,
+};
+
+/// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB;
+/// the content may take 1 MiB of it. The garbage collector deletes a snapshot with its last owner. Other users replace
+/// deleted owners, so the snapshot lives as long as anything uses it.
+pub const MAX_OWNERS: usize = 2048;
+
+/// The owners that a snapshot should have.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// These owners.
+    Owners(FewSet<Owner>),
+    /// Not known yet: its source has not been read.
+    Unknown,
+}
+
+/// The users of an object as owners: those that the index knows, and those that a live read has proven.
+pub(crate) fn users(index: &Index, name: &Name) -> FewSet<Owner> {
+    index.owners_by_use(name).into_iter().chain(index.findings().used(name).cloned()).collect()
+}
+
+/// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.
+pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wanted {
+    // There is always room for the source, which keeps the newest snapshots.
+    let by_use = users(index, name);
+    let is_capped = by_use.len() >= MAX_OWNERS;
+    let mut owners = at_most(MAX_OWNERS - 1, by_use, &record.owners);
+    let source = name.sibling(Arc::clone(&record.source));
+    match index.source(&source) {
+        None | Some(SourceState::Unknown) => return Wanted::Unknown,
+        Some(SourceState::Missing) => {}
+        Some(SourceState::Exists(known)) => {
+            // A source in bind mode keeps no snapshots: it is bound itself.
+            // A snapshot with more users than owners needs its source as an owner, or it could be deleted while in use.
+            let is_kept = is_capped || index.is_among_newest(&source, name, known);
+            if !known.present.bound_itself && is_kept {
+                let kind = name.object.kind.as_str();
+                owners.insert(Owner::new("v1", kind, Arc::clone(&record.source), known.uid.clone()));
+            }
+        }
+    }
+    Wanted::Owners(owners)
+}
+
+/// At most `limit` of these owners, those already present first.
+pub(crate) fn at_most(limit: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
+    if owners.len() <= limit {
+        return owners;
+    }
+    let (there, new): (Vec<_>, Vec<_>) = owners.into_iter().partition(|owner| present.contains(owner));
+    there.into_iter().chain(new).take(limit).collect()
+}
+
+/// The wanted owners, and as many of the present ones as there is room for.
+pub(crate) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
+    let room = MAX_OWNERS.saturating_sub(wanted.len());
+    let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();
+    let all: FewSet<_> = wanted.into_iter().chain(more).collect();
+    all.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn existing_owners_stay_above_the_owner_limit() {
+        let owners = |numbers: std::ops::Range<usize>| -> FewSet<Owner> {
+            numbers
+                .map(|i| Owner::new("apps/v1", "ReplicaSet", format!("set-{i}"), format!("uid-{i}")))
+                .collect()
+        };
+        let present = owners(90..95);
+        let kept = at_most(10, owners(0..100), &present);
+        assert_eq!(kept.len(), 10);
+        assert!(present.is_subset(&kept) && kept.is_subset(&owners(0..100)));
+        assert_eq!(at_most(10, owners(0..100), &kept), kept, "no second write is needed");
+        assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
+        let (wanted, stale) = (owners(0..MAX_OWNERS - 5), owners(5000..6000));
+        let all: FewSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
+        assert_eq!(all.len(), MAX_OWNERS, "stale owners fill the remaining places");
+        assert!(wanted.is_subset(&all) && !stale.is_disjoint(&all));
+    }
+}

@@ -1,0 +1,90 @@
+//! The rolls of workloads: since when each workload is pending, which are in progress, and the global rate.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{cluster::WorkloadKey, resolve::Record};
+
+/// A workload that is being rolled.
+#[derive(Debug)]
+pub(crate) struct Rolling {
+    /// Since when it was pending.
+    pub since: Timestamp,
+    /// Its record before the roll. A watch may report the roll before its response.
+    pub before: Record,
+}
+
+/// The rolls of all workloads.
+#[derive(Debug, Default)]
+pub(crate) struct Rolls {
+    /// Since when a workload is pending.
+    pending_since: HashMap<WorkloadKey, Timestamp>,
+    rolling: HashMap<WorkloadKey, Rolling>,
+    /// When the next roll at the global rate is due; `None` before the first.
+    next: Option<Timestamp>,
+    /// How often a roll waited for the global rate, since this was last reported.
+    rate_waits: u64,
+}
+
+impl Rolls {
+    /// Records that a workload is pending.
+    pub(crate) fn set_pending(&mut self, key: &WorkloadKey, now: Timestamp) {
+        self.pending_since.entry(key.clone()).or_insert(now);
+    }
+
+    /// Records that a workload is not pending, or that its next change counts from then.
+    pub(crate) fn clear_pending(&mut self, key: &WorkloadKey) {
+        self.pending_since.remove(key);
+    }
+
+    /// Lets every workload that is pending count as pending from now on.
+    pub(crate) fn clear_all_pending(&mut self) {
+        self.pending_since.clear();
+    }
+
+    /// Since when a workload is pending.
+    pub(crate) fn pending_since(&self, key: &WorkloadKey) -> Option<Timestamp> {
+        self.pending_since.get(key).copied()
+    }
+
+    /// When the global rate allows the next roll. The rolls of one second may run at once.
+    pub(crate) fn from(&self) -> Timestamp {
+        let second = SignedDuration::from_secs(1);
+        self.next.and_then(|next| next.saturating_sub(second).ok()).unwrap_or(Timestamp::MIN)
+    }
+
+    /// Starts a roll. `waited`: the roll was due before the global rate allowed it.
+    pub(crate) fn start(
+        &mut self,
+        key: &WorkloadKey,
+        rolling: Rolling,
+        (now, pause): (Timestamp, SignedDuration),
+        waited: bool,
+    ) {
+        self.rate_waits += u64::from(waited);
+        self.next = Some(self.next.map_or(now, |next| next.max(now)) + pause);
+        self.rolling.insert(key.clone(), rolling);
+    }
+
+    /// A workload that is being rolled.
+    pub(crate) fn rolling(&self, key: &WorkloadKey) -> Option<&Rolling> {
+        self.rolling.get(key)
+    }
+
+    /// Ends a roll.
+    pub(crate) fn end(&mut self, key: &WorkloadKey) -> Option<Rolling> {
+        self.rolling.remove(key)
+    }
+
+    /// How often a roll waited for the global rate since the last call.
+    pub(crate) fn take_rate_waits(&mut self) -> u64 {
+        std::mem::take(&mut self.rate_waits)
+    }
+
+    /// Whether no workload is pending.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending_since.is_empty()
+    }
+}

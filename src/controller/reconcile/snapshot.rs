@@ -1,0 +1,255 @@
+//! Snapshots: which owners one gets and loses, when a missing one is restored, and when an unused one is deleted.
+//!
+//! Each of these is a task of its own, since each has its own delay, priority and pause after a failure.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    decision::Decision,
+    messages::{self, Loss},
+    missing::Conclusion,
+    owners::{self, Wanted},
+};
+use crate::{
+    cluster::Owner,
+    controller::{
+        action::Action,
+        index::{Index, records::SourceState},
+        name::Name,
+        queue::Task,
+        reconcile::state::State,
+    },
+    few::FewSet,
+};
+
+/// How long owners to add are collected before they are written: one write for many workloads.
+const BIND_DELAY: SignedDuration = SignedDuration::from_millis(500);
+/// Extra delay per existing owner: with many owners a write costs more and a single new owner matters less.
+const BIND_DELAY_EACH: SignedDuration = SignedDuration::from_millis(5);
+/// The most owners that add to the delay.
+const MAX_DELAYING: usize = 1000;
+/// How long a stale owner is kept: by then, a template's next owner is known.
+pub(crate) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
+/// How long a referenced snapshot may be unknown, because the watches are not in step with each other.
+const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
+/// How long a snapshot that was bound is kept after its last use: far beyond any watch's lag. If it is needed again after
+/// all, it is recreated from the source.
+const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
+/// The most users of a lost snapshot that are read one by one, before the whole namespace is searched.
+const MAX_USERS_READ: usize = 3;
+
+/// The live read that is needed before these owners are removed; `None` if none of them is in doubt.
+pub(crate) fn verify<'o>(
+    index: &Index,
+    name: &Name,
+    stale: impl Iterator<Item = &'o Owner>,
+) -> Option<Action> {
+    let owners = index.findings().doubtful(name, stale);
+    (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
+}
+
+impl State {
+    /// Queues a check of the owners of a snapshot or bound object.
+    pub(super) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
+        if self.awaits_its_source(name) {
+            self.index.rank_when_read(name);
+        } else if self.index.exists(name) {
+            let owners = self.index.snapshot(name).map_or(0, |record| record.owners.len().min(MAX_DELAYING));
+            let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
+            self.queue.schedule(Task::Bind(name.clone()), now + BIND_DELAY + more);
+        }
+    }
+
+    /// Whether a snapshot will be checked anyway, once its source has been read.
+    fn awaits_its_source(&self, name: &Name) -> bool {
+        self.index.snapshot(name).is_some_and(|record| {
+            let source = name.sibling(Arc::clone(&record.source));
+            self.index.source(&source) == Some(&SourceState::Unknown) && self.queue.has(&Task::Read(source))
+        })
+    }
+
+    /// Queues a restore of an object that may only be unknown yet. The delay also leaves time for a tool that deletes an
+    /// object in order to create it anew, as `kubectl replace --force` does.
+    pub(super) fn enqueue_restore(&mut self, name: Name, now: Timestamp) {
+        self.queue.schedule(Task::Restore(name), now + RESTORE_DELAY);
+    }
+
+    /// Adds the owners that a snapshot lacks. Stale owners are left for [`State::unbind`].
+    pub(super) fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+        let record = self.index.snapshot(name)?;
+        let wanted = owners::wanted(&self.index, name, record);
+        let (version, present, digest) = (record.version(), record.owners.clone(), record.digest);
+        let source = name.sibling(Arc::clone(&record.source));
+        let Wanted::Owners(wanted) = wanted else {
+            self.enqueue_source(source, now);
+            self.index.rank_when_read(name);
+            return None;
+        };
+        if wanted.is_empty() {
+            self.enqueue_sweep(name, !present.is_empty(), now);
+            return None;
+        }
+        self.unused_since.remove(name);
+        if !present.is_subset(&wanted) {
+            self.queue.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);
+        }
+        if wanted.is_subset(&present) {
+            return None;
+        }
+        let hazard = !present.is_empty() && present.is_disjoint(&wanted);
+        // A snapshot with none of these owners may be any object with the labels.
+        let verify = present.is_disjoint(&wanted).then_some(digest);
+        let owners = owners::beside(wanted, present);
+        Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify, own: false })
+    }
+
+    /// Removes stale owners of a snapshot or bound object, unless the controller of an owner may still create a revision
+    /// that refers to it.
+    pub(super) fn reconcile_stale_owners(&mut self, name: &Name, now: Timestamp) -> Decision {
+        if self.index.has_unobserved_owner(name) {
+            return Decision::Later(now + UNBIND_DELAY);
+        }
+        let is_snapshot = self.index.snapshot(name).is_some();
+        if is_snapshot { self.unbind(name) } else { self.bind_bound(name, true, now) }.into()
+    }
+
+    /// Removes a snapshot's stale owners.
+    fn unbind(&mut self, name: &Name) -> Option<Action> {
+        let record = self.index.snapshot(name)?;
+        let Wanted::Owners(wanted) = owners::wanted(&self.index, name, record) else {
+            self.index.rank_when_read(name);
+            return None;
+        };
+        // An unused snapshot is left to the sweep, which checks everything that may use it.
+        if wanted.is_empty() || record.owners.is_subset(&wanted) {
+            return None;
+        }
+        let stale = record.owners.iter().filter(|owner| !wanted.contains(owner));
+        if let Some(verify) = verify(&self.index, name, stale) {
+            return Some(verify);
+        }
+        let hazard = record.owners.is_disjoint(&wanted);
+        let verify = hazard.then_some(record.digest);
+        let (snapshot, version, owners) = (name.clone(), record.version(), wanted.into_iter().collect());
+        Some(Action::SetOwners { snapshot, version, owners, hazard, verify, own: false })
+    }
+
+    /// Records what a live read of owners found.
+    pub(in crate::controller) fn owners_were_verified(
+        &mut self,
+        name: &Name,
+        used: Vec<Owner>,
+        unused: Vec<Owner>,
+        now: Timestamp,
+    ) {
+        if !self.index.exists(name) {
+            return;
+        }
+        if !used.is_empty() {
+            self.unused_since.remove(name);
+            self.queue.schedule(Task::Bind(name.clone()), now);
+        }
+        self.index.add_findings(name, used, unused);
+        self.queue.schedule(Task::Unbind(name.clone()), now);
+    }
+
+    /// Recreates a snapshot, or source in bind mode, that is referenced but missing.
+    pub(super) fn restore(&self, name: &Name) -> Option<Action> {
+        let index = &self.index;
+        // Nothing is known of a kind that is not watched, and every read would fail without the right to it.
+        if index.exists(name) || !self.config.source_kinds().contains(&name.object.kind) {
+            return None;
+        }
+        let content = self.memory.recall(name).map(Arc::clone);
+        // No watch may report the users of a bound object: its owners are read live.
+        let is_bound = content.as_ref().is_some_and(|content| content.is_bound_itself());
+        let referenced =
+            index.source_of_referenced(name).or_else(|| is_bound.then_some(&*name.object.name))?;
+        // A template records the second snapshot of a source under its own name: the snapshot's own identity takes
+        // precedence.
+        let remembered = content.as_ref().and_then(|content| content.identity());
+        let source = remembered.map_or(referenced, |identity| &identity.source).to_owned();
+        // A source in bind mode is recreated from memory only: its snapshots may hold any earlier content.
+        let bound_itself = *source == *name.object.name;
+        let copies = if bound_itself { Vec::new() } else { index.twins(name, &source) };
+        let owners = if bound_itself { index.owners_by_use(name).into_iter().collect() } else { Vec::new() };
+        let staying = index.users().staying(name);
+        let users = staying.filter_map(|user| index.owner(user)).take(MAX_USERS_READ).collect();
+        Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners, users })
+    }
+
+    /// Records a restore that found no content: the snapshot is lost, or another object has its name. Returns when to try
+    /// again; `None` once the loss is reported.
+    pub(in crate::controller) fn lose(
+        &mut self,
+        snapshot: &Name,
+        is_taken: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        match self.missing.not_found(snapshot, now) {
+            Conclusion::KnownLost => return None,
+            Conclusion::Again(at) => return Some(at),
+            Conclusion::Lost => {}
+        }
+        if is_taken {
+            tracing::error!(%snapshot, "referenced snapshot is missing and another object has its name: pods of the \
+                 revisions that refer to it read that object");
+        } else {
+            tracing::error!(%snapshot, "referenced snapshot is missing and its content is lost: pods of the revisions \
+                 that refer to it do not start");
+        }
+        self.report_loss(snapshot, if is_taken { Loss::Taken } else { Loss::Lost }, now);
+        None
+    }
+
+    /// Reports a referenced snapshot that was missing, and was recreated or is lost.
+    pub(in crate::controller) fn report_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
+        let events = messages::loss(&self.index, snapshot, loss, now);
+        self.report(events, now);
+    }
+
+    /// Queues the deletion of an unused object.
+    pub(super) fn enqueue_sweep(&mut self, name: &Name, was_bound: bool, now: Timestamp) {
+        let since = *self.unused_since.entry(name.clone()).or_insert(now);
+        self.queue.schedule(Task::Sweep(name.clone()), since + self.grace(was_bound));
+    }
+
+    /// How long an unused snapshot is kept. A snapshot that was never bound may be waiting for the write that it was
+    /// created for; one that lost its last user waits only for the watches to agree.
+    fn grace(&self, was_bound: bool) -> SignedDuration {
+        if was_bound { self.config.orphan_grace.min(RELEASED_GRACE) } else { self.config.orphan_grace }
+    }
+
+    /// When an object that is unused since then may be deleted.
+    pub(super) fn sweep_due(
+        &self,
+        name: &Name,
+        since: Timestamp,
+        was_bound: bool,
+        now: Timestamp,
+    ) -> Timestamp {
+        let due = since + self.grace(was_bound);
+        if self.index.has_unobserved_owner(name) { due.max(now + UNBIND_DELAY) } else { due }
+    }
+
+    /// Deletes an unused snapshot.
+    pub(super) fn sweep(&mut self, name: &Name, now: Timestamp) -> Decision {
+        let since = self.unused_since.get(name).copied();
+        let (Some(record), Some(since)) = (self.index.snapshot(name), since) else { return Decision::Done };
+        let wanted = owners::wanted(&self.index, name, record);
+        if wanted != Wanted::Owners(FewSet::default()) {
+            if wanted == Wanted::Unknown {
+                self.index.rank_when_read(name);
+            }
+            return Decision::Done;
+        }
+        let due = self.sweep_due(name, since, !record.owners.is_empty(), now);
+        if due > now {
+            return Decision::Later(due);
+        }
+        let (version, digest) = (record.version(), record.digest);
+        Decision::Act(Action::Sweep { snapshot: name.clone(), version, digest })
+    }
+}

@@ -1,0 +1,180 @@
+//! The controller's state: the index, the queue, and what is remembered between two reconciles of an object.
+//!
+//! Nothing here does I/O. The watches update the index ([`super::enqueue`]), due tasks are decided ([`super`]), and the
+//! outcomes of actions are applied ([`crate::controller::apply`]).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+use super::{events::Events, hold::Holds, missing::Missing, rolls::Rolls};
+use crate::{
+    cluster::{DigestKeys, WorkloadKey},
+    controller::{
+        config::Config,
+        index::{
+            Index,
+            change::Change,
+            served::Served,
+            settings::{Reader, Settings},
+        },
+        memory::Memory,
+        name::Name,
+        queue::Queue,
+    },
+    kinds::{Kinds, WorkloadKind},
+    resolve::{Health, Record},
+    snapshot::Rotated,
+};
+
+/// The controller's state.
+pub struct State {
+    pub(in crate::controller) config: Config,
+    pub(in crate::controller) index: Index,
+    pub(in crate::controller) queue: Queue,
+    pub(in crate::controller) memory: Memory,
+    pub(in crate::controller) events: Events,
+    pub(in crate::controller) rolls: Rolls,
+    pub(in crate::controller) holds: Holds,
+    /// Referenced snapshots that are missing.
+    pub(in crate::controller) missing: Missing,
+    /// Since when a snapshot or bound object is unused.
+    pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
+    /// Whether the loss of a key was reported.
+    pub(in crate::controller) key_loss_is_reported: bool,
+    /// An empty list that keeps its capacity: every event of a watch needs one.
+    pub(in crate::controller) changes: Vec<Change>,
+}
+
+impl State {
+    /// An empty state.
+    pub fn new(kinds: Arc<Kinds>, config: Config) -> Self {
+        Self {
+            config,
+            index: Index::new(Settings::new(kinds)),
+            queue: Queue::default(),
+            memory: Memory::default(),
+            events: Events::default(),
+            rolls: Rolls::default(),
+            holds: Holds::default(),
+            missing: Missing::default(),
+            unused_since: HashMap::new(),
+            key_loss_is_reported: false,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Serves only these namespaces: workloads in others reach no webhook, so a roll would have no effect.
+    #[must_use]
+    pub fn serving(mut self, namespaces: Served) -> Self {
+        self.index.settings_mut().served = namespaces;
+        self
+    }
+
+    /// Leaves references to these ConfigMaps as written.
+    #[must_use]
+    pub fn leaving(mut self, rotated: Rotated) -> Self {
+        self.index.settings_mut().rotated = rotated;
+        self
+    }
+
+    /// Compares the digests of Secrets under these keys.
+    #[must_use]
+    pub fn keyed_by(mut self, keys: DigestKeys) -> Self {
+        self.index.settings_mut().keys = keys;
+        self
+    }
+
+    /// Skips workloads and revisions that refer to more names than this.
+    #[must_use]
+    pub fn naming_at_most(mut self, names: usize) -> Self {
+        self.index.settings_mut().max_names = names;
+        self
+    }
+
+    /// The settings that decide how an object is read.
+    pub(in crate::controller) fn reader(&self) -> Reader {
+        self.index.settings().reader()
+    }
+
+    /// Records that every watch has listed its objects.
+    pub fn set_synced(&mut self) {
+        self.index.set_synced();
+    }
+
+    /// When the next task is due.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.queue.next(self.rolls.from())
+    }
+
+    /// How many workloads are held by `max-in-flight`.
+    pub fn held(&self) -> usize {
+        self.holds.len()
+    }
+
+    /// The opted-in workloads whose templates use this source.
+    pub fn workloads_using(&self, source: &Name) -> impl Iterator<Item = (&WorkloadKey, &Record)> {
+        self.index.workloads_using(source)
+    }
+
+    /// Whether a write of this source gets a snapshot: an opted-in workload uses the source, or its label requires it.
+    pub fn is_snapshotted(&self, source: &Name) -> bool {
+        self.index.is_snapshotted(source)
+    }
+
+    /// How many snapshots a source has.
+    pub fn snapshot_count(&self, source: &Name) -> usize {
+        self.index.snapshot_count(source)
+    }
+
+    /// Whether a workload or revision refers to this object itself.
+    pub fn is_in_use(&self, name: &Name) -> bool {
+        self.index.users().has_any(name)
+    }
+
+    /// The name of the snapshot that most likely holds the source's present content. This is a guess: watches lag, and the
+    /// snapshot may not exist yet.
+    pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
+        self.index.newest_snapshot(source)
+    }
+
+    /// The namespaces whose sources are watched: those with opted-in workloads, snapshots or labelled sources.
+    pub fn watched_namespaces(&self) -> BTreeSet<Arc<str>> {
+        self.index.watched_namespaces()
+    }
+
+    /// The namespaces whose Rollouts are watched.
+    pub fn limited_namespaces(&self) -> BTreeSet<Arc<str>> {
+        self.index.limited_namespaces()
+    }
+
+    /// Records that all Rollouts of the namespace are known.
+    pub fn set_referrers_listed(&mut self, namespace: &str) {
+        self.index.referrers_mut().set_listed(namespace);
+    }
+
+    /// The worst health of the Rollouts that use a workload's template, for this generation of the workload; `None` if they
+    /// are not known.
+    pub fn referrers_health(
+        &self,
+        kind: &WorkloadKind,
+        namespace: &str,
+        name: &str,
+        generation: Option<i64>,
+    ) -> Option<Health> {
+        self.index.referrers_health(kind, namespace, name, generation)
+    }
+
+    /// The workload's name in messages to users of its namespace.
+    pub fn display_short(&self, key: &WorkloadKey) -> String {
+        self.index.display_short(key)
+    }
+
+    /// The workload's name in messages, with its namespace.
+    pub fn display(&self, key: &WorkloadKey) -> String {
+        self.index.display(key)
+    }
+}

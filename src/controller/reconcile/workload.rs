@@ -1,0 +1,152 @@
+//! Workloads: when a pending workload is rolled, and which workloads of a namespace are opted in.
+//!
+//! Workloads that their namespace opts in get the label in the queue of all rolls, within the rate and `max-in-flight`. A
+//! refusal of one does not affect the others.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{decision::Decision, hold::Held, messages, rolls::Rolling};
+use crate::{
+    cluster::{Candidate, Precondition, WorkloadKey},
+    controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
+    resolve::Record,
+};
+
+/// The longest that a roll waits for the snapshot of a source that it uses. It starts as soon as the snapshot is made.
+const SNAPSHOT_PATIENCE: SignedDuration = SignedDuration::from_millis(300);
+
+impl State {
+    /// Applies a workload as it is now; `None` if it is deleted, or no longer opted in.
+    pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
+        let mut changes = std::mem::take(&mut self.changes);
+        let old = self.index.apply_workload(key, record, &mut changes);
+        self.workload_changed(key, old.as_ref(), now);
+        self.enqueue_all(changes, now);
+    }
+
+    /// Reports new pins, and counts the next pending change from its own time, if the workload rolled.
+    fn workload_changed(&mut self, key: &WorkloadKey, old: Option<&Record>, now: Timestamp) {
+        let (Some(old), Some(record)) = (old, self.index.workload(key)) else { return };
+        if old.uid != record.uid {
+            return;
+        }
+        let pins = messages::pins(&self.index, key, old, record, now);
+        // A roll whose answer was lost shows only in its time. Any pending change is newer than that roll.
+        if record.last_roll > old.last_roll {
+            self.rolls.clear_pending(key);
+        }
+        self.report(pins, now);
+    }
+
+    /// Queues the workloads of a namespace that opts in.
+    pub(in crate::controller) fn join(
+        &mut self,
+        found: impl IntoIterator<Item = (WorkloadKey, Candidate)>,
+        now: Timestamp,
+    ) {
+        for (key, Candidate { mut record, condition }) in found {
+            let is_joining = self.index.joining(&key).is_some();
+            // A watch may have reported since the read that the workload is opted in.
+            if !self.index.opts_in(&key.namespace) || (self.index.workload(&key).is_some() && !is_joining) {
+                continue;
+            }
+            // Anyone may have written what the template states about snapshots.
+            for used in &mut record.uses {
+                used.snapshot = None;
+            }
+            let mut changes = std::mem::take(&mut self.changes);
+            let old = self.index.apply_joining(&key, record, condition, &mut changes);
+            self.workload_changed(&key, old.as_ref(), now);
+            self.enqueue_all(changes, now);
+        }
+    }
+
+    /// Forgets workloads that are not opted in yet.
+    pub(in crate::controller) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
+        if self.index.all_joining().len() == 0 {
+            return;
+        }
+        let keys: Vec<_> = self.index.all_joining().filter(|key| of(key)).cloned().collect();
+        for key in keys {
+            self.queue.cancel(&Task::Roll(key.clone()));
+            self.apply_workload(&key, None, now);
+        }
+    }
+
+    /// Queues a roll of a workload that is pending, or cancels the roll if it is not.
+    pub(super) fn enqueue_roll(&mut self, key: &WorkloadKey, now: Timestamp) {
+        if self.index.is_pending(key) {
+            self.rolls.set_pending(key, now);
+            let due = self.roll_due(key, now);
+            self.queue.schedule(Task::Roll(key.clone()), due);
+        } else if !self.index.awaits_source(key) {
+            self.rolls.clear_pending(key);
+            self.holds.release(key);
+            self.queue.cancel(&Task::Roll(key.clone()));
+        }
+    }
+
+    /// Queues the workloads whose roll waited for the snapshot of a source.
+    pub(in crate::controller) fn enqueue_users(&mut self, source: &Name, now: Timestamp) {
+        let users: Vec<_> = self.index.workloads_using(source).map(|(key, _)| key.clone()).collect();
+        for key in users {
+            self.enqueue_roll(&key, now);
+        }
+    }
+
+    /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
+    fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
+        let since = self.rolls.pending_since(key).unwrap_or(now);
+        let settled = since + self.config.settle;
+        let Some(record) = self.index.workload(key) else { return settled };
+        let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
+        let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
+        // A time too far ahead comes from a wrong clock; no workload waits longer than its interval.
+        let latest = since.checked_add(interval).unwrap_or(now);
+        rested.map_or(settled, |rested| settled.max(rested.min(latest)))
+    }
+
+    /// Rolls a workload, if it is its turn.
+    pub(super) fn reconcile_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Decision {
+        let Some(record) = self.index.workload(key).filter(|_| self.index.is_pending(key)) else {
+            return Decision::Done;
+        };
+        let record = record.clone();
+        let due = self.roll_due(key, now);
+        let was_held = self.holds.is_held(key);
+        let mut free = due.max(self.held_until(key, now).unwrap_or(now));
+        if free <= now && self.awaits_snapshot(key, &record) {
+            free = due + SNAPSHOT_PATIENCE;
+        }
+        if free > now {
+            return Decision::Later(free);
+        }
+        let waited = !was_held && due < self.rolls.from();
+        let since = self.rolls.pending_since(key).unwrap_or(now);
+        let version = || Precondition::Version(record.resource_version.clone());
+        let condition = self.index.joining(key).cloned().unwrap_or_else(version);
+        let rolling = Rolling { since, before: record };
+        self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
+        Decision::Act(Action::Poke { workload: key.clone(), condition })
+    }
+
+    /// When to check the turn of a pending workload again; `None` if the workload is not held.
+    fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
+        let is_rolling = |key: &WorkloadKey| self.queue.is_working(&Task::Roll(key.clone()));
+        let Held { until, new } = self.holds.check(&self.index, key, is_rolling, now)?;
+        for source in new {
+            self.report_hold(source, until);
+        }
+        Some(until)
+    }
+
+    /// Whether the snapshot of a source that a workload uses is about to be created. A later roll finds it.
+    fn awaits_snapshot(&self, key: &WorkloadKey, record: &Record) -> bool {
+        record.uses.iter().any(|used| {
+            let ensure = Task::Ensure(Name::new(Arc::clone(&key.namespace), used.source.clone()));
+            self.queue.has(&ensure) && self.queue.failures(&ensure) == 0
+        })
+    }
+}

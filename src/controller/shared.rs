@@ -1,0 +1,253 @@
+//! The state that the controller's loop shares with admission and the watches.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+
+use super::{
+    index::{served::Served, settings::Reader},
+    name::Name,
+    queue::clock::Clock,
+    reconcile::state::State,
+    vitals::{Pulse, Vitals},
+};
+use crate::{
+    resolve::{Decision, Facts, Observed},
+    snapshot::{ObjectName, Rotated},
+    telemetry::Condition,
+};
+
+/// The most lists in progress at once: each holds a page in memory, as text and as objects.
+const LISTS: usize = 2;
+/// The longest that a list waits for its turn: the lists before it may wait for a server that does not answer.
+const LONGEST_TURN: Duration = Duration::from_secs(2);
+
+/// The state, shared by the watches, the loop and admission. It is locked only briefly, never across an await.
+#[derive(Clone)]
+pub struct Shared(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    /// Copied from the state, where they never change: every review reads them.
+    served: Served,
+    reader: Reader,
+    clock: Mutex<Clock>,
+    changed: Arc<Notify>,
+    namespaces: watch::Sender<usize>,
+    lists: Arc<Semaphore>,
+    lists_done: Arc<InitialLists>,
+    vitals: Vitals,
+}
+
+/// Counts the watches that have not listed their objects yet.
+struct InitialLists {
+    open: AtomicUsize,
+    complete: AtomicBool,
+    /// Whether every watch has listed its objects.
+    done: AtomicBool,
+    condition: Condition,
+    reached: Notify,
+}
+
+/// Notified once by a watch when its objects are known. The default value notifies nothing.
+#[derive(Default)]
+pub(super) struct SyncPoint(Mutex<Option<Arc<InitialLists>>>);
+
+impl SyncPoint {
+    /// Records that the watch's objects are known.
+    pub(super) fn reached(&self) {
+        if let Some(sync) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            sync.open.fetch_sub(1, Ordering::SeqCst);
+            sync.reached.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    /// Shares a state; `condition` holds once every watch has listed its objects.
+    pub fn new(state: State, condition: Condition) -> Self {
+        let lists_done = InitialLists {
+            open: AtomicUsize::new(0),
+            complete: AtomicBool::new(false),
+            done: AtomicBool::new(false),
+            condition,
+            reached: Notify::new(),
+        };
+        Self(Arc::new(Inner {
+            served: state.index.settings().served.clone(),
+            reader: state.reader(),
+            state: Mutex::new(state),
+            clock: Mutex::new(Clock::new()),
+            changed: Arc::new(Notify::new()),
+            namespaces: watch::Sender::new(0),
+            lists: Arc::new(Semaphore::new(LISTS)),
+            lists_done: Arc::new(lists_done),
+            vitals: Vitals::new(),
+        }))
+    }
+
+    /// Locks the state, for a moment.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the state is locked at this moment.
+    #[cfg(test)]
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self.0.state.try_lock(), Err(std::sync::TryLockError::WouldBlock))
+    }
+
+    /// The current time on the controller's clock.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.0.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The duration until a time on the controller's clock.
+    pub(super) fn until(&self, then: Timestamp) -> Duration {
+        self.clock().until(then)
+    }
+
+    /// Waits for a change of the state.
+    pub(super) async fn woken(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// Records an iteration of the loop.
+    pub(super) fn turn(&self) {
+        self.0.vitals.turn();
+    }
+
+    /// The notification that wakes the loop.
+    pub fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.changed)
+    }
+
+    /// Whether every watch has listed its objects.
+    pub fn is_synced(&self) -> bool {
+        self.lock().index.is_synced()
+    }
+
+    /// Why this replica cannot do a leader's work; `None` if it can.
+    pub fn unfit_to_lead(&self) -> Option<&'static str> {
+        if self.0.lists_done.done.load(Ordering::SeqCst) {
+            self.0.vitals.failing()
+        } else {
+            Some("not every watch has listed its objects")
+        }
+    }
+
+    /// Adds a watch, and returns its pulse.
+    pub(super) fn pulse(&self) -> Arc<Pulse> {
+        self.0.vitals.watch()
+    }
+
+    /// Queues everything for a check, sources first: the digests of Secrets have changed.
+    pub fn reconcile_all(&self) {
+        self.change(State::reconcile_all);
+    }
+
+    /// The namespaces for which the webhooks are called.
+    pub fn served(&self) -> &Served {
+        &self.0.served
+    }
+
+    /// The ConfigMaps that are never snapshotted.
+    pub fn rotated(&self) -> &Rotated {
+        &self.0.reader.rotated
+    }
+
+    /// The settings that decide how a watched object is read.
+    pub(super) fn reader(&self) -> &Reader {
+        &self.0.reader
+    }
+
+    /// Whether a write of this source is to be snapshotted.
+    pub fn is_snapshotted(&self, source: &Name) -> bool {
+        self.lock().is_snapshotted(source)
+    }
+
+    /// How many snapshots a source has.
+    pub fn snapshot_count(&self, source: &Name) -> usize {
+        self.lock().snapshot_count(source)
+    }
+
+    /// Remembers the snapshots to which a decision newly refers, in case the garbage collector deletes one before it is bound.
+    pub fn remember_snapshots(&self, namespace: &str, decision: &Decision, facts: &Facts) {
+        let now = self.now();
+        let sound = |name: &ObjectName| facts.object(name)?.filter(|observed| observed.is_sound());
+        let contents =
+            decision.refers.iter().filter_map(|name| Some((name.clone(), Arc::new(sound(name)?.clone()))));
+        let contents: Vec<_> = contents.collect();
+        let mut state = self.lock();
+        for (name, content) in contents {
+            state.memory.remember_admitted(Name::new(namespace, name), content, now);
+        }
+    }
+
+    /// Remembers a source in bind mode that is about to be deleted, so that it can be recreated while it is in use.
+    pub fn remember(&self, name: &Name, content: &Observed) {
+        let content = Arc::new(content.clone());
+        let displaced = self.lock().memory.remember_deleted(name.clone(), content, self.now());
+        for object in displaced {
+            tracing::warn!(%object, "too many bound objects are being deleted: the content of one of them is forgotten");
+        }
+    }
+
+    /// Changes the state, and wakes the loop and the watches of namespaces.
+    pub(super) fn change(&self, change: impl FnOnce(&mut State, Timestamp)) {
+        let generation = {
+            let mut state = self.lock();
+            change(&mut state, self.now());
+            state.index.watched_generation()
+        };
+        self.0.namespaces.send_if_modified(|known| std::mem::replace(known, generation) != generation);
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for a turn to list, but not for long. The turn ends when the permit is dropped.
+    pub(super) async fn turn_to_list(&self) -> Option<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.0.lists).acquire_owned();
+        tokio::time::timeout(LONGEST_TURN, turn).await.ok()?.ok()
+    }
+
+    /// Creates a point that a watch must reach before the state counts as known.
+    pub(super) fn sync_point(&self) -> SyncPoint {
+        self.0.lists_done.open.fetch_add(1, Ordering::SeqCst);
+        SyncPoint(Mutex::new(Some(Arc::clone(&self.0.lists_done))))
+    }
+
+    /// Records that no further sync point will be created.
+    pub(super) fn sync_points_are_complete(&self) {
+        self.0.lists_done.complete.store(true, Ordering::SeqCst);
+        self.0.lists_done.reached.notify_one();
+    }
+
+    /// Reports every change of the set of namespaces to watch.
+    pub(super) fn namespace_changes(&self) -> watch::Receiver<usize> {
+        self.0.namespaces.subscribe()
+    }
+
+    /// Waits until every watch has listed its objects, then lets the controller act.
+    pub(super) async fn wait_for_sync(&self) {
+        let sync = &self.0.lists_done;
+        while !(sync.complete.load(Ordering::SeqCst) && sync.open.load(Ordering::SeqCst) == 0) {
+            sync.reached.notified().await;
+        }
+        self.change(|state, _| state.set_synced());
+        // The first turn of the loop starts now.
+        self.0.vitals.turn();
+        sync.done.store(true, Ordering::SeqCst);
+        sync.condition.hold();
+    }
+}

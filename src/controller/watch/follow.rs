@@ -1,0 +1,486 @@
+//! Follows one watch: lists its objects, then applies each event, and starts again after a failure.
+
+use std::{collections::HashSet, convert::Infallible, panic::AssertUnwindSafe, time::Duration};
+
+use futures::{FutureExt as _, Stream, TryStreamExt as _};
+use kube::{core::WatchEvent, runtime::watcher::Event};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::{object::FromText, subjects::Subject};
+use crate::{
+    cluster::{ApiError, KubeApi, Listed, OPEN},
+    controller::{
+        index::settings::Reader,
+        reconcile::state::State,
+        shared::{Shared, SyncPoint},
+        vitals::Pulse,
+    },
+};
+
+/// How long to wait before looking again for a kind that is not installed.
+const NOT_INSTALLED: Duration = Duration::from_secs(10);
+/// The longest that a watch may be silent. The API server ends each watch after [`OPEN`] seconds, so a watch that is silent
+/// for longer is dead.
+const LONGEST_SILENCE: Duration = Duration::from_secs(OPEN as u64 + 10);
+/// A watch that lasted this long should have received a bookmark.
+const WHOLE_WATCH: Duration = Duration::from_secs(OPEN as u64 - 5);
+/// A watch that ends sooner, without an event, counts as failed.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// The first pause after a failure; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Follows one watch forever; reaches `listed` when its objects are known. After a panic, the objects are listed again.
+pub(super) async fn follow<S: Subject>(
+    api: KubeApi,
+    of: Listed,
+    subject: S,
+    shared: Shared,
+    listed: SyncPoint,
+) {
+    let pulse = shared.pulse();
+    let mut pause = Pause::default();
+    loop {
+        let following = follow_on(&api, &of, &subject, &shared, &listed, &pulse);
+        let Err(_) = AssertUnwindSafe(following).catch_unwind().await;
+        tracing::error!(
+            path = of.collection,
+            "a watch panicked, which is a bug in confrev; objects are listed again"
+        );
+        pause.rest().await;
+    }
+}
+
+/// Follows one watch. Any answer of the API server, even a refusal, is a sign that the watch is alive.
+async fn follow_on<S: Subject>(
+    api: &KubeApi,
+    of: &Listed,
+    subject: &S,
+    shared: &Shared,
+    listed: &SyncPoint,
+    pulse: &Pulse,
+) -> Infallible {
+    let mut listing = None;
+    let mut pause = Pause::default();
+    loop {
+        match list(api, of, subject, shared, &mut listing, pulse).await {
+            Ok(version) => {
+                listed.reached();
+                let begun = Instant::now();
+                watch(api, of, subject, shared, version, pulse).await;
+                // A watch that repeatedly needs another list after a short time must not become a loop of lists.
+                if begun.elapsed() > LONGEST_PAUSE {
+                    pause = Pause::default();
+                }
+                pause.rest().await;
+            }
+            Err(error) if error.is_not_found() => {
+                // The kind is not installed (yet, or any more): it is known that there are no objects.
+                listing = Some(HashSet::new());
+                report(subject, shared, Event::InitDone, &mut listing);
+                listed.reached();
+                pulse.beat();
+                tokio::time::sleep(NOT_INSTALLED).await;
+            }
+            Err(error) => {
+                if !error.is_expired() {
+                    tracing::warn!(%error, path = of.collection, "list failed and will be retried");
+                }
+                if error.is_answer() {
+                    pulse.beat();
+                }
+                pause.rest().await;
+            }
+        }
+    }
+}
+
+/// Lists all objects into the state, page by page. Returns the resourceVersion from which to watch.
+async fn list<S: Subject>(
+    api: &KubeApi,
+    of: &Listed,
+    subject: &S,
+    shared: &Shared,
+    listing: &mut Option<HashSet<S::Key>>,
+    pulse: &Pulse,
+) -> Result<String, ApiError> {
+    let _turn = shared.turn_to_list().await;
+    report(subject, shared, Event::Init, listing);
+    let (mut pages, mut version) = (api.pages(of), String::new());
+    while let Some(page) = pages.next().await? {
+        for item in page.items() {
+            report(subject, shared, Event::InitApply(S::Object::from_text(item)), listing);
+        }
+        version.clone_from(&page.resource_version);
+        pulse.beat();
+    }
+    report(subject, shared, Event::InitDone, listing);
+    Ok(version)
+}
+
+/// Watches from a resourceVersion, until the objects have to be listed again.
+async fn watch<S: Subject>(
+    api: &KubeApi,
+    of: &Listed,
+    subject: &S,
+    shared: &Shared,
+    version: String,
+    pulse: &Pulse,
+) {
+    let mut position =
+        Position { version, pause: Pause::default(), silences: 0, begun: Instant::now(), any: false };
+    loop {
+        (position.begun, position.any) = (Instant::now(), false);
+        let events = match api.watch(of, &position.version).await {
+            Ok(events) => events,
+            Err(error) if error.is_expired() || error.is_not_found() => return,
+            Err(error) => {
+                tracing::warn!(%error, path = of.collection, "watch failed and will be retried");
+                if error.is_answer() {
+                    pulse.beat();
+                }
+                position.pause.rest().await;
+                continue;
+            }
+        };
+        let report = |event| report(subject, shared, event, &mut None);
+        match position.follow::<S::Object, _>(events, report, &of.collection, pulse).await {
+            Next::Watch => {}
+            Next::List => return,
+        }
+    }
+}
+
+/// What follows the end of a request.
+enum Next {
+    /// Watch from the last resourceVersion.
+    Watch,
+    /// List the objects again.
+    List,
+}
+
+/// The position of a watch over several requests.
+struct Position {
+    /// The last resourceVersion.
+    version: String,
+    /// The pause after the next failure.
+    pause: Pause,
+    /// How many requests in a row were silent. After a restore of etcd, a watch may wait for a resourceVersion that never
+    /// comes, without even a bookmark.
+    silences: usize,
+    /// When the present request began.
+    begun: Instant,
+    /// Whether it brought any event.
+    any: bool,
+}
+
+impl Position {
+    /// Reports the events of one request.
+    async fn follow<O: FromText, E: std::fmt::Display>(
+        &mut self,
+        events: impl Stream<Item = Result<WatchEvent<Box<RawValue>>, E>>,
+        report: impl Fn(Event<O>),
+        path: &str,
+        pulse: &Pulse,
+    ) -> Next {
+        let mut events = std::pin::pin!(events);
+        loop {
+            let event = match tokio::time::timeout(LONGEST_SILENCE, events.try_next()).await {
+                Ok(Ok(Some(event))) => event,
+                Ok(Ok(None)) => {
+                    pulse.beat();
+                    return self.answered().await;
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, path, "watch interrupted");
+                    self.pause.rest().await;
+                    return Next::Watch;
+                }
+                Err(_) => {
+                    tracing::warn!(path, "watch is silent and will be restarted");
+                    return self.silent();
+                }
+            };
+            self.any = true;
+            let event = match event {
+                WatchEvent::Added(text) | WatchEvent::Modified(text) => {
+                    Event::Apply(O::from_text(text.get()))
+                }
+                WatchEvent::Deleted(text) => Event::Delete(O::from_text(text.get())),
+                WatchEvent::Bookmark(bookmark) => {
+                    self.version = bookmark.metadata.resource_version;
+                    self.silences = 0;
+                    pulse.beat();
+                    continue;
+                }
+                WatchEvent::Error(status) => {
+                    if status.code != 410 {
+                        tracing::warn!(code = status.code, path, "watch failed; objects are listed again");
+                    }
+                    return Next::List;
+                }
+            };
+            (self.pause, self.silences) = (Pause::default(), 0);
+            if let Event::Apply(object) | Event::Delete(object) = &event
+                && let Some(at) = object.resource_version()
+            {
+                at.clone_into(&mut self.version);
+            }
+            report(event);
+            pulse.beat();
+        }
+    }
+
+    /// The API server ended the request, as it does with each watch after a while.
+    async fn answered(&mut self) -> Next {
+        if !self.any && self.begun.elapsed() < SHORTEST_WATCH {
+            self.pause.rest().await;
+        }
+        if !self.any && self.begun.elapsed() >= WHOLE_WATCH { self.silent() } else { self.known_silences() }
+    }
+
+    /// The request was silent.
+    fn silent(&mut self) -> Next {
+        self.silences += 1;
+        self.known_silences()
+    }
+
+    fn known_silences(&self) -> Next {
+        if self.silences > 1 { Next::List } else { Next::Watch }
+    }
+}
+
+/// The pauses after failures in a row.
+struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Pause {
+    async fn rest(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// An event of a watch, reduced to what the state needs of it.
+enum Update<S: Subject> {
+    /// A list begins.
+    Begin,
+    /// An object exists.
+    Set(S::Key, S::Record),
+    /// An object is deleted.
+    Remove(S::Key),
+    /// The list is complete.
+    Complete,
+}
+
+impl<S: Subject> Update<S> {
+    /// Reads an event. This takes as long as the object is large, so it happens before the state is locked: admission needs
+    /// the same lock.
+    fn read(subject: &S, reader: &Reader, event: Event<S::Object>) -> Self {
+        match event {
+            Event::Init => Self::Begin,
+            Event::Apply(object) | Event::InitApply(object) => {
+                Self::Set(subject.key(&object), subject.read(&object, reader))
+            }
+            Event::Delete(object) => Self::Remove(subject.key(&object)),
+            Event::InitDone => Self::Complete,
+        }
+    }
+
+    /// Applies the event to the state. `listing` holds the keys that a list in progress has returned so far.
+    fn apply(
+        self,
+        subject: &S,
+        state: &mut State,
+        listing: &mut Option<HashSet<S::Key>>,
+        now: jiff::Timestamp,
+    ) {
+        match self {
+            Self::Begin => *listing = Some(HashSet::new()),
+            Self::Set(key, record) => {
+                subject.apply(state, &key, record, now);
+                if let Some(listing) = listing {
+                    listing.insert(key);
+                }
+            }
+            Self::Remove(key) => subject.remove(state, &key, now),
+            Self::Complete => {
+                let listed = listing.take().unwrap_or_default();
+                for key in subject.known(state) {
+                    if !listed.contains(&key) {
+                        subject.remove(state, &key, now);
+                    }
+                }
+                subject.listed(state);
+            }
+        }
+    }
+}
+
+/// Reads one event, and applies it to the shared state.
+fn report<S: Subject>(
+    subject: &S,
+    shared: &Shared,
+    event: Event<S::Object>,
+    listing: &mut Option<HashSet<S::Key>>,
+) {
+    let update = Update::read(subject, shared.reader(), event);
+    shared.change(|state, now| update.apply(subject, state, listing, now));
+}
+
+/// Applies one event to a state that nothing else uses. `listing` holds the keys that a list in progress has returned so far.
+#[expect(clippy::implicit_hasher, reason = "called with one hasher only")]
+pub fn take<S: Subject>(
+    subject: &S,
+    state: &mut State,
+    event: Event<S::Object>,
+    listing: &mut Option<HashSet<S::Key>>,
+    now: jiff::Timestamp,
+) {
+    Update::read(subject, &state.reader(), event).apply(subject, state, listing, now);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use futures::stream;
+    use http_body_util::{BodyExt as _, Full, StreamBody};
+    use hyper::body::{Bytes, Frame};
+    use jiff::SignedDuration;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        controller::{Config, Namespaces, PartialObject},
+        kinds::Kinds,
+        telemetry::{Metrics, Readiness},
+    };
+
+    /// Namespaces, with a panic at the first objects. Each object is read while the state is free.
+    struct Panicking(AtomicUsize, Shared);
+
+    impl Subject for Panicking {
+        type Object = PartialObject;
+        type Key = Arc<str>;
+        type Record = ();
+
+        fn key(&self, object: &PartialObject) -> Arc<str> {
+            Namespaces.key(object)
+        }
+
+        fn read(&self, object: &PartialObject, reader: &Reader) {
+            assert!(!self.1.is_locked(), "an object is read while admission waits");
+            Namespaces.read(object, reader);
+        }
+
+        fn apply(&self, state: &mut State, key: &Arc<str>, record: (), now: jiff::Timestamp) {
+            assert!(self.1.is_locked());
+            let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            assert!(left.is_err(), "a defect");
+            Namespaces.apply(state, key, record, now);
+        }
+
+        fn remove(&self, state: &mut State, key: &Arc<str>, now: jiff::Timestamp) {
+            Namespaces.remove(state, key, now);
+        }
+
+        fn known(&self, state: &State) -> Vec<Arc<str>> {
+            Namespaces.known(state)
+        }
+    }
+
+    /// The requests, with their times.
+    type Asked = Arc<Mutex<Vec<(Instant, String)>>>;
+
+    /// An API server with one namespace, whose watches stay silent.
+    fn silent() -> (KubeApi, Asked) {
+        let asked = Asked::default();
+        let log = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let body = if query.contains("watch=true") {
+                let nothing = stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
+                StreamBody::new(nothing).boxed_unsync()
+            } else {
+                let items = [json!({"metadata": {"name": "ns", "resourceVersion": "1"}})];
+                let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
+                Full::from(list.to_string()).map_err(|never: Infallible| match never {}).boxed_unsync()
+            };
+            log.lock().unwrap().push((Instant::now(), query));
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(body)))
+        });
+        let client = kube::Client::new(service, "default");
+        (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
+    }
+
+    fn shared() -> Shared {
+        let config = Config {
+            settle: SignedDuration::ZERO,
+            orphan_grace: SignedDuration::ZERO,
+            rolls_per_second: 1,
+            max_snapshots: 1,
+            secrets: false,
+        };
+        Shared::new(State::new(Arc::default(), config), Readiness::new().register("caches"))
+    }
+
+    /// Follows namespaces for that time. Returns the requests.
+    async fn followed(shared: &Shared, panics: usize, time: Duration) -> Vec<(Instant, String)> {
+        let (api, asked) = silent();
+        let subject = Panicking(AtomicUsize::new(panics), shared.clone());
+        let of = Listed {
+            collection: "/api/v1/namespaces".to_owned(),
+            selector: String::new(),
+            metadata_only: true,
+        };
+        let following = tokio::spawn(follow(api, of, subject, shared.clone(), shared.sync_point()));
+        tokio::time::sleep(time).await;
+        assert!(!following.is_finished());
+        following.abort();
+        std::mem::take(&mut *asked.lock().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn panicking_watch_restarts() {
+        let shared = shared();
+        let asked = followed(&shared, 3, Duration::from_secs(20)).await;
+        let lists = asked.iter().filter(|(_, query)| !query.contains("watch=true")).count();
+        assert_eq!(lists, 4, "{asked:?}");
+        assert!(shared.lock().index.opts_in("ns"));
+    }
+
+    /// Admission waits for the same lock. The subject itself asserts that the state is free.
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_read_before_the_state_is_locked() {
+        let shared = shared();
+        followed(&shared, 0, Duration::from_secs(1)).await;
+        assert!(shared.lock().index.opts_in("ns"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_watch_restarts_within_a_minute() {
+        let asked = followed(&shared(), 0, Duration::from_mins(5)).await;
+        let watches: Vec<_> = asked.iter().filter(|(_, query)| query.contains("watch=true")).collect();
+        assert!(watches.iter().all(|(_, query)| query.contains("timeoutSeconds=60&")), "{asked:?}");
+        for pair in asked.windows(2) {
+            assert!(pair[1].0 - pair[0].0 <= Duration::from_secs(75), "{asked:?}");
+        }
+        // After two silent watches in a row, the objects are listed again.
+        assert_eq!((watches.len(), asked.len()), (5, 8), "{asked:?}");
+    }
+}

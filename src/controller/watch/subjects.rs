@@ -1,0 +1,457 @@
+//! The subjects of the watches: how watched objects become records of the state.
+
+use std::{collections::BTreeSet, hash::Hash, sync::Arc};
+
+use jiff::Timestamp;
+use kube::api::ObjectMeta;
+use serde::de::DeserializeSeed as _;
+
+use super::object::{FromText, PartialObject, RawObject};
+use crate::{
+    cluster::{Owner, Version, WorkloadKey},
+    controller::{
+        index::{
+            records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, SourceState, User},
+            settings::Reader,
+            skipped::Unreadable,
+        },
+        name::Name,
+        reconcile::state::State,
+    },
+    few::FewSet,
+    json::At,
+    kinds::REVISION_KINDS,
+    names,
+    resolve::{Health, Record, Referrer, Use, Workload, parse_max_in_flight},
+    snapshot::{ObjectName, SourceKind},
+    template::{SourceMap, Template},
+    uid::Uid,
+};
+
+/// The part of the state that one watch maintains.
+pub trait Subject: Send + 'static {
+    /// The watched objects.
+    type Object: FromText;
+    /// The identity of an object.
+    type Key: Clone + Eq + Hash + Send;
+    /// The fields of an object that the state needs.
+    type Record: Send;
+
+    /// The object's key.
+    fn key(&self, object: &Self::Object) -> Self::Key;
+    /// Reads an object. Large objects take long, so this happens before the state is locked.
+    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Record;
+    /// Adds or updates an object in the state.
+    fn apply(&self, state: &mut State, key: &Self::Key, record: Self::Record, now: Timestamp);
+    /// Removes an object from the state.
+    fn remove(&self, state: &mut State, key: &Self::Key, now: Timestamp);
+    /// The keys in the state that come from this watch.
+    fn known(&self, state: &State) -> Vec<Self::Key>;
+    /// Called when every object of this watch is in the state.
+    fn listed(&self, _state: &mut State) {}
+}
+
+/// Opted-in workloads of one kind, by its index.
+pub struct Workloads(pub usize);
+/// Revisions of one kind, by its index.
+pub struct Revisions(pub usize);
+/// Snapshots.
+pub struct Snapshots(pub SourceKind);
+/// Sources labelled `enabled: "true"` or `enabled: "bind"`.
+pub struct Labelled(pub SourceKind);
+/// Sources in use, in one namespace.
+pub struct UsedSources(pub SourceKind, pub Arc<str>);
+/// Rollouts that use the template of another workload, in one namespace.
+pub struct Referring(pub Arc<str>);
+/// Namespaces that opt in.
+pub struct Namespaces;
+/// A subject, restricted to one namespace.
+pub(crate) struct InNamespace<S>(pub(crate) S, pub(crate) Arc<str>);
+
+/// Refuses an object that refers to too many names. `listed` counts the entries of its annotations.
+fn check_names(reader: &Reader, uses: &[Use], listed: usize) -> Result<(), Unreadable> {
+    let is_within = Use::names(uses).max(listed) <= reader.max_names;
+    if is_within { Ok(()) } else { Err(Unreadable::Names { limit: reader.max_names }) }
+}
+
+/// A workload or revision that was read.
+#[derive(Debug)]
+pub struct Parsed<R> {
+    uid: Uid,
+    is_being_deleted: bool,
+    /// Its record, or why it is skipped.
+    record: Result<R, Unreadable>,
+}
+
+impl<R> Parsed<R> {
+    fn new(object: &RawObject, record: Result<R, Unreadable>) -> Self {
+        Self { uid: object.uid().into(), is_being_deleted: object.is_being_deleted(), record }
+    }
+
+    /// Notes in the state whether the user could be read, and is being deleted. Returns its record.
+    fn note(self, user: &User, state: &mut State, now: Timestamp) -> Option<R> {
+        match self.record {
+            Ok(record) => {
+                state.set_readable(user, now);
+                state.index.set_being_deleted(user, self.is_being_deleted);
+                Some(record)
+            }
+            // Its references are unknown: it stays an owner of its snapshots.
+            Err(error) => {
+                state.set_unreadable(user, &self.uid, &error, now);
+                None
+            }
+        }
+    }
+}
+
+fn namespace_of(meta: &ObjectMeta) -> Arc<str> {
+    Arc::from(meta.namespace.as_deref().unwrap_or_default())
+}
+
+fn name_of(meta: &ObjectMeta) -> Arc<str> {
+    Arc::from(meta.name.as_deref().unwrap_or_default())
+}
+
+fn object_name(kind: SourceKind, meta: &ObjectMeta) -> Name {
+    let object = ObjectName::new(kind, meta.name.clone().unwrap_or_default());
+    Name { namespace: namespace_of(meta), object }
+}
+
+impl Subject for Workloads {
+    type Object = RawObject;
+    type Key = WorkloadKey;
+    type Record = Option<Parsed<Record>>;
+
+    fn key(&self, object: &RawObject) -> WorkloadKey {
+        WorkloadKey {
+            kind: self.0,
+            namespace: namespace_of(&object.metadata),
+            name: name_of(&object.metadata),
+        }
+    }
+
+    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Record {
+        let kind = reader.kinds.iter().nth(self.0)?;
+        let record = Workload::parse(kind, object.text()).map_err(Unreadable::from).and_then(|workload| {
+            let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &reader.rotated);
+            let listed = workload.sources().iter().count().max(workload.seen().iter().count());
+            check_names(reader, &record.uses, listed)?;
+            Ok(record)
+        });
+        Some(Parsed::new(object, record))
+    }
+
+    fn apply(&self, state: &mut State, key: &WorkloadKey, parsed: Self::Record, now: Timestamp) {
+        let Some(parsed) = parsed else { return };
+        let record = parsed.note(&User::Workload(key.clone()), state, now);
+        state.apply_workload(key, record, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
+        let user = User::Workload(key.clone());
+        state.set_readable(&user, now);
+        state.index.set_being_deleted(&user, false);
+        state.apply_workload(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<WorkloadKey> {
+        let unreadable = state.index.unreadable().filter_map(|(user, _)| match user {
+            User::Workload(key) => Some(key),
+            User::Revision(_) => None,
+        });
+        // The watch does not report workloads without the label.
+        let labelled =
+            state.index.workloads().map(|(key, _)| key).filter(|key| state.index.joining(key).is_none());
+        labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+    }
+}
+
+impl Subject for Revisions {
+    type Object = RawObject;
+    type Key = RevisionKey;
+    type Record = Option<Parsed<Revision>>;
+
+    fn key(&self, object: &RawObject) -> RevisionKey {
+        RevisionKey {
+            kind: self.0,
+            namespace: namespace_of(&object.metadata),
+            name: name_of(&object.metadata),
+        }
+    }
+
+    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Record {
+        let kind = REVISION_KINDS.get(self.0)?;
+        let mut json = serde_json::Deserializer::from_str(object.text());
+        let template = At::<_, Template<'_>>::new(kind.template).deserialize(&mut json);
+        let revision = template.map_err(Unreadable::from).and_then(|template| {
+            let (uses, listed) = snapshots_used(&template.unwrap_or_default());
+            check_names(reader, &uses, listed)?;
+            Ok(Revision { uid: object.uid().into(), uses })
+        });
+        Some(Parsed::new(object, revision))
+    }
+
+    fn apply(&self, state: &mut State, key: &RevisionKey, parsed: Self::Record, now: Timestamp) {
+        let Some(parsed) = parsed else { return };
+        let revision = parsed.note(&User::Revision(key.clone()), state, now);
+        state.apply_revision(key, revision, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
+        let user = User::Revision(key.clone());
+        state.set_readable(&user, now);
+        state.index.set_being_deleted(&user, false);
+        state.apply_revision(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<RevisionKey> {
+        let unreadable = state.index.unreadable().filter_map(|(user, _)| match user {
+            User::Revision(key) => Some(key),
+            User::Workload(_) => None,
+        });
+        state.index.revisions().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+    }
+}
+
+/// The snapshots that a revision's template refers to, and how many sources it lists.
+fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
+    let sources: SourceMap<String> =
+        template.annotation(names::SOURCES).and_then(SourceMap::parse).unwrap_or_default();
+    let used: BTreeSet<_> = template
+        .references()
+        .iter()
+        .filter_map(|reference| {
+            let source = sources.source_of(reference.kind, reference.name)?.clone();
+            Some(Use {
+                source,
+                snapshot: Some(reference.name.into()),
+                live: false,
+                whole: reference.keys.is_none(),
+                excluded: false,
+                optional: reference.optional,
+            })
+        })
+        .collect();
+    (used.into_iter().collect(), sources.iter().count())
+}
+
+impl Subject for Snapshots {
+    type Object = PartialObject;
+    type Key = Name;
+    type Record = Option<SnapshotRecord>;
+
+    fn key(&self, object: &Self::Object) -> Name {
+        object_name(self.0, &object.metadata)
+    }
+
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+        snapshot_record(&object.metadata)
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, record: Self::Record, now: Timestamp) {
+        state.apply_snapshot(key, record, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.apply_snapshot(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        state
+            .index
+            .snapshots()
+            .map(|(name, _)| name)
+            .filter(|name| name.object.kind == self.0)
+            .cloned()
+            .collect()
+    }
+}
+
+/// The record of a snapshot; `None` if the object lacks a field that a snapshot has.
+fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
+    let annotations = meta.annotations.as_ref()?;
+    Some(SnapshotRecord {
+        uid: meta.uid.as_deref()?.into(),
+        resource_version: meta.resource_version.clone()?,
+        source: annotations.get(names::SOURCE_NAME)?.as_str().into(),
+        digest: annotations.get(names::DIGEST)?.parse().ok()?,
+        created: meta.creation_timestamp.as_ref()?.0,
+        owners: owners(meta),
+    })
+}
+
+fn bound_record(meta: &ObjectMeta) -> BoundRecord {
+    let version = Version {
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+    };
+    BoundRecord { version, owners: owners(meta) }
+}
+
+fn owners(meta: &ObjectMeta) -> FewSet<Owner> {
+    let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
+        controller: owner.controller.unwrap_or(false),
+        block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),
+        ..Owner::new(&*owner.api_version, &*owner.kind, &*owner.name, &*owner.uid)
+    });
+    owners.collect()
+}
+
+fn label<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+impl Subject for Labelled {
+    type Object = PartialObject;
+    type Key = Name;
+    /// Whether every change is snapshotted, and the record of a source in bind mode.
+    type Record = (bool, Option<BoundRecord>);
+
+    fn key(&self, object: &Self::Object) -> Name {
+        object_name(self.0, &object.metadata)
+    }
+
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+        let bound = label(&object.metadata, names::ENABLED) == Some("bind");
+        (source_meta(&object.metadata).always, bound.then(|| bound_record(&object.metadata)))
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, (always, bound): Self::Record, now: Timestamp) {
+        state.set_labelled(key, always, now);
+        state.apply_bound(key, bound, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.set_labelled(key, false, now);
+        state.apply_bound(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        let known = state.index.labelled().chain(state.index.all_bound());
+        known.filter(|name| name.object.kind == self.0).cloned().collect()
+    }
+}
+
+impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
+    type Object = S::Object;
+    type Key = Name;
+    type Record = S::Record;
+
+    fn key(&self, object: &Self::Object) -> Name {
+        self.0.key(object)
+    }
+
+    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Record {
+        self.0.read(object, reader)
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, record: Self::Record, now: Timestamp) {
+        self.0.apply(state, key, record, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        self.0.remove(state, key, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        let mut known = self.0.known(state);
+        known.retain(|name| name.namespace == self.1);
+        known
+    }
+}
+
+impl Subject for UsedSources {
+    type Object = PartialObject;
+    type Key = Name;
+    /// Whether it has `max-in-flight`, and its metadata.
+    type Record = (bool, SourceMeta);
+
+    fn key(&self, object: &Self::Object) -> Name {
+        object_name(self.0, &object.metadata)
+    }
+
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+        let limit = object.metadata.annotations.as_ref().and_then(|all| all.get(names::MAX_IN_FLIGHT));
+        let is_limited = limit.is_some_and(|text| parse_max_in_flight(text).is_some());
+        (is_limited, source_meta(&object.metadata))
+    }
+
+    fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Record, now: Timestamp) {
+        state.index.set_limited(key, is_limited);
+        state.apply_source(key, Some(&meta), now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.index.set_limited(key, false);
+        state.apply_source(key, None, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Name> {
+        let found = state.index.sources().filter(|(_, source)| !matches!(source, SourceState::Missing));
+        let names = found.map(|(name, _)| name).filter(|name| name.namespace == self.1);
+        let names: BTreeSet<_> = names.chain(state.index.referrers().limited_in(&self.1)).collect();
+        names.into_iter().filter(|name| name.object.kind == self.0).cloned().collect()
+    }
+}
+
+impl Subject for Referring {
+    type Object = RawObject;
+    type Key = Arc<str>;
+    type Record = Option<Referrer>;
+
+    fn key(&self, object: &RawObject) -> Arc<str> {
+        name_of(&object.metadata)
+    }
+
+    fn read(&self, object: &RawObject, _reader: &Reader) -> Self::Record {
+        Referrer::read(object.text())
+    }
+
+    fn apply(&self, state: &mut State, key: &Arc<str>, referrer: Self::Record, _now: Timestamp) {
+        state.index.referrers_mut().apply(&self.0, key, referrer);
+    }
+
+    fn remove(&self, state: &mut State, key: &Arc<str>, _now: Timestamp) {
+        state.index.referrers_mut().apply(&self.0, key, None);
+    }
+
+    fn known(&self, state: &State) -> Vec<Arc<str>> {
+        state.index.referrers().names_in(&self.0).cloned().collect()
+    }
+
+    fn listed(&self, state: &mut State) {
+        state.set_referrers_listed(&self.0);
+    }
+}
+
+fn source_meta(meta: &ObjectMeta) -> SourceMeta {
+    SourceMeta {
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        always: label(meta, names::ENABLED) == Some("true"),
+    }
+}
+
+impl Subject for Namespaces {
+    type Object = PartialObject;
+    type Key = Arc<str>;
+    type Record = ();
+
+    fn key(&self, object: &Self::Object) -> Arc<str> {
+        name_of(&object.metadata)
+    }
+
+    fn read(&self, _object: &Self::Object, _reader: &Reader) {}
+
+    fn apply(&self, state: &mut State, key: &Arc<str>, (): (), now: Timestamp) {
+        state.apply_namespace(key, true, now);
+    }
+
+    fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {
+        state.apply_namespace(key, false, now);
+    }
+
+    fn known(&self, state: &State) -> Vec<Arc<str>> {
+        state.index.opted_in().cloned().collect()
+    }
+}
