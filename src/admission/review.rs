@@ -16,9 +16,9 @@ use crate::{
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 /// The most warnings in an answer: more help nobody. The rest is counted.
-const MOST_WARNINGS: usize = 5;
+const MAX_WARNINGS: usize = 5;
 /// The API server cuts longer warnings off (`maxLengthWarnings` in its webhook code is 256 characters).
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_LENGTH: usize = 256;
 
 /// A request, borrowed from the body.
 #[derive(Debug)]
@@ -287,19 +287,19 @@ struct Status<'a> {
     message: &'a str,
 }
 
-/// At most [`MOST_WARNINGS`] lines, each of them short enough to arrive whole.
+/// At most [`MAX_WARNINGS`] lines, each of them short enough to arrive whole.
 fn shorten(warnings: &[String]) -> Vec<Cow<'_, str>> {
-    let most = if warnings.len() > MOST_WARNINGS { MOST_WARNINGS - 1 } else { MOST_WARNINGS };
-    let mut short: Vec<_> = warnings.iter().take(most).map(|warning| cut(warning)).collect();
-    if warnings.len() > most {
-        short.push(Cow::Owned(format!("and {} more warnings", warnings.len() - most)));
+    let max = if warnings.len() > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
+    let mut short: Vec<_> = warnings.iter().take(max).map(|warning| cut(warning)).collect();
+    if warnings.len() > max {
+        short.push(Cow::Owned(format!("and {} more warnings", warnings.len() - max)));
     }
     short
 }
 
 fn cut(warning: &str) -> Cow<'_, str> {
-    if warning.chars().count() <= LONGEST_WARNING {
+    if warning.chars().count() <= MAX_WARNING_LENGTH {
         return Cow::Borrowed(warning);
     }
-    Cow::Owned(warning.chars().take(LONGEST_WARNING - 1).chain(['…']).collect())
+    Cow::Owned(warning.chars().take(MAX_WARNING_LENGTH - 1).chain(['…']).collect())
 }

@@ -8,7 +8,7 @@ use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tokio_rustls::rustls::ServerConfig;
 
 use super::{
-    limits::Limits,
+    limits::LimitOptions,
     target::{KindFlag, RotatedFlag},
 };
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
     controller::{self, Leadership, Served, Shared, State},
     resolve::parse_duration,
+    server,
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
     tls::{self, WebhookUrl, webhooks},
@@ -89,7 +90,7 @@ pub(super) struct Options {
     #[command(flatten)]
     rotated: RotatedFlag,
     #[command(flatten)]
-    limits: Limits,
+    limits: LimitOptions,
     /// The collector to send traces to, as OTLP over HTTP, such as http://collector:4318. Default: the value of
     /// OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, there are no traces.
     #[arg(long, env = "CONFREV_OTLP_ENDPOINT", value_name = "URL")]
@@ -202,10 +203,10 @@ async fn serve(options: Options) -> Result<(), Error> {
     let admin_listener = listen("--admin-listen", options.admin_listen).await?;
     let (stop, stopping) = watch::channel(false);
     // The admin server runs until the program ends, so that /readyz can report the shutdown.
-    tokio::spawn(admission::server::serve(
+    tokio::spawn(server::serve(
         admin_listener,
         telemetry::admin::router(readiness.clone(), metrics.clone()),
-        admission::server::Transport::Plain,
+        server::Transport::Plain,
         options.limits.of_admin(),
         metrics.clone(),
         std::future::pending(),
@@ -271,7 +272,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let router = admission::router(context);
     let (drain, draining) = watch::channel(false);
     let limits = options.limits.of_connections();
-    let serving = admission::server::serve(admission_listener, router, tls, limits, counted, until(draining));
+    let serving = server::serve(admission_listener, router, tls, limits, counted, until(draining));
     let server = tokio::spawn(serving);
 
     let result = tokio::select! {
