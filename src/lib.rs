@@ -7,4 +7,4 @@ pub mod server;
 pub mod telemetry;
 pub mod tls;
 
-pub use confrev_core::{few, json, kinds, names, resolve, snapshot, template, uid};
+pub use confrev_core::{compact, json, kinds, names, resolve, snapshot, template, uid};

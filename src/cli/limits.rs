@@ -73,9 +73,9 @@ pub(super) struct LimitOptions {
     request_timeout: Duration,
 }
 
-/// A count from 1 to `most`.
-fn count(most: u64) -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=most)
+/// A count from 1 to `max`.
+fn count(max: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=max)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -237,7 +237,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let shared = Shared::new(state, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
         .keyed_by(keys.clone())
-        .naming_at_most(options.limits.of_reviews().reads)
+        .with_max_names(options.limits.of_reviews().reads)
         .leaving(rotated)
         .copying(options.copied_labels.iter().flatten().cloned());
     // Before any decision: without the key, digests of Secrets would be different.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use super::{
-    Api, ApiError, CALL_LIMIT, Candidate, Created, DigestKeys, Event, Live, MOST_NAMES, Owner, Precondition,
+    Api, ApiError, CALL_LIMIT, Candidate, Created, DigestKeys, Event, Live, MAX_NAMES, Owner, Precondition,
     Usage, Version, WorkloadKey,
     meter::{Answer, Held, Meter},
     patch::{PatchFormat, poke_body},
@@ -92,7 +92,7 @@ pub struct KubeApi {
     /// The ConfigMaps that are never snapshotted.
     pub(super) rotated: Rotated,
     /// The most names that a workload to opt in may refer to.
-    pub(super) most_names: usize,
+    pub(super) max_names: usize,
 }
 
 impl KubeApi {
@@ -107,7 +107,7 @@ impl KubeApi {
             keys: DigestKeys::default(),
             copied: Arc::default(),
             rotated: Rotated::default(),
-            most_names: MOST_NAMES,
+            max_names: MAX_NAMES,
         }
     }
 
@@ -125,8 +125,8 @@ impl KubeApi {
 
     /// Opts in no workload that refers to more names than this.
     #[must_use]
-    pub fn naming_at_most(self, names: usize) -> Self {
-        Self { most_names: names, ..self }
+    pub fn with_max_names(self, names: usize) -> Self {
+        Self { max_names: names, ..self }
     }
 
     /// Leaves references to these ConfigMaps as written.
@@ -169,9 +169,9 @@ impl KubeApi {
         &self,
         path: String,
         accept: Accept,
-        most: usize,
+        max: usize,
     ) -> Result<Answer, ApiError> {
-        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, Keep::UpTo(most)));
+        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, Keep::UpTo(max)));
         match get(path.clone()).await {
             Err(ApiError::Unreachable { .. }) => get(path).await,
             answer => answer,
@@ -238,12 +238,12 @@ impl KubeApi {
         let answer = tokio::time::timeout(CALL_LIMIT, async {
             let response = self.client.send(request).await?;
             let status = response.status();
-            let most = match keep {
-                Keep::UpTo(most) => Some(most),
+            let max = match keep {
+                Keep::UpTo(max) => Some(max),
                 Keep::Errors if status.is_success() => None,
                 Keep::Errors => Some(usize::MAX),
             };
-            let body = read_up_to(response.into_body(), most, Held::new(self.meter.as_ref())).await?;
+            let body = read_up_to(response.into_body(), max, Held::new(self.meter.as_ref())).await?;
             Ok::<_, kube::Error>((status, body))
         });
         let answer = answer.instrument(span.clone()).await;
@@ -275,17 +275,17 @@ impl KubeApi {
     }
 }
 
-/// Reads a body of at most that many bytes, and counts its memory as it arrives. Without `most`, the body is discarded.
+/// Reads a body of at most that many bytes, and counts its memory as it arrives. Without `max`, the body is discarded.
 async fn read_up_to(
     mut body: Body,
-    most: Option<usize>,
+    max: Option<usize>,
     mut held: Held,
 ) -> Result<Result<Answer, Excess>, kube::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let (Ok(data), Some(most)) = (frame?.into_data(), most) else { continue };
+        let (Ok(data), Some(max)) = (frame?.into_data(), max) else { continue };
         let length = bytes.len() + data.len();
-        if length > most {
+        if length > max {
             return Ok(Err(Excess::Length));
         }
         let room = bytes.capacity();

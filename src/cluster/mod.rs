@@ -32,7 +32,7 @@ pub use lease::{Lease, LeaseRecord};
 pub use meter::Meter;
 pub use owners::{own_owners, owners_but_our_own, owners_of_others};
 pub use pages::{Listed, Page, Pages};
-pub(crate) use usage::MOST_NAMES;
+pub(crate) use usage::MAX_NAMES;
 pub use usage::Usage;
 pub(crate) use watch::OPEN;
 

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use super::{ApiError, KubeApi, api::Accept, meter::Held, path};
 
 /// The most objects in one page.
-const MOST: usize = 100;
+const MAX_PAGE_OBJECTS: usize = 100;
 /// The most bytes of one page. A larger page is requested again with fewer objects.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_PAGE_BYTES: usize = 8 << 20;
 
 /// A list or watch: its collection, the objects selected in it, and the part of each object that is sent.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Pages<'a> {
     /// The most objects in the next page.
     limit: usize,
     /// The most bytes in a page of several objects.
-    most_bytes: usize,
+    max_bytes: usize,
     /// The token of the next page; `None` after the last.
     next: Option<String>,
 }
@@ -74,15 +74,15 @@ impl Page {
 impl KubeApi {
     /// The pages of a list, from the first.
     pub fn pages<'a>(&'a self, of: &'a Listed) -> Pages<'a> {
-        Pages { api: self, of, limit: MOST, most_bytes: MOST_BYTES, next: Some(String::new()) }
+        Pages { api: self, of, limit: MAX_PAGE_OBJECTS, max_bytes: MAX_PAGE_BYTES, next: Some(String::new()) }
     }
 }
 
 impl Pages<'_> {
     /// The same list in pages of at most that many bytes.
     #[must_use]
-    pub(super) fn of_at_most(self, most_bytes: usize) -> Self {
-        Self { most_bytes, ..self }
+    pub(super) fn with_max_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
     }
 
     /// The next page; `None` after the last.
@@ -94,8 +94,8 @@ impl Pages<'_> {
             let collection = &self.of.collection;
             let path = format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
             // A single object is always read: etcd limits its size, to 1.5 MiB by default, though its JSON may be larger.
-            let most = if self.limit > 1 { self.most_bytes } else { usize::MAX };
-            let answer = match self.api.get_up_to(path.clone(), accept, most).await {
+            let max = if self.limit > 1 { self.max_bytes } else { usize::MAX };
+            let answer = match self.api.get_up_to(path.clone(), accept, max).await {
                 Err(ApiError::TooLarge { .. }) => {
                     self.limit = (self.limit / 4).max(1);
                     continue;
@@ -103,8 +103,8 @@ impl Pages<'_> {
                 other => other?,
             };
             let (bytes, held) = answer.into_parts();
-            if bytes.len() < self.most_bytes / 4 {
-                self.limit = (self.limit * 2).min(MOST);
+            if bytes.len() < self.max_bytes / 4 {
+                self.limit = (self.limit * 2).min(MAX_PAGE_OBJECTS);
             }
             let text = String::from_utf8(bytes).map_err(|error| ApiError::Answer {
                 what: path.clone(),
@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn pages_shrink_while_objects_are_large() {
-        for (count, bytes, most) in [(250, 10, 100), (40, 1 << 20, 7), (3, 9 << 20, 1)] {
+        for (count, bytes, max) in [(250, 10, 100), (40, 1 << 20, 7), (3, 9 << 20, 1)] {
             let (api, asked) = server(count, bytes);
             let of = Listed {
                 collection: "/api/v1/configmaps".into(),
@@ -172,7 +172,7 @@ mod tests {
             let (mut pages, mut seen) = (api.pages(&of), 0);
             while let Some(page) = pages.next().await.unwrap() {
                 let items = page.items().count();
-                assert!(items <= most, "{items} objects of {bytes} bytes");
+                assert!(items <= max, "{items} objects of {bytes} bytes");
                 assert_eq!(page.resource_version, "7");
                 seen += items;
             }

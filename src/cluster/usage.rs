@@ -22,17 +22,17 @@ use crate::{
 };
 
 /// The most owners of one kind that are read one by one; more are read as a list.
-const MOST_GETS: usize = 16;
+const MAX_GETS: usize = 16;
 
 /// The most revisions of a workload that are compared with a requested template. `revisionHistoryLimit` is 10 by
 /// default.
-const MOST_REVISIONS: usize = 1000;
+const MAX_REVISIONS: usize = 1000;
 /// The most bytes of one page of revisions. Admission reads these pages, and many reviews may do so at once.
-const MOST_REVISION_BYTES: usize = 1 << 20;
+const MAX_REVISION_BYTES: usize = 1 << 20;
 
 /// The most names that one revision or workload may refer to: the default of `--max-reads`. Each name takes about 600 bytes in
 /// the controller's state, and a task if its snapshot is missing. Any user may create a revision, and no webhook sees it.
-pub(crate) const MOST_NAMES: usize = 2000;
+pub(crate) const MAX_NAMES: usize = 2000;
 
 /// How a revision or workload uses a ConfigMap or Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl KubeApi {
         let mut found: HashMap<Uid, Usage> = HashMap::new();
         for place in self.places() {
             let owners: Vec<_> = owners.iter().filter(|owner| place.is_of(owner)).collect();
-            if owners.len() > MOST_GETS {
+            if owners.len() > MAX_GETS {
                 let mut listed = self.usages_in(namespace, &place, object).await?;
                 for owner in owners {
                     let usage = listed.remove(&owner.uid).unwrap_or(Usage::Gone);
@@ -242,8 +242,8 @@ impl KubeApi {
             selector: labels.join(","),
             metadata_only: false,
         };
-        let (mut pages, mut found) = (self.pages(&listed).of_at_most(MOST_REVISION_BYTES), Vec::new());
-        while found.len() < MOST_REVISIONS {
+        let (mut pages, mut found) = (self.pages(&listed).with_max_bytes(MAX_REVISION_BYTES), Vec::new());
+        while found.len() < MAX_REVISIONS {
             let Some(page) = pages.next().await? else { break };
             found.extend(page.items().filter_map(|item| Past::read(kind, item)));
         }
@@ -276,7 +276,7 @@ impl KubeApi {
                     Ok(Live::Unlabelled(candidate)) => {
                         let name = serde_json::from_str::<Item>(item).map(|item| item.metadata.name);
                         let name: Arc<str> = Arc::from(name.unwrap_or_default());
-                        if Use::names(&candidate.record.uses) > self.most_names {
+                        if Use::names(&candidate.record.uses) > self.max_names {
                             let kind = &kind.kind;
                             tracing::warn!(%kind, %namespace, %name, "workload refers to too many names, and is not opted in");
                             continue;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cluster::{Owner, Version},
-    few::FewSet,
+    compact::CompactSet,
     kinds::REVISION_KINDS,
 };
 
@@ -23,7 +23,7 @@ pub struct BoundRecord {
     /// The uid and resourceVersion that writes require.
     pub version: Version,
     /// Its ownerReferences, including those that others added.
-    pub owners: FewSet<Owner>,
+    pub owners: CompactSet<Owner>,
 }
 
 impl State {
@@ -63,7 +63,7 @@ impl State {
     /// only former users own is released.
     pub(super) fn bind_itself(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
         let record = self.bound.get(name)?;
-        let all: FewSet<_> =
+        let all: CompactSet<_> =
             self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned()).collect();
         let stale = |owner: &&Owner| !all.contains(*owner) && self.is_known(name, owner);
         let has_stale = record.owners.iter().any(|owner| stale(&owner));
@@ -78,7 +78,7 @@ impl State {
         let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
         let wanted = at_most(MOST_OWNERS.saturating_sub(others), all.clone(), &record.owners);
-        let owners: FewSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
+        let owners: CompactSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
         if has_stale && !unbind && !all.is_empty() {
             self.agenda.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);

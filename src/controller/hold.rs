@@ -167,7 +167,7 @@ mod tests {
         *,
     };
     use crate::{
-        few::FewSet,
+        compact::CompactSet,
         kinds::Kinds,
         resolve::{Observed, Use},
         snapshot::{ObjectName, SourceKind},
@@ -201,7 +201,7 @@ mod tests {
                 optional: false,
             }],
             seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
-            taken_unhealthy: FewSet::default(),
+            taken_unhealthy: CompactSet::default(),
             generation: None,
             track: true,
             min_interval: std::time::Duration::ZERO,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     cluster::{Owner, WorkloadKey},
-    few::FewSet,
+    compact::CompactSet,
     kinds::WorkloadKind,
     names,
     resolve::{Health, Observed, Present, Record, parse_keep, parse_max_in_flight},
@@ -34,7 +34,7 @@ pub struct SourceMeta {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// These owners.
-    Owners(FewSet<Owner>),
+    Owners(CompactSet<Owner>),
     /// Not known yet: its source has not been read.
     Unknown,
 }
@@ -268,7 +268,7 @@ impl State {
     pub(super) fn wanted_owners(&self, name: &Name, record: &SnapshotRecord) -> Wanted {
         // There is always room for the source, which keeps the newest snapshots.
         let by_use = self.owners_by_use(name).into_iter().chain(self.proven_owners(name).cloned());
-        let by_use: FewSet<_> = by_use.collect();
+        let by_use: CompactSet<_> = by_use.collect();
         let is_capped = by_use.len() >= MOST_OWNERS;
         let mut owners = at_most(MOST_OWNERS - 1, by_use, &record.owners);
         let source = name.sibling(Arc::clone(&record.source));

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::{Action, Name, agenda::Task, state::State};
-use crate::{cluster::Owner, few::FewSet, uid::Uid};
+use crate::{cluster::Owner, compact::CompactSet, uid::Uid};
 
 /// What live reads found about the owners of a snapshot or bound object, until a watch reports a change of these owners.
 #[derive(Debug, Default)]
@@ -91,8 +91,8 @@ impl State {
     pub(super) fn forget_verified(
         &mut self,
         name: &Name,
-        old: Option<&FewSet<Owner>>,
-        new: Option<&FewSet<Owner>>,
+        old: Option<&CompactSet<Owner>>,
+        new: Option<&CompactSet<Owner>>,
     ) {
         let Some(verified) = self.verified.get_mut(name) else { return };
         let Some(new) = new else {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     cluster::{ApiError, Live, Precondition, WorkloadKey},
-    few::FewSet,
+    compact::CompactSet,
     resolve::Record,
 };
 
@@ -283,7 +283,7 @@ impl State {
             return None;
         };
         let wanted = self.wanted_owners(name, record);
-        if wanted != Wanted::Owners(FewSet::default()) {
+        if wanted != Wanted::Owners(CompactSet::default()) {
             if wanted == Wanted::Unknown {
                 self.look_again(name);
             }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     cluster::{Owner, WorkloadKey},
-    few::FewSet,
+    compact::CompactSet,
     resolve::{Present, Use},
     snapshot::Digest,
     uid::Uid,
@@ -83,5 +83,5 @@ pub struct SnapshotRecord {
     /// When it was created.
     pub created: Timestamp,
     /// Its ownerReferences.
-    pub owners: FewSet<Owner>,
+    pub owners: CompactSet<Owner>,
 }

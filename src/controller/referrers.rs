@@ -12,7 +12,7 @@ use std::{
 use super::{Name, State};
 use crate::{
     cluster::WorkloadKey,
-    few::FewSet,
+    compact::CompactSet,
     kinds::WorkloadKind,
     resolve::{Health, Record, Referrer, may_lend_template},
 };
@@ -33,7 +33,7 @@ struct InNamespace {
     /// By the Rollout's name.
     rollouts: HashMap<Arc<str>, Referrer>,
     /// The Rollouts by the name of the workload whose template they use.
-    by_target: HashMap<Arc<str>, FewSet<Arc<str>>>,
+    by_target: HashMap<Arc<str>, CompactSet<Arc<str>>>,
 }
 
 impl InNamespace {

@@ -8,7 +8,7 @@ use super::{
     state::State,
 };
 use crate::{
-    few::FewSet,
+    compact::CompactSet,
     resolve::{Record, Use},
     snapshot::ObjectName,
     telemetry::metrics::Standing,
@@ -39,7 +39,7 @@ impl State {
         self.key_loss_is_told = unverifiable > 0;
         let Self { lost, missing_since, users, leaving, snapshots, bound, .. } = self;
         let is_used = |name: &Name| {
-            let users: Option<&FewSet<User>> = users.get(name);
+            let users: Option<&CompactSet<User>> = users.get(name);
             users.is_some_and(|users| users.iter().any(|user| !leaving.contains(user)))
         };
         // A snapshot that nothing refers to is not missed, and one that exists again is not lost.

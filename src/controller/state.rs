@@ -25,8 +25,8 @@ use super::{
     unreadable::Skipped,
 };
 use crate::{
-    cluster::{DigestKeys, MOST_NAMES, Owner, Precondition, WorkloadKey, workload_owner},
-    few::FewSet,
+    cluster::{DigestKeys, MAX_NAMES, Owner, Precondition, WorkloadKey, workload_owner},
+    compact::CompactSet,
     kinds::Kinds,
     resolve::{Observed, Present, Record, Use, is_pending},
     snapshot::{Digest, ObjectName, Rotated},
@@ -75,7 +75,7 @@ pub struct State {
     pub(super) namespaces: Option<HashSet<Arc<str>>>,
     /// Sources labelled to be snapshotted at every change.
     pub(super) labelled: HashSet<Name>,
-    pub(super) users: HashMap<Name, FewSet<User>>,
+    pub(super) users: HashMap<Name, CompactSet<User>>,
     /// Workloads and revisions that are being deleted.
     pub(super) leaving: HashSet<User>,
     /// How many workloads, sources with snapshots and labelled sources each namespace has.
@@ -158,7 +158,7 @@ impl State {
             rate_waits: 0,
             next_roll: Timestamp::MIN,
             unreadable: HashMap::new(),
-            most_names: MOST_NAMES,
+            most_names: MAX_NAMES,
             verified: HashMap::new(),
             served: Served::default(),
             rotated: Rotated::default(),
@@ -493,7 +493,7 @@ impl State {
     }
 
     /// The users of the object, as owners.
-    pub(super) fn owners_by_use(&self, name: &Name) -> FewSet<Owner> {
+    pub(super) fn owners_by_use(&self, name: &Name) -> CompactSet<Owner> {
         self.users.get(name).into_iter().flatten().filter_map(|user| self.owner(user)).collect()
     }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
-    few::FewSet,
+    compact::CompactSet,
     json::At,
     kinds::{Kinds, REVISION_KINDS},
     names,
@@ -291,7 +291,7 @@ fn bound_record(meta: &ObjectMeta) -> BoundRecord {
     BoundRecord { version, owners: owners(meta) }
 }
 
-fn owners(meta: &ObjectMeta) -> FewSet<Owner> {
+fn owners(meta: &ObjectMeta) -> CompactSet<Owner> {
     let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
         controller: owner.controller.unwrap_or(false),
         block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),

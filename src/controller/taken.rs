@@ -13,7 +13,7 @@ use super::{
     state::State,
 };
 use crate::{
-    few::FewSet,
+    compact::CompactSet,
     snapshot::{DIGITS, Digest, Digests, snapshot_name},
     uid::Uid,
 };
@@ -28,7 +28,7 @@ type Age = (Timestamp, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// Oldest first.
-    by_age: FewSet<Age>,
+    by_age: CompactSet<Age>,
     /// The ranking of the last check, if there are many.
     ranking: Option<Box<Ranking>>,
 }
@@ -41,7 +41,7 @@ struct Ranking {
     bound_itself: bool,
     digests: Digests,
     /// Snapshots to check once the source has been read.
-    again: FewSet<Arc<str>>,
+    again: CompactSet<Arc<str>>,
 }
 
 impl Ranking {
@@ -51,7 +51,7 @@ impl Ranking {
             keep: found.keep,
             bound_itself: found.present.bound_itself,
             digests: found.present.digests.clone(),
-            again: FewSet::default(),
+            again: CompactSet::default(),
         }
     }
 }

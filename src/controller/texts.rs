@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::Arc};
 use super::{BoundRecord, Name, Revision, RevisionKey, SnapshotRecord};
 use crate::{
     cluster::{Owner, WorkloadKey},
-    few::{FewMap, FewSet},
+    compact::{CompactMap, CompactSet},
     resolve::{Record, Use},
     snapshot::ObjectName,
 };
@@ -78,13 +78,13 @@ impl<T: Share> Share for Vec<T> {
 }
 
 /// The order stays, because the texts are equal. The set is rebuilt because its values cannot be changed in place.
-impl<T: Share + Ord> Share for FewSet<T> {
+impl<T: Share + Ord> Share for CompactSet<T> {
     fn share(&mut self, texts: &mut Texts) {
         *self = std::mem::take(self).into_iter().map(|value| texts.share(value)).collect();
     }
 }
 
-impl<K: Share + Ord, V> Share for FewMap<K, V> {
+impl<K: Share + Ord, V> Share for CompactMap<K, V> {
     fn share(&mut self, texts: &mut Texts) {
         *self = std::mem::take(self).into_iter().map(|(key, value)| (texts.share(key), value)).collect();
     }

@@ -183,14 +183,14 @@ impl Connections {
     /// Ends a busy connection of the address that has most, if that is many more than `address` has. Returns false if no
     /// address has that many.
     pub(super) fn cut(&self, address: IpAddr) -> bool {
-        let (all, most, mine) = {
+        let (all, largest, mine) = {
             let open = self.lock();
             let all: Vec<Arc<Connection>> = open.all.values().filter_map(Weak::upgrade).collect();
-            let most = open.of_address.iter().max_by_key(|(_, origin)| origin.count);
+            let largest = open.of_address.iter().max_by_key(|(_, origin)| origin.count);
             let mine = open.of_address.get(&address).map_or(0, |origin| origin.count);
-            (all, most.map(|(address, origin)| (*address, origin.count)), mine)
+            (all, largest.map(|(address, origin)| (*address, origin.count)), mine)
         };
-        let Some((address, _)) = most.filter(|(_, count)| *count > 2 * mine + 1) else { return false };
+        let Some((address, _)) = largest.filter(|(_, count)| *count > 2 * mine + 1) else { return false };
         let candidates = all.iter().filter(|connection| connection.address == address);
         let chosen =
             candidates.filter(|connection| !connection.state().evicted).min_by_key(|c| c.state().last);

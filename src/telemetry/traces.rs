@@ -42,7 +42,7 @@ const SEND_LIMIT: Duration = Duration::from_secs(10);
 /// The time limit for sending the last spans when the program ends.
 const LAST_LIMIT: Duration = Duration::from_secs(2);
 /// The most bytes that are read of a collector's answer.
-const MOST_ANSWER: usize = 64 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Why traces cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -235,7 +235,7 @@ impl HttpClient for Sender {
         let task = self.runtime.spawn(async move {
             let answer = async {
                 let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
-                let body = Limited::new(body, MOST_ANSWER).collect().await?.to_bytes();
+                let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
                 Ok::<_, HttpError>(Response::from_parts(head, body))
             };
             tokio::time::timeout(SEND_LIMIT, answer).await

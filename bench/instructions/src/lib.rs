@@ -1,6 +1,6 @@
 //! confrev's decision without the rest of the program: the same source files, compiled separately.
 
-pub use confrev_core::{few, json, kinds, names, resolve, snapshot, template, uid};
+pub use confrev_core::{compact, json, kinds, names, resolve, snapshot, template, uid};
 
 #[path = "../../../src/admission/review.rs"]
 pub mod review;
