@@ -153,7 +153,7 @@ pub(super) enum Error {
     Identity(#[from] IdentityError),
     /// No certificate to serve with.
     #[error("{}", log::causes(.0))]
-    Tls(#[source] Box<tls::Error>),
+    Tls(#[source] Box<tls::TlsError>),
     /// No key for the digests of Secrets.
     #[error(transparent)]
     Key(#[from] cluster::KeyError),
@@ -314,7 +314,7 @@ fn served(options: &Options) -> Served {
 }
 
 /// The TLS settings of the webhook port, and the clients that it accepts.
-fn tls_config(options: &Options, source: &tls::Source) -> Result<Arc<ServerConfig>, Error> {
+fn tls_config(options: &Options, source: &tls::CertificateSource) -> Result<Arc<ServerConfig>, Error> {
     let Some(file) = options.client_ca.clone() else {
         tracing::warn!(
             "the webhook port answers every client: without --client-ca, forged reviews cost reads and reveal names and \
@@ -334,16 +334,16 @@ async fn certificate_source(
     client: &kube::Client,
     metrics: &Metrics,
     condition: telemetry::Condition,
-) -> Result<tls::Source, Error> {
+) -> Result<tls::CertificateSource, Error> {
     let source = if let Some(dir) = &options.tls_dir {
-        tls::Source::files(dir.clone(), metrics.clone(), condition)
+        tls::CertificateSource::files(dir.clone(), metrics.clone(), condition)
     } else {
         let own = tls::SelfSignedOptions {
             namespace: options.namespace.clone(),
             webhook_url: options.webhook_url.clone(),
             lifetimes: tls::Lifetimes::default(),
         };
-        tls::Source::self_signed(client.clone(), own, metrics.clone(), condition).await
+        tls::CertificateSource::self_signed(client.clone(), own, metrics.clone(), condition).await
     };
     source.map_err(|error| Error::Tls(Box::new(error)))
 }

@@ -32,7 +32,7 @@ impl Serving {
     pub(super) fn new(pair: Pair, metrics: Metrics, condition: Condition) -> Self {
         metrics.set_certificate_expiry(pair.validity.to);
         let serving = Self { slot: Arc::new(Slot(ArcSwap::from_pointee(pair))), metrics, condition };
-        serving.judge(Timestamp::now());
+        serving.check(Timestamp::now());
         serving
     }
 
@@ -41,7 +41,7 @@ impl Serving {
         self.metrics.set_certificate_expiry(pair.validity.to);
         self.metrics.certificate_reload(Reload::Loaded);
         self.slot.0.store(Arc::new(pair));
-        self.judge(Timestamp::now());
+        self.check(Timestamp::now());
     }
 
     /// Records that a new pair was broken; the pair in use stays.
@@ -50,7 +50,7 @@ impl Serving {
     }
 
     /// Updates the readiness condition with the validity of the certificate in use at `now`. Call this often.
-    pub(super) fn judge(&self, now: Timestamp) {
+    pub(super) fn check(&self, now: Timestamp) {
         let validity = self.validity();
         if fit(validity, now) {
             self.condition.hold();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use confrev::server::ServerLimits;
 use confrev::telemetry::{Metrics, Readiness};
-use confrev::tls::Source;
+use confrev::tls::CertificateSource;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
@@ -16,7 +16,7 @@ use crate::{LIMIT, metric, until};
 fn tls(pair: &Made) -> Arc<ServerConfig> {
     let condition = Readiness::new().register("serving certificate");
     let mount = Mount::new(&pair.files());
-    Source::files(mount.dir(), Metrics::new(), condition).unwrap().server_config()
+    CertificateSource::files(mount.dir(), Metrics::new(), condition).unwrap().server_config()
 }
 
 async fn start(limits: ServerLimits) -> (Made, Server) {

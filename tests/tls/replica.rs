@@ -12,7 +12,7 @@ use confrev::kinds::Kinds;
 use confrev::server::{Drained, serve};
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::webhooks::Keeper;
-use confrev::tls::{Lifetimes, SelfSignedOptions, Source, Transition};
+use confrev::tls::{CertificateSource, Lifetimes, SelfSignedOptions, Transition};
 use jiff::SignedDuration;
 use kube::Client;
 use tokio::net::TcpListener;
@@ -25,7 +25,7 @@ use crate::until;
 
 pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
-    pub(crate) source: Source,
+    pub(crate) source: CertificateSource,
     readiness: Readiness,
     server: JoinHandle<Drained>,
     keepers: Vec<JoinHandle<()>>,
@@ -37,21 +37,24 @@ impl Replica {
         let condition = readiness.register("certificate");
         let webhook_url = Some(stage.service.url());
         let options = SelfSignedOptions { namespace: NAMESPACE.to_owned(), webhook_url, lifetimes };
-        let source = Source::self_signed(client.clone(), options, metrics.clone(), condition).await.unwrap();
+        let source = CertificateSource::self_signed(client.clone(), options, metrics.clone(), condition)
+            .await
+            .unwrap();
         Self::start(stage, client, source, readiness, metrics).await
     }
 
     pub(crate) async fn files(stage: &Stage, mount: &Mount, transition: Transition) -> Self {
         let (client, readiness, metrics) = (stage.own_client().await, Readiness::new(), Metrics::new());
         let condition = readiness.register("certificate");
-        let source = Source::files_with(mount.dir(), transition, metrics.clone(), condition).unwrap();
+        let source =
+            CertificateSource::files_with(mount.dir(), transition, metrics.clone(), condition).unwrap();
         Self::start(stage, client, source, readiness, metrics).await
     }
 
     async fn start(
         stage: &Stage,
         client: Client,
-        source: Source,
+        source: CertificateSource,
         readiness: Readiness,
         metrics: Metrics,
     ) -> Self {
