@@ -1,12 +1,17 @@
 //! Lists, read page by page in bounded memory and parsed object by object: an unreadable object does not affect the
-//! others.
+//! others. kube's `Api::list` reads a page of any size, and fails if one object in it cannot be parsed.
 
 use std::ops::Range;
 
+use kube::{api::ListParams, core::Request};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{ApiError, KubeApi, api::Accept, meter::Held, path};
+use super::{
+    error::ApiError,
+    kube_api::{Accept, KubeApi, parse},
+    meter::MeteredBytes,
+};
 
 /// The most objects in one page.
 const MAX_PAGE_OBJECTS: usize = 100;
@@ -45,11 +50,11 @@ pub struct Page {
     /// The resourceVersion of the list.
     pub resource_version: String,
     /// The memory of the text.
-    _held: Held,
+    _metered: MeteredBytes,
 }
 
 #[derive(Deserialize)]
-struct List<'p> {
+struct ListBody<'p> {
     #[serde(default)]
     metadata: ListMetadata,
     #[serde(borrow, default)]
@@ -85,14 +90,29 @@ impl Pages<'_> {
         Self { max_bytes, ..self }
     }
 
+    /// The path and query of the page with this token.
+    fn path(&self, token: &str) -> Result<String, ApiError> {
+        let of = self.of;
+        let mut params = ListParams::default().limit(u32::try_from(self.limit).unwrap_or(u32::MAX));
+        if !of.selector.is_empty() {
+            params = params.labels(&of.selector);
+        }
+        if !token.is_empty() {
+            params = params.continue_token(token);
+        }
+        let request = Request::new(&*of.collection).list(&params).map_err(|error| ApiError::Answer {
+            what: format!("list {}", of.collection),
+            reason: error.to_string(),
+        })?;
+        Ok(request.uri().to_string())
+    }
+
     /// The next page; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Page>, ApiError> {
         let Some(token) = self.next.clone() else { return Ok(None) };
-        let selector = path::selector(&self.of.selector);
         let accept = if self.of.metadata_only { Accept::MetadataList } else { Accept::Json };
         loop {
-            let collection = &self.of.collection;
-            let path = format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
+            let path = self.path(&token)?;
             // A single object is always read: etcd limits its size, to 1.5 MiB by default, though its JSON may be larger.
             let max = if self.limit > 1 { self.max_bytes } else { usize::MAX };
             let answer = match self.api.get_up_to(path.clone(), accept, max).await {
@@ -102,7 +122,7 @@ impl Pages<'_> {
                 }
                 other => other?,
             };
-            let (bytes, held) = answer.into_parts();
+            let (bytes, metered) = answer.into_parts();
             if bytes.len() < self.max_bytes / 4 {
                 self.limit = (self.limit * 2).min(MAX_PAGE_OBJECTS);
             }
@@ -110,7 +130,7 @@ impl Pages<'_> {
                 what: path.clone(),
                 reason: error.utf8_error().to_string(),
             })?;
-            let List { metadata, items } = super::api::parse(text.as_bytes(), &path)?;
+            let ListBody { metadata, items } = parse(text.as_bytes(), &path)?;
             let place = |item: &RawValue| {
                 let from = item.get().as_ptr() as usize - text.as_ptr() as usize;
                 from..from + item.get().len()
@@ -118,7 +138,7 @@ impl Pages<'_> {
             let objects = items.into_iter().flatten().map(place).collect();
             self.next = metadata.next.filter(|token| !token.is_empty());
             let resource_version = metadata.resource_version.unwrap_or_default();
-            return Ok(Some(Page { text, objects, resource_version, _held: held }));
+            return Ok(Some(Page { text, objects, resource_version, _metered: metered }));
         }
     }
 }
@@ -179,5 +199,17 @@ mod tests {
             assert_eq!(seen, count);
             assert!(asked.lock().unwrap().len() < count + 10, "{:?}", asked.lock().unwrap());
         }
+    }
+
+    #[test]
+    fn selectors_are_encoded_for_a_query() {
+        let (api, _) = server(0, 0);
+        let of = Listed {
+            collection: "/api/v1/configmaps".into(),
+            selector: "a/b in (x,y),!c=1".into(),
+            metadata_only: false,
+        };
+        let path = api.pages(&of).path("").unwrap();
+        assert_eq!(path, "/api/v1/configmaps?&labelSelector=a%2Fb+in+%28x%2Cy%29%2C%21c%3D1&limit=100");
     }
 }

@@ -31,7 +31,7 @@ use crate::{
     snapshot::{ObjectName, Rotated},
     telemetry::{
         Condition, Metrics,
-        metrics::{Done, Limit, Roll, Told},
+        metrics::{Done, EventOutcome, Limit, Roll},
         traces,
     },
 };
@@ -288,7 +288,7 @@ pub async fn run<A: Api>(
             let mut state = shared.lock();
             metrics.set_standing(&state.standing(leads));
             for reason in state.take_dropped_events() {
-                metrics.event(reason, Told::Dropped);
+                metrics.event(reason, EventOutcome::Dropped);
             }
             metrics.limit_reached(Limit::Rolls, std::mem::take(&mut state.rate_waits));
         }

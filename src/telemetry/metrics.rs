@@ -15,7 +15,7 @@ use super::labels::{
     ApiLabels, EventLabels, LimitLabels, PathLabels, ReloadLabels, ReviewLabels, RollLabels, TaskLabels,
     VerbLabels,
 };
-pub use super::labels::{Done, Limit, Reason, Reload, Review, Roll, Told, Work};
+pub use super::labels::{Done, EventOutcome, Limit, Reason, Reload, Review, Roll, Work};
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -257,7 +257,7 @@ impl Metrics {
     }
 
     /// The result of writing an Event, or of an attempt.
-    pub fn event(&self, reason: Reason, outcome: Told) {
+    pub fn event(&self, reason: Reason, outcome: EventOutcome) {
         self.0.events.get_or_create(&EventLabels { reason, outcome }).inc();
     }
 
@@ -319,7 +319,7 @@ impl Inner {
             drop(self.rolls.get_or_create(&RollLabels { outcome }));
         }
         for &reason in Reason::ALL {
-            for &outcome in Told::ALL {
+            for &outcome in EventOutcome::ALL {
                 drop(self.events.get_or_create(&EventLabels { reason, outcome }));
             }
         }
@@ -348,7 +348,7 @@ mod tests {
         metrics.snapshot_bound();
         metrics.snapshot_swept();
         metrics.snapshot_restored();
-        metrics.event(Reason::Rolled, Told::Written);
+        metrics.event(Reason::Rolled, EventOutcome::Written);
         metrics.set_standing(&Standing { workloads: 3, pending: 2, lost: 1, ..Standing::default() });
         metrics.set_leader(true);
         metrics.set_certificate_expiry(Timestamp::from_second(1_800_000_000).unwrap());
