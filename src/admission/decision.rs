@@ -23,7 +23,7 @@ use crate::{
 const MAX_ROUNDS: usize = 12;
 
 /// Reads in progress at once for one decision.
-const CONCURRENCY: usize = 32;
+const MAX_CONCURRENT_READS: usize = 32;
 
 /// A decision whose writes are done, except for the object itself.
 pub type Decided = Decision;
@@ -187,7 +187,7 @@ impl<A: Api> Decider<'_, A> {
                 Need::Namespace | Need::Newest { .. } => Read::Nothing,
             })
         });
-        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENCY);
+        let mut reads = stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS);
         while let Some(read) = reads.try_next().await? {
             match read {
                 Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),

@@ -11,7 +11,7 @@ use crate::resolve::parse_duration;
 /// configurations (`timeoutSeconds: 5`), so that the answer can say why.
 pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
 /// The longest time between the deadline of a review and the API server's timeout.
-const MARGIN: Duration = Duration::from_secs(1);
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(1);
 
 /// The limits of reviews. Those of connections are [`crate::server::ServerLimits`]. Each limit of all reviews together is
 /// divided fairly by source address and namespace ([`crate::server::FairSemaphore`]).
@@ -65,7 +65,8 @@ impl ReviewLimits {
     pub(super) fn deadline(&self, uri: &Uri, start: Instant) -> Instant {
         let query = uri.query().unwrap_or_default();
         let stated = query.split('&').find_map(|pair| parse_duration(pair.strip_prefix("timeout=")?));
-        let time = stated.map_or(DECISION_LIMIT, |timeout| timeout.saturating_sub((timeout / 5).min(MARGIN)));
+        let time = stated
+            .map_or(DECISION_LIMIT, |timeout| timeout.saturating_sub((timeout / 5).min(TIMEOUT_MARGIN)));
         start + time.min(self.review)
     }
 }

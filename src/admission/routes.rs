@@ -44,7 +44,7 @@ async fn mutate_workloads<A: Api>(
     request: ReviewRequest,
 ) -> Response {
     let decide = async |call: &Call, review: &Review<'_>| workloads::mutate(&state, call, review).await;
-    answer(&state, "/mutate/workloads", request, decide).await
+    answer_review(&state, "/mutate/workloads", request, decide).await
 }
 
 async fn mutate_configmaps<A: Api>(
@@ -54,7 +54,7 @@ async fn mutate_configmaps<A: Api>(
     let decide = async |call: &Call, review: &Review<'_>| {
         sources::mutate(&state, call, SourceKind::ConfigMap, review).await
     };
-    answer(&state, "/mutate/configmaps", request, decide).await
+    answer_review(&state, "/mutate/configmaps", request, decide).await
 }
 
 async fn mutate_secrets<A: Api>(
@@ -64,7 +64,7 @@ async fn mutate_secrets<A: Api>(
     let decide = async |call: &Call, review: &Review<'_>| {
         sources::mutate(&state, call, SourceKind::Secret, review).await
     };
-    answer(&state, "/mutate/secrets", request, decide).await
+    answer_review(&state, "/mutate/secrets", request, decide).await
 }
 
 async fn validate_workloads<A: Api>(
@@ -72,11 +72,11 @@ async fn validate_workloads<A: Api>(
     request: ReviewRequest,
 ) -> Response {
     let decide = async |call: &Call, review: &Review<'_>| workloads::validate(&state, call, review).await;
-    answer(&state, "/validate/workloads", request, decide).await
+    answer_review(&state, "/validate/workloads", request, decide).await
 }
 
 /// Parses the review, decides it, counts it, and writes the answer.
-async fn answer<A: Api>(
+async fn answer_review<A: Api>(
     state: &HandlerState<A>,
     path: &'static str,
     request: ReviewRequest,
@@ -87,7 +87,7 @@ async fn answer<A: Api>(
     let ReviewRequest { body: ReceivedBody { bytes, mut memory }, mut call, .. } = request;
     let (outcome, response) = match Review::parse(&bytes) {
         Err(error) => {
-            (metrics::Review::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
+            (metrics::ReviewOutcome::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
         }
         Ok(review) => {
             if !span.is_disabled() {
@@ -115,14 +115,14 @@ async fn answer<A: Api>(
                     })
                 };
                 match decided.await {
-                    Err(refusal) => (metrics::Review::Failed, refusal),
+                    Err(refusal) => (metrics::ReviewOutcome::Failed, refusal),
                     Ok(answer) => (answer.outcome(), body(&answer)),
                 }
             }
         }
     };
     span.record("confrev.outcome", tracing::field::debug(outcome));
-    if matches!(outcome, metrics::Review::Failed) {
+    if matches!(outcome, metrics::ReviewOutcome::Failed) {
         span.record("otel.status_code", "ERROR");
     }
     state.metrics.review(path, outcome, start.elapsed());

@@ -10,7 +10,7 @@ use super::{
     inventory::{self, Inventory, OptedIn, Scope, source_name},
     manifests,
     output::{self, OutputFlag, Row},
-    standing,
+    source_state,
     target::{Flags, Target},
 };
 use crate::{
@@ -20,9 +20,9 @@ use crate::{
     snapshot::{ObjectName, SourceKind},
 };
 
-/// Options of `impact`.
+/// ImpactOptions of `impact`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ImpactOptions {
     /// A source (NAME, configmap/NAME, secret/NAME): show which workloads would roll if all of it changed.
     #[arg(required_unless_present = "filename", conflicts_with = "filename")]
     source: Option<String>,
@@ -69,7 +69,7 @@ impl Row for Effect {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let mut changes: Vec<(ObjectName, String, Option<Observed>)> = Vec::new();
     if let Some(source) = &options.source {
@@ -165,7 +165,7 @@ async fn effect(
         Err(Failure::Refused(_)) => return Ok((true, format!("{from}, unless the content is the same"))),
         held => held?,
     };
-    if held.is_some_and(|held| standing::reads_the_same(workload, source, &held, content)) {
+    if held.is_some_and(|held| source_state::reads_the_same(workload, source, &held, content)) {
         return Ok((false, "the keys that it reads do not change".to_owned()));
     }
     Ok((true, from))

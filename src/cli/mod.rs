@@ -4,6 +4,7 @@ mod check;
 mod complete;
 mod diff;
 mod digest;
+mod duration;
 mod history;
 mod impact;
 mod inventory;
@@ -14,7 +15,7 @@ mod output;
 mod prune;
 mod render;
 mod serve;
-mod standing;
+mod source_state;
 mod status;
 mod target;
 mod tree;
@@ -39,17 +40,17 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show which config each workload runs: its revision, its pods by revision, and its state towards its sources.
-    Status(status::Options),
+    Status(status::StatusOptions),
     /// Show a workload with its revisions, and their snapshots and pods.
-    Tree(tree::Options),
+    Tree(tree::TreeOptions),
     /// List the snapshots of a source and the users of each.
-    History(history::Options),
+    History(history::HistoryOptions),
     /// Show the differences between two contents of a source, or between a workload's snapshots and their sources.
-    Diff(diff::Options),
+    Diff(diff::DiffOptions),
     /// Wait until every workload that uses a source runs its present content.
-    Wait(wait::Options),
+    Wait(wait::WaitOptions),
     /// Show which workloads would roll if a ConfigMap or Secret were applied, which would not, and why.
-    Impact(impact::Options),
+    Impact(impact::ImpactOptions),
     /// Roll the config back to the previous revision. The rest of the template stays as it is.
     Undo(moves::Undo),
     /// Pin a workload to a given snapshot of a source, until the source changes again.
@@ -63,17 +64,17 @@ enum Command {
     /// Write the content of a snapshot back to its source.
     Restore(moves::Restore),
     /// Print manifests as admission would change them, without a cluster.
-    Render(render::Options),
+    Render(render::RenderOptions),
     /// Show which snapshots can be deleted, and why or why not.
-    Prune(prune::Options),
+    Prune(prune::PruneOptions),
     /// Check whether confrev works in the cluster: certificates, webhooks, leader, guard, rights.
-    Check(check::Options),
+    Check(check::CheckOptions),
     /// Print the digest and the snapshot name of each ConfigMap and Secret in manifests.
-    Digest(digest::Options),
+    Digest(digest::DigestOptions),
     /// Serve admission and run the controller.
-    Serve(Box<serve::Options>),
+    Serve(Box<serve::ServeOptions>),
     /// Print a completion script for a shell.
-    Completion(complete::Options),
+    Completion(complete::CompleteOptions),
     /// Print the possible next words of a command line, for `kubectl_complete-confrev`.
     #[command(name = "__complete", hide = true)]
     Complete(complete::Words),
@@ -84,7 +85,7 @@ enum Command {
 enum Failure {
     /// Serving did not start, or ended.
     #[error(transparent)]
-    Serve(#[from] serve::Error),
+    Serve(#[from] serve::ServeError),
     /// Manifests could not be read.
     #[error(transparent)]
     Manifest(#[from] manifests::ManifestError),

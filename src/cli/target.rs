@@ -61,7 +61,7 @@ pub(super) struct Flags {
     pub(super) token: Option<String>,
     /// The timeout of one request, such as 10s. With 0, this flag sets no timeout.
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true,
-        value_parser = super::wait::duration)]
+        value_parser = super::duration::duration)]
     pub(super) request_timeout: Duration,
     /// Act as this user.
     #[arg(long = "as", value_name = "USER")]
@@ -289,10 +289,9 @@ impl Target {
     /// Converts an error into one for the users of the command line.
     pub(super) fn failure(&self, error: ApiError) -> Failure {
         match error {
-            ApiError::Unreachable { source, .. } => Failure::Unreachable {
-                url: self.url.clone(),
-                reason: crate::telemetry::log::causes(&*source),
-            },
+            ApiError::Unreachable { source, .. } => {
+                Failure::Unreachable { url: self.url.clone(), reason: crate::telemetry::causes(&*source) }
+            }
             ApiError::Refused { code: 401, .. } => Failure::Unauthorized { url: self.url.clone() },
             ApiError::Refused { message, .. } => Failure::Refused(message),
             other => Failure::Api(other),
@@ -303,16 +302,17 @@ impl Target {
 /// The name and namespace of an object, whatever its other fields.
 fn name_in(item: &str) -> String {
     #[derive(Default, Deserialize)]
-    struct Object {
-        metadata: Metadata,
+    struct NamedItem {
+        metadata: NamedItemMetadata,
     }
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Metadata {
+    struct NamedItemMetadata {
         namespace: String,
         name: String,
     }
-    let Metadata { namespace, name } = serde_json::from_str::<Object>(item).unwrap_or_default().metadata;
+    let NamedItemMetadata { namespace, name } =
+        serde_json::from_str::<NamedItem>(item).unwrap_or_default().metadata;
     format!("{name} in namespace {namespace:?}")
 }
 

@@ -23,11 +23,11 @@ struct ReadersOfKey<V> {
     /// How many readers hold a [`ReaderGuard`]. The `Arc`'s count does not serve: a reader drops its `Arc` only after it has
     /// left.
     readers: usize,
-    turns: Arc<Turns<V>>,
+    turns: Arc<ReadTurns<V>>,
 }
 
 #[derive(Debug)]
-struct Turns<V> {
+struct ReadTurns<V> {
     /// How many reads have begun.
     begun: AtomicU64,
     /// Its holder reads. It contains the last answer and the number of the read that gave it.
@@ -46,7 +46,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
         let turns = {
             let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let entry = reads.entry(key.clone()).or_insert_with(|| {
-                let turns = Turns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
+                let turns = ReadTurns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
                 ReadersOfKey { readers: 0, turns: Arc::new(turns) }
             });
             entry.readers += 1;
@@ -73,7 +73,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
 struct ReaderGuard<'r, K: Eq + Hash, V> {
     reads: &'r SharedReads<K, V>,
     key: K,
-    turns: Arc<Turns<V>>,
+    turns: Arc<ReadTurns<V>>,
 }
 
 impl<K: Eq + Hash, V> Drop for ReaderGuard<'_, K, V> {

@@ -286,7 +286,7 @@ pub async fn run<A: Api>(
             told = Some(Instant::now());
             metrics.set_runtime_tasks(tokio::runtime::Handle::current().metrics().num_alive_tasks());
             let mut state = shared.lock();
-            metrics.set_standing(&state.standing(leads));
+            metrics.set_state_counts(&state.standing(leads));
             for reason in state.take_dropped_events() {
                 metrics.event(reason, EventOutcome::Dropped);
             }

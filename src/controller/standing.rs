@@ -11,19 +11,19 @@ use crate::{
     compact::CompactSet,
     resolve::{Record, Use},
     snapshot::ObjectName,
-    telemetry::metrics::Standing,
+    telemetry::metrics::StateCounts,
 };
 
 impl State {
     /// The numbers for metrics. A replica that does not lead reads no sources and rolls nothing, so it only reports numbers
     /// of objects.
-    pub fn standing(&mut self, leads: bool) -> Standing {
-        let known = Standing {
+    pub fn standing(&mut self, leads: bool) -> StateCounts {
+        let known = StateCounts {
             workloads: self.workloads.len(),
             sources: self.sources.len(),
             snapshots: self.snapshots.len(),
             unreadable: self.unreadable.len(),
-            ..Standing::default()
+            ..StateCounts::default()
         };
         if !leads {
             return known;
@@ -50,7 +50,7 @@ impl State {
         let count = |holds: &dyn Fn(&str, &Record) -> bool| {
             self.workloads.iter().filter(|(key, record)| holds(&key.namespace, record)).count()
         };
-        Standing {
+        StateCounts {
             pending: self.agenda.pending_rolls(),
             held: self.held.len(),
             pinned: count(&|namespace, record| self.pinned(namespace, record).next().is_some()),

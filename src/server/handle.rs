@@ -151,7 +151,7 @@ async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let (serving, connection) = (server.clone(), this.clone());
     let service = service_fn(move |request| {
         // The request is in progress from now on, not from when its task first runs.
-        let answered = answer(serving.clone(), &connection, request);
+        let answered = answer_request(serving.clone(), &connection, request);
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let stream = Watched::new(stream, this.clone(), is_http2);
@@ -196,7 +196,7 @@ fn ended(end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
 
 /// Answers a request: with 503 if there is no answer in time, or if the address has too many requests in progress. The
 /// request is in progress until its answer is sent.
-fn answer(
+fn answer_request(
     server: Arc<Server>,
     connection: &Arc<Connection>,
     mut request: Request<Incoming>,

@@ -37,7 +37,7 @@ macro_rules! labels {
 
 labels! {
     /// How an admission review ended.
-    Review {
+    ReviewOutcome {
         /// Allowed unchanged.
         Allowed = "allowed",
         /// Allowed with a patch.
@@ -181,7 +181,7 @@ labels! {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ReviewLabels {
     pub(super) path: &'static str,
-    pub(super) outcome: Review,
+    pub(super) outcome: ReviewOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

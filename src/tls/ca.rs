@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::pair::{Pair, PairError, Validity};
 use super::url::WebhookUrl;
 
-/// Certificates become valid a little before they are issued, for API servers whose clock is behind; less so if their
+/// Certificates become valid a little validity_start they are issued, for API servers whose clock is behind; less so if their
 /// lifetime is short.
 const SKEW: Duration = Duration::from_mins(5);
 
@@ -61,7 +61,7 @@ impl CertificateAuthority {
         params.distinguished_name.push(DnType::CommonName, format!("confrev CA {now:.0}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        set_validity(&mut params, before(now, lifetime), after(now, lifetime));
+        set_validity(&mut params, validity_start(now, lifetime), after(now, lifetime));
         let certificate = params.self_signed(&key).map_err(CaError::Make)?.der().clone();
         Self::new(certificate, key)
     }
@@ -102,7 +102,7 @@ impl CertificateAuthority {
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let from = before(now, lifetime).max(self.validity.from);
+        let from = validity_start(now, lifetime).max(self.validity.from);
         set_validity(&mut params, from, after(now, lifetime).min(self.validity.to));
         let issuer = Issuer::from_ca_cert_der(&self.certificate, &self.key).map_err(CaError::Make)?;
         let certificate = params.signed_by(&key, &issuer).map_err(CaError::Make)?;
@@ -132,7 +132,7 @@ impl fmt::Debug for CertificateAuthority {
 
 /// The names in a serving certificate: the Service `confrev` in `namespace`, this machine, and the host of
 /// `--webhook-url`.
-pub(super) fn names(namespace: &str, url: Option<&WebhookUrl>) -> Result<Vec<SanType>, CaError> {
+pub(super) fn certificate_names(namespace: &str, url: Option<&WebhookUrl>) -> Result<Vec<SanType>, CaError> {
     let mut hosts = vec![
         format!("confrev.{namespace}.svc"),
         format!("confrev.{namespace}.svc.cluster.local"),
@@ -171,7 +171,7 @@ pub(super) fn after(start: Timestamp, lifetime: Duration) -> Timestamp {
 }
 
 /// The start of the validity of a certificate that is issued at `now` for `lifetime`.
-fn before(now: Timestamp, lifetime: Duration) -> Timestamp {
+fn validity_start(now: Timestamp, lifetime: Duration) -> Timestamp {
     now.checked_sub(SKEW.min(lifetime / 20)).unwrap_or(now)
 }
 
@@ -220,7 +220,7 @@ mod tests {
     fn serving_certificate_is_valid_for_its_names_only() {
         let authority = CertificateAuthority::generate(now(), DAY * 365).unwrap();
         let url: WebhookUrl = "https://192.0.2.7:8443".parse().unwrap();
-        let names = names("tools", Some(&url)).unwrap();
+        let names = certificate_names("tools", Some(&url)).unwrap();
         let pair = authority.issue(&names, now(), DAY).unwrap();
         for name in [
             "confrev.tools.svc",
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn serving_certificate_tolerates_a_clock_that_lags() {
         let authority = CertificateAuthority::generate(now(), DAY * 365).unwrap();
-        let pair = authority.issue(&names("n", None).unwrap(), now(), DAY).unwrap();
+        let pair = authority.issue(&certificate_names("n", None).unwrap(), now(), DAY).unwrap();
         verify(&pair, &[&authority], "localhost", now() - SignedDuration::from_mins(4)).unwrap();
         verify(&pair, &[&authority], "localhost", now() + SignedDuration::from_hours(25)).unwrap_err();
     }
@@ -250,7 +250,7 @@ mod tests {
             CertificateAuthority::generate(now(), DAY).unwrap(),
             CertificateAuthority::generate(now(), DAY).unwrap(),
         );
-        let names = names("n", None).unwrap();
+        let names = certificate_names("n", None).unwrap();
         let pairs = [old.issue(&names, now(), DAY).unwrap(), new.issue(&names, now(), DAY).unwrap()];
         for pair in &pairs {
             verify(pair, &[&old, &new], "localhost", now()).unwrap();
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn serving_certificate_never_outlives_its_ca() {
         let authority = CertificateAuthority::generate(now(), DAY).unwrap();
-        let pair = authority.issue(&names("n", None).unwrap(), now(), DAY * 30).unwrap();
+        let pair = authority.issue(&certificate_names("n", None).unwrap(), now(), DAY * 30).unwrap();
         assert_eq!(pair.validity.to, authority.validity().to);
     }
 
@@ -270,7 +270,7 @@ mod tests {
         let authority = CertificateAuthority::generate(now(), DAY).unwrap();
         let (certificate, key) = (to_pem(authority.certificate()), authority.key_pem());
         let again = CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-        let pair = again.issue(&names("n", None).unwrap(), now(), DAY).unwrap();
+        let pair = again.issue(&certificate_names("n", None).unwrap(), now(), DAY).unwrap();
         verify(&pair, &[&authority], "localhost", now()).unwrap();
     }
 

@@ -17,7 +17,7 @@ use super::pair::Validity;
 use super::trust::{Bundle, certificates};
 
 const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
+const SIGNING_KEY: &str = "tls.key";
 const BUNDLE: &str = "ca.crt";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
@@ -90,7 +90,7 @@ impl CaSecret {
     /// Reads the data of the Secret.
     pub(super) fn parse(data: &BTreeMap<String, ByteString>) -> Result<Self, CaError> {
         let field = |name: &str| data.get(name).map_or(&[][..], |value| &value.0);
-        let current = Arc::new(CertificateAuthority::from_pem(field(CERTIFICATE), field(KEY))?);
+        let current = Arc::new(CertificateAuthority::from_pem(field(CERTIFICATE), field(SIGNING_KEY))?);
         // A broken next CA signs nothing yet, so nothing is lost: another one is made in time.
         let next =
             CertificateAuthority::from_pem(field(NEXT_CERTIFICATE), field(NEXT_KEY)).ok().map(Arc::new);
@@ -102,7 +102,7 @@ impl CaSecret {
     pub(super) fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::from([
             (CERTIFICATE, to_pem(self.current.certificate())),
-            (KEY, self.current.key_pem()),
+            (SIGNING_KEY, self.current.key_pem()),
             (BUNDLE, self.bundle.iter().map(to_pem).collect()),
         ]);
         data.extend(self.since.map(|since| (SINCE, since.to_string())));
@@ -201,15 +201,15 @@ impl CaSecret {
 
 /// A CA is renewed after four fifths of its life: two years before the end of ten.
 fn renewal(validity: Validity) -> Timestamp {
-    part(validity, 4, 5)
+    fraction_of_life(validity, 4, 5)
 }
 
 /// A serving certificate is renewed after two thirds of its life.
 pub(super) fn renewal_of_serving(validity: Validity) -> Timestamp {
-    part(validity, 2, 3)
+    fraction_of_life(validity, 2, 3)
 }
 
-fn part(validity: Validity, of: i32, whole: i32) -> Timestamp {
+fn fraction_of_life(validity: Validity, of: i32, whole: i32) -> Timestamp {
     let life = validity.from.duration_until(validity.to);
     validity.from.checked_add(life / whole * of).unwrap_or(validity.to)
 }

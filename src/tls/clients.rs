@@ -19,7 +19,7 @@ use x509_parser::extensions::GeneralName;
 use super::pair::provider;
 use super::poll::{PolledContent, poll};
 use super::trust::certificates;
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 
 /// Why client certificates cannot be verified.
 #[derive(Debug, thiserror::Error)]

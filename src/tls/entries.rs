@@ -45,7 +45,7 @@ pub(super) enum WebhookState {
 }
 
 /// Compares `configuration` with `wanted`.
-pub(super) fn compare(configuration: &Value, wanted: &WantedWebhooks<'_>) -> WebhookState {
+pub(super) fn compare_configuration(configuration: &Value, wanted: &WantedWebhooks<'_>) -> WebhookState {
     let injected = !wanted.owned && has_injector(configuration);
     let bundle = wanted.bundle.filter(|_| !injected);
     let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
@@ -150,13 +150,17 @@ mod tests {
 
     /// The configuration after the patch of the verdict.
     fn written(configuration: &Value, wanted: &WantedWebhooks<'_>) -> Value {
-        let WebhookState::Write(operations) = compare(configuration, wanted) else {
+        let WebhookState::Write(operations) = compare_configuration(configuration, wanted) else {
             panic!("nothing to write")
         };
         let patch: json_patch::Patch = serde_json::from_value(operations.into()).unwrap();
         let mut after = configuration.clone();
         json_patch::patch(&mut after, &patch).unwrap();
-        assert_eq!(compare(&after, wanted), WebhookState::Right, "the written configuration is correct");
+        assert_eq!(
+            compare_configuration(&after, wanted),
+            WebhookState::Right,
+            "the written configuration is correct"
+        );
         after
     }
 
@@ -192,12 +196,14 @@ mod tests {
     #[test]
     fn correct_webhook_configuration_is_not_written() {
         let right = written(&by_service(), &wanted(None));
-        assert_eq!(compare(&right, &wanted(None)), WebhookState::Right);
+        assert_eq!(compare_configuration(&right, &wanted(None)), WebhookState::Right);
     }
 
     #[test]
     fn webhook_write_is_conditional_on_resource_version() {
-        let WebhookState::Write(operations) = compare(&by_service(), &wanted(None)) else { panic!() };
+        let WebhookState::Write(operations) = compare_configuration(&by_service(), &wanted(None)) else {
+            panic!()
+        };
         assert_eq!(operations[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
     }
 
@@ -206,7 +212,7 @@ mod tests {
         let mut configuration = by_service();
         configuration["webhooks"][0]["clientConfig"]["caBundle"] = "eHg=".into();
         let wanted = WantedWebhooks { bundle: None, owned: false, ..wanted(None) };
-        assert_eq!(compare(&configuration, &wanted), WebhookState::Right);
+        assert_eq!(compare_configuration(&configuration, &wanted), WebhookState::Right);
     }
 
     #[test]
@@ -214,21 +220,21 @@ mod tests {
         let mut configuration = by_service();
         configuration["metadata"]["annotations"] = json!({ "cert-manager.io/inject-ca-from": "n/confrev" });
         let foreign = WantedWebhooks { owned: false, ..wanted(None) };
-        assert_eq!(compare(&configuration, &foreign), WebhookState::WaitsForInjector);
+        assert_eq!(compare_configuration(&configuration, &foreign), WebhookState::WaitsForInjector);
         for index in 0..2 {
             configuration["webhooks"][index]["clientConfig"]["caBundle"] = "eHg=".into();
         }
-        assert_eq!(compare(&configuration, &foreign), WebhookState::Right);
+        assert_eq!(compare_configuration(&configuration, &foreign), WebhookState::Right);
         let own = wanted(None);
         assert!(
-            matches!(compare(&configuration, &own), WebhookState::Write(_)),
+            matches!(compare_configuration(&configuration, &own), WebhookState::Write(_)),
             "the bundle must contain confrev's own CA"
         );
     }
 
     #[test]
     fn configuration_without_webhooks_is_correct() {
-        assert_eq!(compare(&json!({ "metadata": {} }), &wanted(None)), WebhookState::Right);
-        assert_eq!(compare(&json!({ "webhooks": null }), &wanted(None)), WebhookState::Right);
+        assert_eq!(compare_configuration(&json!({ "metadata": {} }), &wanted(None)), WebhookState::Right);
+        assert_eq!(compare_configuration(&json!({ "webhooks": null }), &wanted(None)), WebhookState::Right);
     }
 }

@@ -14,7 +14,7 @@ use super::pair::{Pair, PairError};
 use super::poll::{PolledContent, poll};
 use super::serving::{Serving, fit};
 use super::trust::{Bundle, Trust, certificates, same, union};
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 use crate::telemetry::{Condition, Metrics};
 
 /// Why the directory holds no usable pair.

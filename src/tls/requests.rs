@@ -8,7 +8,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Resource};
 
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 
 /// The time limit of a request to the API server. kube's client itself has none.
 pub(super) const REQUEST: Duration = Duration::from_secs(10);

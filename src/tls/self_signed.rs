@@ -18,7 +18,7 @@ use super::requests::{RequestError, changes, within};
 use super::serving::Serving;
 use super::trust::{Bundle, Trust};
 use super::url::WebhookUrl;
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 use crate::telemetry::{Condition, Metrics};
 
 /// The name of the Secret.
@@ -98,8 +98,8 @@ impl SelfSigned {
         metrics: Metrics,
         condition: Condition,
     ) -> Result<Self, SelfSignedError> {
-        let names =
-            ca::names(&options.namespace, options.webhook_url.as_ref()).map_err(SelfSignedError::Make)?;
+        let names = ca::certificate_names(&options.namespace, options.webhook_url.as_ref())
+            .map_err(SelfSignedError::Make)?;
         let secrets = Api::namespaced(client.clone(), &options.namespace);
         let shared = converge(&secrets, &options, &ReplicaCas::default()).await?;
         let own = shared.current.clone();

@@ -15,7 +15,7 @@ use crate::telemetry::metrics::Reload;
 use crate::telemetry::{Condition, Metrics};
 
 /// A certificate counts as unfit at most this long before its end, so that endpoints have time to change.
-const MARGIN: Duration = Duration::from_mins(1);
+const EXPIRY_MARGIN: Duration = Duration::from_mins(1);
 
 /// The serving certificate in use. Cheap to clone; clones share one state.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ impl Serving {
 /// is unready before the certificate expires.
 pub(super) fn fit(validity: Validity, now: Timestamp) -> bool {
     let lifetime = validity.from.duration_until(validity.to);
-    let margin = SignedDuration::try_from(MARGIN).unwrap_or(SignedDuration::ZERO).min(lifetime / 20);
+    let margin = SignedDuration::try_from(EXPIRY_MARGIN).unwrap_or(SignedDuration::ZERO).min(lifetime / 20);
     validity.from <= now && now.duration_until(validity.to) > margin
 }
 

@@ -14,14 +14,16 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use super::entries::{CONFIGURATION, WantedWebhooks, WebhookState, carried, compare, has_injector};
+use super::entries::{
+    CONFIGURATION, WantedWebhooks, WebhookState, carried, compare_configuration, has_injector,
+};
 use super::lingering::Lingering;
 use super::requests::{RequestError, changes, within};
 use super::source::{CertificateSource, TlsError};
 use super::trust::{Bundle, union};
 use super::url::WebhookUrl;
 use crate::telemetry::Condition;
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 
 /// The longest time between two checks, whatever the watches report.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
@@ -153,7 +155,7 @@ impl Keeper {
             bundle: bundle.map(|bundle| &**bundle),
             owned: self.source.owns_ca(),
         };
-        let operations = match compare(present, &wanted) {
+        let operations = match compare_configuration(present, &wanted) {
             WebhookState::Right => return Ok(false),
             WebhookState::WaitsForInjector => return Err(WebhookError::Injector { kind: kind.name() }),
             WebhookState::Write(operations) => operations,

@@ -3,7 +3,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use confrev::telemetry::log::causes;
+use confrev::telemetry::causes;
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::{CertificateSource, Clients};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

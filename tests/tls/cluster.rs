@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use confrev::telemetry::log::causes;
+use confrev::telemetry::causes;
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::webhooks::Keeper;
 use confrev::tls::{CertificateSource, Lifetimes, SelfSignedOptions, WebhookUrl};

@@ -1,7 +1,7 @@
 //! `--tls-dir`: certificates from mounted files.
 use std::time::Duration;
 
-use confrev::telemetry::log::causes;
+use confrev::telemetry::causes;
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::CertificateSource;
 

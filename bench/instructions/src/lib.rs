@@ -11,7 +11,7 @@ pub mod telemetry {
     pub mod metrics {
         /// The outcome of a review.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Review {
+        pub enum ReviewOutcome {
             /// Allowed without a patch.
             Allowed,
             /// Allowed with a patch.
