@@ -201,8 +201,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn selectors_are_encoded_for_a_query() {
+    #[tokio::test]
+    async fn selectors_are_encoded_for_a_query() {
         let (api, _) = server(0, 0);
         let of = Listed {
             collection: "/api/v1/configmaps".into(),
