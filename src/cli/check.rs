@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::text,
     manifests,
     output::{self, Colour, OutputFlag, OutputFormat, paint},

@@ -8,7 +8,7 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::{
-    Failure,
+    failure::Failure,
     history::History,
     inventory::{Inventory, Scope, source_name},
     output::{self, Colour, paint},

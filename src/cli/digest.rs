@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
+    flags::RotatedFlag,
     manifests::{self, ManifestError},
     output,
-    target::RotatedFlag,
 };
 use crate::{
     names,

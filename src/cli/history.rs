@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{
         self, Inventory, Scope, Snapshot, SourceKey, label, revision_template, source_name, sources_of, text,
     },

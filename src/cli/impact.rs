@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{self, Inventory, OptedIn, Scope, source_name},
     manifests,
     output::{self, OutputFlag, Row},
@@ -196,7 +196,7 @@ async fn refusal(
             Outcome::Needs(needs) => needs,
         };
         for need in needs {
-            let told = match need {
+            let result = match need {
                 Need::Namespace => {
                     target.api.namespace(request.namespace).await.map(|read| facts.set_namespace(read))
                 }
@@ -218,7 +218,7 @@ async fn refusal(
                 // The decision also asks for the snapshot by its name.
                 Need::Newest { .. } => Ok(()),
             };
-            match told.map_err(|error| target.failure(error)) {
+            match result.map_err(|error| target.failure(error)) {
                 // The user may not read it.
                 Err(Failure::Refused(_)) => return Ok(None),
                 other => other?,

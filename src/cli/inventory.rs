@@ -6,7 +6,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Failure, target::Target};
+use super::{failure::Failure, target::Target};
 use crate::{
     kinds::{REVISION_KINDS, WorkloadKind},
     names,

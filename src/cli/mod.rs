@@ -5,6 +5,8 @@ mod complete;
 mod diff;
 mod digest;
 mod duration;
+mod failure;
+mod flags;
 mod history;
 mod impact;
 mod inventory;
@@ -25,7 +27,7 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::cluster::ApiError;
+use failure::Failure;
 
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
 ///
@@ -80,62 +82,6 @@ enum Command {
     Complete(complete::Words),
 }
 
-/// Why a command failed.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    /// Serving did not start, or ended.
-    #[error(transparent)]
-    Serve(#[from] serve::ServeError),
-    /// Manifests could not be read.
-    #[error(transparent)]
-    Manifest(#[from] manifests::ManifestError),
-    /// No configuration of a cluster was found.
-    #[error("no usable cluster configuration: {0}: set KUBECONFIG, or give --kubeconfig and --context")]
-    Kubeconfig(String),
-    /// The API server does not answer.
-    #[error("the API server at {url} does not answer: {reason}")]
-    Unreachable {
-        /// The API server.
-        url: String,
-        /// Why.
-        reason: String,
-    },
-    /// The API server does not know the user.
-    #[error("the API server at {url} rejected the credentials: log in again")]
-    Unauthorized {
-        /// The API server.
-        url: String,
-    },
-    /// The API server, or a webhook that it called, refused the call.
-    #[error("{0}")]
-    Refused(String),
-    /// A call failed for another reason.
-    #[error(transparent)]
-    Api(ApiError),
-    /// The named object does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// The arguments do not fit the objects in the cluster.
-    #[error("{0}")]
-    Usage(String),
-    /// The result of the command is no, as in a check that failed.
-    #[error("{0}")]
-    No(String),
-    /// Standard output or input failed.
-    #[error("standard input or output: {0}")]
-    Output(#[from] std::io::Error),
-}
-
-impl Failure {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            Self::No(_) => 3,
-            _ => 1,
-        }
-    }
-}
-
 impl Cli {
     /// Runs a command line that starts with the program's name. Errors are printed to standard error, in one line.
     pub fn run(line: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -177,8 +123,8 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         _ => {}
     }
     let text = error.to_string();
-    let told = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let words: Vec<_> = told.flat_map(str::split_whitespace).collect();
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let words: Vec<_> = lines.flat_map(str::split_whitespace).collect();
     eprintln!("{}; see --help", words.join(" ").replace(" tip: ", "; "));
     ExitCode::from(2)
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    Failure,
+    failure::Failure,
     history::History,
     inventory::{
         Inventory, OptedIn, Scope, annotation, label, revision_template, source_name, sources_of, text,

@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// The form of a list, as with kubectl.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     history::used_by,
     inventory::{Inventory, Scope, Snapshot, SourceKey, annotation, source, text},
     output::{self, OutputFlag, Row},

@@ -6,9 +6,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    Failure, manifests,
+    failure::Failure,
+    flags::{KindFlag, RotatedFlag},
+    manifests,
     output::{self, OutputFlag, OutputFormat},
-    target::{KindFlag, RotatedFlag},
 };
 use crate::{
     kinds::{Kinds, WorkloadKind},

@@ -9,8 +9,8 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{
     duration::signed_duration,
+    flags::{KindFlag, RotatedFlag},
     limits::LimitOptions,
-    target::{KindFlag, RotatedFlag},
 };
 use crate::{
     admission,

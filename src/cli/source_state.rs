@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, source},
     target::Target,
 };
@@ -307,11 +307,11 @@ mod tests {
     fn deployment_reports_state_of_referencing_rollout() {
         let kinds = Kinds::default();
         let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
-        let told_with = |status: serde_json::Value,
-                         namespace: &str,
-                         of: &str,
-                         generation: &str,
-                         phase: &str| {
+        let state_with = |status: serde_json::Value,
+                          namespace: &str,
+                          of: &str,
+                          generation: &str,
+                          phase: &str| {
             let deployment = json!({
                 "metadata": {"name": "web", "namespace": "shop", "uid": "d", "generation": 2},
                 "spec": {"replicas": 0, "template": {}},
@@ -330,8 +330,8 @@ mod tests {
             inventory.let_rollouts_say_how_their_templates_fare();
             super::rollout(&inventory.workloads[0])
         };
-        let told = |namespace: &str, of: &str, generation: &str, phase: &str| {
-            told_with(json!({"observedGeneration": 2}), namespace, of, generation, phase)
+        let state_of = |namespace: &str, of: &str, generation: &str, phase: &str| {
+            state_with(json!({"observedGeneration": 2}), namespace, of, generation, phase)
         };
         for (namespace, of, generation, phase, word) in [
             ("shop", "web", "2", "Healthy", "settled"),
@@ -342,10 +342,14 @@ mod tests {
             ("shop", "other", "1", "Degraded", "settled"),
             ("elsewhere", "web", "1", "Degraded", "settled"),
         ] {
-            assert_eq!(told(namespace, of, generation, phase), word, "{namespace} {of} {generation} {phase}");
+            assert_eq!(
+                state_of(namespace, of, generation, phase),
+                word,
+                "{namespace} {of} {generation} {phase}"
+            );
         }
         // The status of the Deployment itself is outdated.
         let own = json!({"observedGeneration": 1});
-        assert_eq!(told_with(own, "shop", "web", "2", "Healthy"), "progressing");
+        assert_eq!(state_with(own, "shop", "web", "2", "Healthy"), "progressing");
     }
 }

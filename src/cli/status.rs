@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{Inventory, OptedIn, Scope, label},
     output::{self, OutputFlag, OutputFormat, Row},
     source_state::{self, UsedSource},

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{Inventory, OptedIn, Scope, annotation, label, revision_template, sources_of, text},
     output::{self, Colour, OutputFlag, OutputFormat, paint},
     source_state, status,

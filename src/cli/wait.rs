@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{
-    Failure, duration,
+    duration,
+    failure::Failure,
     inventory::{Inventory, OptedIn, Scope, source_name},
     output,
     source_state::{self, SourceState},
