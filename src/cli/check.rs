@@ -29,7 +29,7 @@ const RIGHTS: [(&str, &str, &str); 6] = [
     ("list", "", "namespaces"),
 ];
 
-/// CheckOptions of `check`.
+/// Options of `check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
     /// The namespace in which confrev is installed.

@@ -13,7 +13,7 @@ use super::{
     target::{Flags, HEADING, Target},
 };
 
-/// CompleteOptions of `completion`.
+/// Options of `completion`.
 #[derive(Debug, Args)]
 pub(super) struct CompleteOptions {
     /// The shell.

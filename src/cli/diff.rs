@@ -16,7 +16,7 @@ use super::{
 };
 use crate::snapshot::{Digest, SourceKind};
 
-/// DiffOptions of `diff`.
+/// Options of `diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffOptions {
     /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.

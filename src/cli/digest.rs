@@ -17,7 +17,7 @@ use crate::{
     snapshot::{DIGITS, ObjectName, Rotated, SourceKind, snapshot_name},
 };
 
-/// DigestOptions of `digest`.
+/// Options of `digest`.
 #[derive(Debug, Args)]
 pub(super) struct DigestOptions {
     /// Manifests to read, in YAML or JSON; `-` for standard input.

@@ -19,7 +19,7 @@ use crate::{
     snapshot::{ObjectName, SourceKind, source_label},
 };
 
-/// HistoryOptions of `history`.
+/// Options of `history`.
 #[derive(Debug, Args)]
 pub(super) struct HistoryOptions {
     /// The source: NAME or configmap/NAME, secret/NAME.

@@ -20,7 +20,7 @@ use crate::{
     snapshot::{ObjectName, SourceKind},
 };
 
-/// ImpactOptions of `impact`.
+/// Options of `impact`.
 #[derive(Debug, Args)]
 pub(super) struct ImpactOptions {
     /// A source (NAME, configmap/NAME, secret/NAME): show which workloads would roll if all of it changed.

@@ -21,7 +21,7 @@ use crate::{
     snapshot::ObjectName,
 };
 
-/// PruneOptions of `prune`.
+/// Options of `prune`.
 #[derive(Debug, Args)]
 pub(super) struct PruneOptions {
     /// In all namespaces.

@@ -18,7 +18,7 @@ use crate::{
     snapshot::{ObjectName, Rotated, snapshot_json},
 };
 
-/// RenderOptions of `render`.
+/// Options of `render`.
 #[derive(Debug, Args)]
 pub(super) struct RenderOptions {
     /// Manifests to read, in YAML or JSON; `-` for standard input. ConfigMaps and Secrets among them are the sources, and

@@ -29,7 +29,7 @@ const EVENT_INTERVAL: u32 = 16;
 /// The namespaces that the webhook configurations always exclude, besides confrev's own.
 const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// ServeOptions of `serve`.
+/// Options of `serve`.
 #[derive(Debug, Args)]
 pub(super) struct ServeOptions {
     /// The address on which admission is served, over TLS.

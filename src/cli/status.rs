@@ -19,7 +19,7 @@ use crate::names;
 /// How often `--watch` reads the state.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// StatusOptions of `status`.
+/// Options of `status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusOptions {
     /// One workload, as kind/name or name. Default: all opted-in workloads.

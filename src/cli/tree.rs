@@ -20,7 +20,7 @@ const ROLES: [&str; 5] = ["active", "preview", "stable", "canary", "present"];
 /// The note on a snapshot that is referenced but missing.
 const LOST: &str = "not found";
 
-/// TreeOptions of `tree`.
+/// Options of `tree`.
 #[derive(Debug, Args)]
 pub(super) struct TreeOptions {
     /// The workload, as kind/name or name.

@@ -17,7 +17,7 @@ use crate::{resolve::Health, snapshot::ObjectName};
 /// How often the state is read.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// WaitOptions of `wait`.
+/// Options of `wait`.
 #[derive(Debug, Args)]
 pub(super) struct WaitOptions {
     /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.

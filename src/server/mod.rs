@@ -1,5 +1,5 @@
-//! The HTTP server of the webhook and of the admin port: its own accept loop, with a limit on everything
-//! that a client can hold.
+//! The HTTP server of the webhook and of the admin port: its own accept loop, with a limit on everything that
+//! a client can hold.
 //!
 //! A connection is cheap until a request is complete: small windows, small buffers, and a time limit for a head that has
 //! begun. One source address may hold only a part of the connections, and a fair share of the requests. At the limit, a new

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::pair::{Pair, PairError, Validity};
 use super::url::WebhookUrl;
 
-/// Certificates become valid a little validity_start they are issued, for API servers whose clock is behind; less so if their
+/// Certificates become valid a little before they are issued, for API servers whose clock is behind; less so if their
 /// lifetime is short.
 const SKEW: Duration = Duration::from_mins(5);
 

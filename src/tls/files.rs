@@ -122,7 +122,6 @@ impl Files {
     pub(super) async fn run(&self) {
         let mut state = DirState::new(self.first, self.trust.wanted());
         let dir = self.dir.clone();
-        // Three small files.
         let read = move || PairFiles::read(&dir);
         poll(read, |content| self.check(&mut state, content, Timestamp::now())).await;
     }

@@ -10,10 +10,10 @@ const MAX_LABEL: usize = 63;
 /// The possible numbers of hex digits in a name: the first one that gives a free name is used.
 pub const DIGITS: [usize; 4] = [10, 16, 32, 64];
 
-/// The snapshot's name: the source's name, truncate to fit, `-`, and the first `digits` hex digits.
+/// The snapshot's name: the source's name, cut to fit, `-`, and the first `digits` hex digits.
 pub fn snapshot_name(source: &str, digest: &Digest, digits: usize) -> String {
     let hex = digest.hex(digits);
-    // Names of objects are ASCII; a truncate may leave a trailing dot, which the API server refuses before a dash.
+    // Names of objects are ASCII; a cut may leave a trailing dot, which the API server refuses before a dash.
     let stem = truncate(source, MAX_OBJECT_NAME - 1 - hex.len()).trim_end_matches('.');
     format!("{stem}-{hex}")
 }

@@ -13,7 +13,7 @@ const MAX_SCANNED: usize = 8;
 /// The longest annotation, in bytes. Source: Kubernetes' limit of all annotations of an object, `TotalAnnotationSizeLimitB`.
 const LONGEST: usize = 256 << 10;
 
-/// A value for each source, by kind and name. SourceMapJson as compact JSON with sorted keys, as in
+/// A value for each source, by kind and name. Written as compact JSON with sorted keys, as in
 /// `{"configmaps":{"demo":"demo-3a18d34e26"}}`; equal maps are equal bytes.
 #[derive(Clone, Debug)]
 pub struct SourceMap<V> {
