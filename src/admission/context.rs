@@ -52,7 +52,7 @@ impl<A> Deref for HandlerState<A> {
 }
 
 /// The client that a review comes from, and the deadline for the answer.
-pub(super) struct Call {
+pub(super) struct Caller {
     pub(super) client: Client,
     pub(super) deadline: Instant,
 }

@@ -153,8 +153,7 @@ impl<A: Api> Decider<'_, A> {
 
     /// Reads the namespace's settings. Its answer does not count: the limits must not refuse a workload that is not opted in.
     async fn read_namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
-        let _call = self.share.call(self.metrics).await?;
-        self.api.namespace(namespace).await
+        self.api.metered(self.share.meter_of_calls()).namespace(namespace).await
     }
 
     /// Reads facts concurrently, but not all at once, so that an exceeded limit is noticed in between.
@@ -172,7 +171,6 @@ impl<A: Api> Decider<'_, A> {
             if matches!(need, Need::Namespace | Need::Newest { .. }) {
                 return Ok(Read::Nothing);
             }
-            let _call = self.share.call(self.metrics).await?;
             Ok::<_, ApiError>(match need {
                 Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
                 Need::Revisions(of) => Read::Revisions(api.revisions(namespace, &of).await?),
@@ -222,7 +220,6 @@ impl<A: Api> Decider<'_, A> {
         let api = &self.api.metered(self.share.meter());
         let ensures = decision.ensure.iter().map(|ensure| async move {
             let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
-            let _call = self.share.call(self.metrics).await?;
             let created = ensure_snapshot(api, namespace, ensure, content.json()).await?;
             Ok::<_, ApiError>((created == Created::Exists).then(|| ensure.snapshot()))
         });
@@ -235,7 +232,6 @@ impl<A: Api> Decider<'_, A> {
             } else {
                 None
             };
-            let _call = self.share.call(self.metrics).await?;
             if source.is_none()
                 && api.usages(namespace, std::slice::from_ref(workload), snapshot).await? == [Usage::Gone]
             {

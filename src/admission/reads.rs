@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::{bodies::KIB, limits::ReviewLimits};
 use crate::{
-    cluster::{ApiError, Meter},
+    cluster::{Call, Meter},
     server::{Client, FairSemaphore, Permit},
-    telemetry::{Metrics, metrics::Limit},
 };
 
 /// The bytes that all decisions have read, and their calls to the API server.
@@ -19,19 +19,17 @@ pub struct ReadBudget {
 }
 
 /// The share of one decision, released when dropped.
-#[derive(Debug)]
-pub struct ReadShare {
-    calls: FairSemaphore,
-    client: Client,
-    by: Instant,
-    memory: Arc<ReadMemory>,
-}
+#[derive(Clone, Debug)]
+pub struct ReadShare(Arc<ReadAccount>);
 
-/// The bytes of one decision.
+/// What one decision uses.
 #[derive(Debug)]
-struct ReadMemory {
+struct ReadAccount {
+    calls: FairSemaphore,
     bytes: FairSemaphore,
     client: Client,
+    /// When the decision ends at the latest.
+    by: Instant,
     amounts: Mutex<ReadAmounts>,
 }
 
@@ -44,6 +42,10 @@ struct ReadAmounts {
     arriving: usize,
     permit: Option<Permit>,
 }
+
+/// Counts calls, and not their answers.
+#[derive(Debug)]
+struct CallsOnly(Arc<ReadAccount>);
 
 impl Default for ReadBudget {
     fn default() -> Self {
@@ -63,37 +65,28 @@ impl ReadBudget {
     /// The share of a new decision, which ends at `by` at the latest.
     pub fn share(&self, client: Client, by: Instant) -> ReadShare {
         let (bytes, calls) = (self.bytes.clone(), self.calls.clone());
-        let memory = ReadMemory { bytes, client: client.clone(), amounts: Mutex::default() };
-        ReadShare { calls, client, by, memory: Arc::new(memory) }
+        ReadShare(Arc::new(ReadAccount { calls, bytes, client, by, amounts: Mutex::default() }))
     }
 }
 
 impl ReadShare {
     /// Records how many bytes the decision has read so far. Returns false if its namespace would exceed its share.
     pub fn set(&self, bytes: usize) -> bool {
-        self.memory.change(|amounts| amounts.kept = bytes)
+        self.0.change(|amounts| amounts.kept = bytes)
     }
 
-    /// Counts the answers of calls against the share while they arrive.
+    /// Counts calls against the share, and their answers while they arrive.
     pub fn meter(&self) -> Arc<dyn Meter> {
-        Arc::<ReadMemory>::clone(&self.memory)
+        Arc::<ReadAccount>::clone(&self.0)
     }
 
-    /// Waits until a call to the API server may begin. The call lasts until the permit is dropped.
-    pub async fn call(&self, metrics: &Metrics) -> Result<Permit, ApiError> {
-        if let Some(permit) = self.calls.acquire(&self.client, 1, self.by).await {
-            return Ok(permit);
-        }
-        metrics.limit_reached(Limit::Calls, 1);
-        let what = format!("reviews of namespace {:?}", self.client.namespace.as_deref().unwrap_or_default());
-        Err(ApiError::Answer {
-            what,
-            reason: "too many calls to the API server at once (--max-calls)".to_owned(),
-        })
+    /// Counts calls against the share, and not their answers.
+    pub fn meter_of_calls(&self) -> Arc<dyn Meter> {
+        Arc::new(CallsOnly(Arc::clone(&self.0)))
     }
 }
 
-impl ReadMemory {
+impl ReadAccount {
     fn amounts(&self) -> MutexGuard<'_, ReadAmounts> {
         self.amounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,7 +114,12 @@ impl ReadMemory {
     }
 }
 
-impl Meter for ReadMemory {
+impl Meter for ReadAccount {
+    fn begin(&self) -> BoxFuture<'_, Option<Call>> {
+        let begun = async { Some(Box::new(self.calls.acquire(&self.client, 1, self.by).await?) as Call) };
+        Box::pin(begun)
+    }
+
     fn take(&self, bytes: usize) -> bool {
         self.change(|amounts| amounts.arriving += bytes)
     }
@@ -129,6 +127,18 @@ impl Meter for ReadMemory {
     fn give_back(&self, bytes: usize) {
         self.change(|amounts| amounts.arriving -= bytes);
     }
+}
+
+impl Meter for CallsOnly {
+    fn begin(&self) -> BoxFuture<'_, Option<Call>> {
+        self.0.begin()
+    }
+
+    fn take(&self, _bytes: usize) -> bool {
+        true
+    }
+
+    fn give_back(&self, _bytes: usize) {}
 }
 
 #[cfg(test)]
@@ -150,16 +160,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_of_one_namespace_leave_room() {
         let reading = ReadBudget::new(&ReviewLimits { calls: 16, ..ReviewLimits::default() });
-        let (by, metrics) = (Instant::now() + DECISION_LIMIT, Metrics::new());
-        let share = |namespace| reading.share(Client::default().of_namespace(namespace), by);
+        let by = Instant::now() + DECISION_LIMIT;
+        let meter = |namespace| reading.share(Client::default().of_namespace(namespace), by).meter();
         let mut held = Vec::new();
-        let one = share("one");
+        let one = meter("one");
         // The last call waits until the deadline.
-        while let Ok(call) = one.call(&metrics).await {
+        while let Some(call) = one.begin().await {
             held.push(call);
             assert!(held.len() < 16, "one namespace holds all calls");
         }
-        assert!(metrics.encode().contains("{limit=\"max-calls\"} 1\n"));
-        assert!(share("two").call(&metrics).await.is_ok());
+        assert!(meter("two").begin().await.is_some());
     }
 }

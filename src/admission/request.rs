@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     bodies::ReceivedBody,
-    context::{Call, HandlerState},
+    context::{Caller, HandlerState},
 };
 use crate::{
     cluster::Api,
@@ -22,7 +22,7 @@ use crate::{
 /// A request with a JSON body, within the limits.
 pub(super) struct ReviewRequest {
     pub(super) body: ReceivedBody,
-    pub(super) call: Call,
+    pub(super) call: Caller,
     /// The trace that the request belongs to.
     pub(super) parent: Option<opentelemetry::Context>,
 }
@@ -41,7 +41,7 @@ impl<A: Api> FromRequest<Arc<HandlerState<A>>> for ReviewRequest {
         let client = arrival.map(|arrival| Client::new(arrival.address)).unwrap_or_default();
         let deadline = state.limits.deadline(request.uri(), start);
         let body = state.bodies.receive(request.into_body(), &client, deadline).await?;
-        Ok(Self { body, call: Call { client, deadline }, parent })
+        Ok(Self { body, call: Caller { client, deadline }, parent })
     }
 }
 

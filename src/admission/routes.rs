@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use super::{
     bodies::ReceivedBody,
-    context::{Call, Context, HandlerState},
+    context::{Caller, Context, HandlerState},
     request::ReviewRequest,
     review::{Answer, Review},
     sources, workloads,
@@ -43,7 +43,7 @@ async fn mutate_workloads<A: Api>(
     State(state): State<Arc<HandlerState<A>>>,
     request: ReviewRequest,
 ) -> Response {
-    let decide = async |call: &Call, review: &Review<'_>| workloads::mutate(&state, call, review).await;
+    let decide = async |call: &Caller, review: &Review<'_>| workloads::mutate(&state, call, review).await;
     answer_review(&state, "/mutate/workloads", request, decide).await
 }
 
@@ -51,7 +51,7 @@ async fn mutate_configmaps<A: Api>(
     State(state): State<Arc<HandlerState<A>>>,
     request: ReviewRequest,
 ) -> Response {
-    let decide = async |call: &Call, review: &Review<'_>| {
+    let decide = async |call: &Caller, review: &Review<'_>| {
         sources::mutate(&state, call, SourceKind::ConfigMap, review).await
     };
     answer_review(&state, "/mutate/configmaps", request, decide).await
@@ -61,7 +61,7 @@ async fn mutate_secrets<A: Api>(
     State(state): State<Arc<HandlerState<A>>>,
     request: ReviewRequest,
 ) -> Response {
-    let decide = async |call: &Call, review: &Review<'_>| {
+    let decide = async |call: &Caller, review: &Review<'_>| {
         sources::mutate(&state, call, SourceKind::Secret, review).await
     };
     answer_review(&state, "/mutate/secrets", request, decide).await
@@ -71,7 +71,7 @@ async fn validate_workloads<A: Api>(
     State(state): State<Arc<HandlerState<A>>>,
     request: ReviewRequest,
 ) -> Response {
-    let decide = async |call: &Call, review: &Review<'_>| workloads::validate(&state, call, review).await;
+    let decide = async |call: &Caller, review: &Review<'_>| workloads::validate(&state, call, review).await;
     answer_review(&state, "/validate/workloads", request, decide).await
 }
 
@@ -80,7 +80,7 @@ async fn answer_review<A: Api>(
     state: &HandlerState<A>,
     path: &'static str,
     request: ReviewRequest,
-    decide: impl AsyncFnOnce(&Call, &Review<'_>) -> Answer,
+    decide: impl AsyncFnOnce(&Caller, &Review<'_>) -> Answer,
 ) -> Response {
     let start = std::time::Instant::now();
     let span = traces::admission(path, request.parent.as_ref());

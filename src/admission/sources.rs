@@ -4,7 +4,7 @@
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
 use super::{
-    context::{Call, Context, HandlerState},
+    context::{Caller, Context, HandlerState},
     review::{Answer, Review},
 };
 use crate::{
@@ -22,7 +22,7 @@ const NAMED: usize = 3;
 /// Answers a review of a source. The answer always allows the write and never changes it.
 pub(super) async fn mutate<A: Api>(
     context: &HandlerState<A>,
-    call: &Call,
+    call: &Caller,
     kind: SourceKind,
     review: &Review<'_>,
 ) -> Answer {
@@ -100,13 +100,10 @@ fn warnings<A: Api>(
 /// known to use it, or it has owners that confrev added. Anyone who may edit a revision can hide its use from the watches, but
 /// not its ownership. The controller recreates the source under its own name after the deletion. The content is read live,
 /// while the source still exists.
-async fn remember_bound<A: Api>(context: &HandlerState<A>, call: &Call, source: &Name) {
+async fn remember_bound<A: Api>(context: &HandlerState<A>, call: &Caller, source: &Name) {
     let share = context.reads.share(call.client.clone(), call.deadline);
-    let read = async {
-        let _call = share.call(&context.metrics).await?;
-        context.api.metered(share.meter()).read(&source.namespace, &source.object).await
-    };
-    match tokio::time::timeout_at(call.deadline, read).await {
+    let api = context.api.metered(share.meter());
+    match tokio::time::timeout_at(call.deadline, api.read(&source.namespace, &source.object)).await {
         Ok(Ok(Some(observed))) if observed.is_bound_itself() && observed.identity().is_none() => {
             if !own_owners(observed.json()).is_empty() || context.shared.lock().is_in_use(source) {
                 context.shared.remember(source, &observed);

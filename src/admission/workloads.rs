@@ -1,7 +1,7 @@
 //! `/mutate/workloads` and `/validate/workloads`: the decision for one object.
 
 use super::{
-    context::{Call, Context, HandlerState},
+    context::{Caller, Context, HandlerState},
     decision::Decider,
     review::{Answer, Review},
 };
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Resolves the references of a workload.
-pub(super) async fn mutate<A: Api>(context: &HandlerState<A>, call: &Call, review: &Review<'_>) -> Answer {
+pub(super) async fn mutate<A: Api>(context: &HandlerState<A>, call: &Caller, review: &Review<'_>) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -34,7 +34,11 @@ pub(super) async fn mutate<A: Api>(context: &HandlerState<A>, call: &Call, revie
 
 /// Refuses what the mutating webhook refuses, in case another webhook wrote it afterwards: malformed labels and
 /// annotations, and with `missing: deny` references to missing objects. It writes nothing.
-pub(super) async fn validate<A: Api>(context: &HandlerState<A>, call: &Call, review: &Review<'_>) -> Answer {
+pub(super) async fn validate<A: Api>(
+    context: &HandlerState<A>,
+    call: &Caller,
+    review: &Review<'_>,
+) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -56,7 +60,7 @@ pub(super) async fn validate<A: Api>(context: &HandlerState<A>, call: &Call, rev
 /// The decision within the deadline, or the answer that says why there is none.
 async fn decided<A: Api>(
     context: &HandlerState<A>,
-    call: &Call,
+    call: &Caller,
     review: &Review<'_>,
     request: &Request<'_>,
     dry_run: bool,

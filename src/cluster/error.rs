@@ -88,6 +88,12 @@ impl ApiError {
         Self::Answer { what, reason }
     }
 
+    /// The error for a call that could not begin in time.
+    pub(super) fn too_many_calls(what: String) -> Self {
+        let reason = "too many calls to the API server at once (--max-calls)".to_owned();
+        Self::Answer { what, reason }
+    }
+
     /// The error for an answer that is not a success.
     pub(super) fn of_status(what: String, status: StatusCode, body: &[u8]) -> Self {
         #[derive(Deserialize)]

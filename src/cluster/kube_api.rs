@@ -85,7 +85,7 @@ pub struct KubeApi {
     client: kube::Client,
     kinds: Arc<Kinds>,
     metrics: Metrics,
-    /// Counts the memory of answers.
+    /// Admits calls, and counts the memory of answers.
     meter: Option<Arc<dyn Meter>>,
     /// The reads of ConfigMaps and Secrets in progress.
     reads: Arc<SharedReads<(String, ObjectName), Option<Observed>>>,
@@ -229,6 +229,17 @@ impl KubeApi {
         (accept, keep): (Accept, Keep),
     ) -> Result<ResponseBody, ApiError> {
         let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
+        let _call = match &self.meter {
+            None => None,
+            Some(meter) => {
+                let call = meter.begin().await;
+                if call.is_none() {
+                    self.metrics.limit_reached(Limit::Calls, 1);
+                    return Err(ApiError::too_many_calls(what));
+                }
+                call
+            }
+        };
         let span = traces::call(verb, &path);
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept.value());
         if !content_type.is_empty() {
@@ -550,5 +561,51 @@ mod tests {
             assert_eq!(read.is_ok_and(|read| read.is_some()), is_read, "{times}");
             assert_eq!(asked.load(Ordering::SeqCst), calls, "{times}");
         }
+    }
+
+    /// Admits one call at a time, up to a number of calls.
+    #[derive(Debug)]
+    struct OneAtATime {
+        left: AtomicUsize,
+        places: Arc<tokio::sync::Semaphore>,
+    }
+
+    impl OneAtATime {
+        fn new(calls: usize) -> Arc<Self> {
+            Arc::new(Self { left: AtomicUsize::new(calls), places: Arc::new(tokio::sync::Semaphore::new(1)) })
+        }
+    }
+
+    impl Meter for OneAtATime {
+        fn begin(&self) -> futures::future::BoxFuture<'_, Option<crate::cluster::Call>> {
+            Box::pin(async {
+                self.left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                    .ok()?;
+                let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+                Some(Box::new(place) as crate::cluster::Call)
+            })
+        }
+
+        fn take(&self, _bytes: usize) -> bool {
+            true
+        }
+
+        fn give_back(&self, _bytes: usize) {}
+    }
+
+    /// Fifty readers of one object would otherwise hold fifty places, and keep others from calling.
+    #[tokio::test]
+    async fn readers_that_wait_for_another_read_hold_no_place() {
+        let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
+        let (api, asked) = breaking(0);
+        let api = api.metered(OneAtATime::new(2));
+        let read = futures::future::join_all((0..50).map(|_| api.read("ns", &demo))).await;
+        let answered = read.iter().filter(|read| matches!(read, Ok(Some(_)))).count();
+        let calls = asked.load(Ordering::SeqCst);
+        assert_eq!((answered, calls), (50, 2), "the first read, and one read for all that asked meanwhile");
+        let refused = api.read("ns", &demo).await.unwrap_err().to_string();
+        assert!(refused.contains("--max-calls"), "{refused}");
+        assert!(api.metrics.encode().contains("{limit=\"max-calls\"} 1\n"));
     }
 }

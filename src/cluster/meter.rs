@@ -1,10 +1,18 @@
-//! The memory of answers, counted from their first byte until they are parsed.
+//! What calls to the API server may use: a place among the concurrent calls, and the memory of answers, counted from their
+//! first byte until they are parsed.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
-/// Grants memory for answers. The size of an answer is unknown before it has arrived: the API server escapes characters, so an
-/// object of 1 MiB may be 6 MiB of JSON.
+use futures::future::BoxFuture;
+
+/// A place among the concurrent calls, until it is dropped.
+pub type Call = Box<dyn Any + Send>;
+
+/// Grants places and memory to calls. The size of an answer is unknown before it has arrived: the API server escapes characters,
+/// so an object of 1 MiB may be 6 MiB of JSON.
 pub trait Meter: fmt::Debug + Send + Sync {
+    /// Waits until a call may begin. `None` if it may not begin in time.
+    fn begin(&self) -> BoxFuture<'_, Option<Call>>;
     /// Takes that many more bytes. Returns false and takes nothing if they exceed the limit.
     fn take(&self, bytes: usize) -> bool;
     /// Returns that many bytes.

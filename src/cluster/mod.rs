@@ -29,7 +29,7 @@ pub use identity::{IdentityError, client};
 pub use key_keeper::{KeyError, KeyKeeper};
 pub use kube_api::KubeApi;
 pub use lease::{Lease, LeaseRecord};
-pub use meter::Meter;
+pub use meter::{Call, Meter};
 pub(crate) use objects::MAX_NAMES;
 pub use objects::{
     Candidate, Created, Live, Owner, Precondition, Usage, Version, WorkloadKey, workload_owner,

@@ -51,7 +51,7 @@ pub(crate) struct FairSemaphore(Arc<Mutex<Units>>, usize);
 
 /// Units in use. Dropping the permit frees the units.
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     fair: FairSemaphore,
     client: Client,
     amount: usize,

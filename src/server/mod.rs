@@ -18,8 +18,8 @@ mod limits;
 mod watched;
 
 pub use accept::{Drained, serve};
-pub(crate) use fair::FairSemaphore;
-pub use fair::{Client, Permit};
+pub use fair::Client;
+pub(crate) use fair::{FairSemaphore, Permit};
 pub use handle::{Arrival, Transport};
 pub(crate) use hold::hold;
 pub use limits::ServerLimits;

@@ -11,7 +11,7 @@ use std::{
 
 use confrev::{
     admission::{DECISION_LIMIT, Decider, ReadBudget, ReviewLimits},
-    cluster::{Api as _, KubeApi, Meter},
+    cluster::{Api as _, Call, KubeApi, Meter},
     controller::{Name, Shared, SnapshotRecord},
     kinds::{Kinds, REVISION_KINDS},
     names,
@@ -20,7 +20,7 @@ use confrev::{
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
 };
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, future::BoxFuture, stream};
 use http::{Method, Response, StatusCode};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
@@ -301,6 +301,10 @@ struct Counted {
 }
 
 impl Meter for Counted {
+    fn begin(&self) -> BoxFuture<'_, Option<Call>> {
+        Box::pin(std::future::ready(Some(Box::new(()) as Call)))
+    }
+
     fn take(&self, bytes: usize) -> bool {
         let held = self.held.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if held > self.most {
