@@ -3,7 +3,8 @@ pub mod admission;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
+pub mod server;
 pub mod telemetry;
 pub mod tls;
 
-pub use confrev_core::{few, json, kinds, names, resolve, snapshot, template, uid};
+pub use confrev_core::{compact, json, kinds, names, resolve, snapshot, template, uid};

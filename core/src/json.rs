@@ -112,13 +112,13 @@ impl<'de, P: AsRef<str>, T: Deserialize<'de>> Visitor<'de> for At<'_, P, T> {
 }
 
 /// The longest list that [`shallow`] keeps, and how deep it reads.
-const MOST_ELEMENTS: usize = 32;
-const MOST_LEVELS: usize = 5;
+const MAX_ELEMENTS: usize = 32;
+const MAX_LEVELS: usize = 5;
 
-/// Reads a value, but of maps only these fields, and of lists only the first [`MOST_ELEMENTS`]: whatever the text holds, the
-/// result is small. Values deeper than [`MOST_LEVELS`] read as null.
+/// Reads a value, but of maps only these fields, and of lists only the first [`MAX_ELEMENTS`]: whatever the text holds, the
+/// result is small. Values deeper than [`MAX_LEVELS`] read as null.
 pub fn shallow<'de, D: Deserializer<'de>>(fields: &[&str], deserializer: D) -> Result<Value, D::Error> {
-    Shallow { fields, levels: MOST_LEVELS }.deserialize(deserializer)
+    Shallow { fields, levels: MAX_LEVELS }.deserialize(deserializer)
 }
 
 #[derive(Clone, Copy)]
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for Shallow<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut kept = Vec::new();
-        while kept.len() < MOST_ELEMENTS {
+        while kept.len() < MAX_ELEMENTS {
             let Some(value) = list.next_element_seed(self)? else { return Ok(kept.into()) };
             kept.push(value);
         }
@@ -221,7 +221,7 @@ mod tests {
             read(r#"{"a":{"b":[1,-2,1.5,true,null,"t"],"c":[{}]},"c":1}"#),
             serde_json::json!({"a": {"b": [1, -2, 1.5, true, null, "t"]}})
         );
-        assert_eq!(read(&format!("[{}0]", "0,".repeat(1000))).as_array().unwrap().len(), MOST_ELEMENTS);
+        assert_eq!(read(&format!("[{}0]", "0,".repeat(1000))).as_array().unwrap().len(), MAX_ELEMENTS);
         assert_eq!(read(r#"[[[[["deep"]]]]]"#), serde_json::json!([[[[[null]]]]]));
         assert_eq!(read(r#"{"a":1,"a":2}"#), serde_json::json!({"a": 2}));
     }

@@ -2,7 +2,7 @@
 //!
 //! Admission, the controller and the command line call it. It depends on no Kubernetes client, no runtime and no HTTP
 //! library, so the compiler enforces that it does not call the API server.
-pub mod few;
+pub mod compact;
 pub mod json;
 pub mod kinds;
 pub mod names;

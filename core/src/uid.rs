@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
+use uuid::Uuid;
 
 /// The uid of an object. Kubernetes assigns UUIDs; thousands are in memory, so each is stored as 16 bytes. Any other text is
 /// stored unchanged.
@@ -11,34 +12,21 @@ pub struct Uid(Form);
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Form {
-    Uuid([u8; 16]),
+    Uuid(Uuid),
     Other(Arc<str>),
 }
 
-/// The digits of a UUID that have a dash before them.
-const DASHES: [usize; 4] = [8, 12, 16, 20];
-
-/// The bytes of a UUID in the form that [`Uid`] prints, so that every uid is printed exactly as it was read.
-fn uuid(text: &str) -> Option<[u8; 16]> {
-    let mut bytes = [0; 16];
-    let mut digits = 0;
-    for (i, &character) in text.as_bytes().iter().enumerate() {
-        let value = match character {
-            b'-' if DASHES.iter().enumerate().any(|(n, at)| at + n == i) => continue,
-            b'0'..=b'9' => character - b'0',
-            b'a'..=b'f' => character - b'a' + 10,
-            _ => return None,
-        };
-        *bytes.get_mut(digits / 2)? |= if digits % 2 == 0 { value << 4 } else { value };
-        digits += 1;
-    }
-    // At most 32 digits fit, and there are at most four dashes: a text of this length has all of them.
-    (text.len() == 32 + DASHES.len()).then_some(bytes)
+/// The UUID, if its text has the form that [`Uid`] prints: every uid is printed exactly as it was read. The parser accepts more
+/// forms.
+fn parse_uuid(text: &str) -> Option<Uuid> {
+    let uuid = Uuid::try_parse(text).ok()?;
+    let is_same = uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text;
+    is_same.then_some(uuid)
 }
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        Self(uuid(text).map_or_else(|| Form::Other(text.into()), Form::Uuid))
+        Self(parse_uuid(text).map_or_else(|| Form::Other(text.into()), Form::Uuid))
     }
 }
 
@@ -50,17 +38,10 @@ impl From<String> for Uid {
 
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = match &self.0 {
-            Form::Uuid(bytes) => bytes,
-            Form::Other(text) => return f.write_str(text),
-        };
-        for (i, byte) in bytes.iter().enumerate() {
-            if DASHES.contains(&(2 * i)) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
+        match &self.0 {
+            Form::Uuid(uuid) => uuid.hyphenated().fmt(f),
+            Form::Other(text) => f.write_str(text),
         }
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use futures::{
     stream,
 };
 
-use super::{Limits, Share};
+use super::{limits::ReviewLimits, reads::ReadShare};
 use crate::{
     cluster::{Api, ApiError, Created, Owner, Usage, ensure_snapshot},
     controller::{MAX_OWNERS, Name, Shared},
@@ -20,10 +20,10 @@ use crate::{
 
 /// How often facts may have to be read again. Each round answers the needs of the previous one. A round is lost only if
 /// someone else writes the same names at the same moment.
-const MOST_ROUNDS: usize = 12;
+const MAX_ROUNDS: usize = 12;
 
 /// Reads in progress at once for one decision.
-const CONCURRENCY: usize = 32;
+const MAX_CONCURRENT_READS: usize = 32;
 
 /// A decision whose writes are done, except for the object itself.
 pub type Decided = Decision;
@@ -33,11 +33,11 @@ pub struct Decider<'a, A> {
     /// Calls to the API server.
     pub api: &'a A,
     /// How much may be read for one decision.
-    pub limits: Limits,
+    pub limits: ReviewLimits,
     /// Whether to write nothing.
     pub dry_run: bool,
     /// Counts what the decision reads, and its calls.
-    pub share: Share,
+    pub share: ReadShare,
     /// Counts limits that are reached.
     pub metrics: &'a Metrics,
     /// The state, used only to guess which snapshots are needed.
@@ -55,7 +55,7 @@ impl<A: Api> Decider<'_, A> {
     ) -> Result<Decided, ApiError> {
         // Correct guesses that are not asked for yet: a decision, including its limits, is the same as without guesses.
         let mut guessed = BTreeMap::new();
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let decision = match resolve(request, facts) {
                 Outcome::Needs(mut needs) => {
                     let count = |needs: &BTreeSet<Need>| {
@@ -185,7 +185,7 @@ impl<A: Api> Decider<'_, A> {
                 Need::Namespace | Need::Newest { .. } => Read::Nothing,
             })
         });
-        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENCY);
+        let mut reads = stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS);
         while let Some(read) = reads.try_next().await? {
             match read {
                 Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),

@@ -16,13 +16,13 @@ use crate::{
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 /// The most warnings in an answer: more help nobody. The rest is counted.
-const MOST_WARNINGS: usize = 5;
+const MAX_WARNINGS: usize = 5;
 /// The API server cuts longer warnings off (`maxLengthWarnings` in its webhook code is 256 characters).
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_LENGTH: usize = 256;
 
 /// A request, borrowed from the body.
 #[derive(Debug)]
-pub struct Review<'a>(Request<'a>);
+pub struct Review<'a>(ReviewFields<'a>);
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
@@ -32,12 +32,12 @@ struct Wire<'a> {
     #[serde(default)]
     kind: Str<'a>,
     #[serde(default)]
-    request: Option<Request<'a>>,
+    request: Option<ReviewFields<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
-struct Request<'a> {
+struct ReviewFields<'a> {
     #[serde(default)]
     uid: Str<'a>,
     #[serde(default)]
@@ -58,7 +58,7 @@ struct Request<'a> {
     dry_run: Option<bool>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> ReviewFields<'a> {
     /// Takes the name from the deleted object if the request has none: `deletecollection` sends one review for each object, and
     /// states the name only there.
     fn name_deleted(&mut self) {
@@ -66,7 +66,7 @@ impl<'a> Request<'a> {
         else {
             return;
         };
-        if let Ok(old) = serde_json::from_str::<Named<'a>>(old.get()) {
+        if let Ok(old) = serde_json::from_str::<NamedObject<'a>>(old.get()) {
             self.name = old.metadata.name;
         }
     }
@@ -75,7 +75,7 @@ impl<'a> Request<'a> {
 /// The name of an object.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Named<'a> {
+struct NamedObject<'a> {
     #[serde(default)]
     metadata: NamedMetadata<'a>,
 }
@@ -232,12 +232,12 @@ impl Answer {
     }
 
     /// The outcome in metrics.
-    pub fn outcome(&self) -> metrics::Review {
+    pub fn outcome(&self) -> metrics::ReviewOutcome {
         match &self.refusal {
-            Some((403, _)) => metrics::Review::Denied,
-            Some(_) => metrics::Review::Failed,
-            None if self.patch.0.is_empty() => metrics::Review::Allowed,
-            None => metrics::Review::Patched,
+            Some((403, _)) => metrics::ReviewOutcome::Denied,
+            Some(_) => metrics::ReviewOutcome::Failed,
+            None if self.patch.0.is_empty() => metrics::ReviewOutcome::Allowed,
+            None => metrics::ReviewOutcome::Patched,
         }
     }
 
@@ -246,12 +246,12 @@ impl Answer {
         let patch = (self.refusal.is_none() && !self.patch.0.is_empty()).then(|| {
             serde_json::to_vec(&self.patch).map(|json| BASE64_STANDARD.encode(json)).unwrap_or_default()
         });
-        let response = Response {
+        let response = ReviewResponse {
             uid,
             allowed: self.refusal.is_none(),
             patch_type: patch.as_ref().map(|_| "JSONPatch"),
             patch,
-            status: self.refusal.as_ref().map(|(code, message)| Status { code: *code, message }),
+            status: self.refusal.as_ref().map(|(code, message)| ResponseStatus { code: *code, message }),
             warnings: shorten(&self.warnings),
         };
         serde_json::to_vec(&Envelope { api_version: API_VERSION, kind: KIND, response }).unwrap_or_default()
@@ -263,12 +263,12 @@ impl Answer {
 struct Envelope<'a> {
     api_version: &'static str,
     kind: &'static str,
-    response: Response<'a>,
+    response: ReviewResponse<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+struct ReviewResponse<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -276,30 +276,30 @@ struct Response<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status<'a>>,
+    status: Option<ResponseStatus<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Cow<'a, str>>,
 }
 
 #[derive(Serialize)]
-struct Status<'a> {
+struct ResponseStatus<'a> {
     code: u16,
     message: &'a str,
 }
 
-/// At most [`MOST_WARNINGS`] lines, each of them short enough to arrive whole.
+/// At most [`MAX_WARNINGS`] lines, each of them short enough to arrive whole.
 fn shorten(warnings: &[String]) -> Vec<Cow<'_, str>> {
-    let most = if warnings.len() > MOST_WARNINGS { MOST_WARNINGS - 1 } else { MOST_WARNINGS };
-    let mut short: Vec<_> = warnings.iter().take(most).map(|warning| cut(warning)).collect();
-    if warnings.len() > most {
-        short.push(Cow::Owned(format!("and {} more warnings", warnings.len() - most)));
+    let max = if warnings.len() > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
+    let mut short: Vec<_> = warnings.iter().take(max).map(|warning| truncate_warning(warning)).collect();
+    if warnings.len() > max {
+        short.push(Cow::Owned(format!("and {} more warnings", warnings.len() - max)));
     }
     short
 }
 
-fn cut(warning: &str) -> Cow<'_, str> {
-    if warning.chars().count() <= LONGEST_WARNING {
+fn truncate_warning(warning: &str) -> Cow<'_, str> {
+    if warning.chars().count() <= MAX_WARNING_LENGTH {
         return Cow::Borrowed(warning);
     }
-    Cow::Owned(warning.chars().take(LONGEST_WARNING - 1).chain(['…']).collect())
+    Cow::Owned(warning.chars().take(MAX_WARNING_LENGTH - 1).chain(['…']).collect())
 }

@@ -3,7 +3,10 @@
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
-use super::{Answer, Call, Context, Review, Site};
+use super::{
+    context::{Caller, Context, HandlerState},
+    review::{Answer, Review},
+};
 use crate::{
     cluster::{Api, own_owners},
     controller::Name,
@@ -18,8 +21,8 @@ const NAMED: usize = 3;
 
 /// Answers a review of a source. The answer always allows the write and never changes it.
 pub(super) async fn mutate<A: Api>(
-    context: &Site<A>,
-    call: &Call,
+    context: &HandlerState<A>,
+    call: &Caller,
     kind: SourceKind,
     review: &Review<'_>,
 ) -> Answer {
@@ -97,8 +100,8 @@ fn warnings<A: Api>(
 /// known to use it, or it has owners that confrev added. Anyone who may edit a revision can hide its use from the watches, but
 /// not its ownership. The controller recreates the source under its own name after the deletion. The content is read live,
 /// while the source still exists.
-async fn remember_bound<A: Api>(context: &Site<A>, call: &Call, source: &Name) {
-    let share = context.reading.share(call.client.clone(), call.deadline);
+async fn remember_bound<A: Api>(context: &HandlerState<A>, call: &Caller, source: &Name) {
+    let share = context.reads.share(call.client.clone(), call.deadline);
     let api = context.api.metered(share.meter());
     match tokio::time::timeout_at(call.deadline, api.read(&source.namespace, &source.object)).await {
         Ok(Ok(Some(observed))) if observed.is_bound_itself() && observed.identity().is_none() => {

@@ -1,13 +1,17 @@
 //! `/mutate/workloads` and `/validate/workloads`: the decision for one object.
 
-use super::{Answer, Call, Context, Decider, Review, Site};
+use super::{
+    context::{Caller, Context, HandlerState},
+    decision::Decider,
+    review::{Answer, Review},
+};
 use crate::{
     cluster::{Api, workload_owner},
     resolve::{Decision, Facts, Missing, Policy, Request, Workload, malformed},
 };
 
 /// Resolves the references of a workload.
-pub(super) async fn mutate<A: Api>(context: &Site<A>, call: &Call, review: &Review<'_>) -> Answer {
+pub(super) async fn mutate<A: Api>(context: &HandlerState<A>, call: &Caller, review: &Review<'_>) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -30,7 +34,11 @@ pub(super) async fn mutate<A: Api>(context: &Site<A>, call: &Call, review: &Revi
 
 /// Refuses what the mutating webhook refuses, in case another webhook wrote it afterwards: malformed labels and
 /// annotations, and with `missing: deny` references to missing objects. It writes nothing.
-pub(super) async fn validate<A: Api>(context: &Site<A>, call: &Call, review: &Review<'_>) -> Answer {
+pub(super) async fn validate<A: Api>(
+    context: &HandlerState<A>,
+    call: &Caller,
+    review: &Review<'_>,
+) -> Answer {
     let request = match read(context, review) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -51,15 +59,15 @@ pub(super) async fn validate<A: Api>(context: &Site<A>, call: &Call, review: &Re
 
 /// The decision within the deadline, or the answer that says why there is none.
 async fn decided<A: Api>(
-    context: &Site<A>,
-    call: &Call,
+    context: &HandlerState<A>,
+    call: &Caller,
     review: &Review<'_>,
     request: &Request<'_>,
     dry_run: bool,
     facts: &mut Facts,
 ) -> Result<Decision, Answer> {
     let owner = request.old.as_ref().map(|old| workload_owner(old.kind, old.name(), old.uid()));
-    let (share, metrics) = (context.reading.share(call.client.clone(), call.deadline), &context.metrics);
+    let (share, metrics) = (context.reads.share(call.client.clone(), call.deadline), &context.metrics);
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
     facts.set_rotated(shared.rotated().clone());
     if let Some(old) = &request.old {

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::text,
     manifests,
-    output::{self, Colour, Format, OutputFlag, paint},
+    output::{self, Colour, OutputFlag, OutputFormat, paint},
     target::{Flags, Target},
 };
 use crate::{names, tls};
@@ -31,7 +31,7 @@ const RIGHTS: [(&str, &str, &str); 6] = [
 
 /// Options of `check`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct CheckOptions {
     /// The namespace in which confrev is installed.
     #[arg(long, default_value = "confrev", value_name = "NAMESPACE")]
     confrev_namespace: String,
@@ -65,28 +65,28 @@ struct Finding {
 }
 
 /// A finding without its name: grade, message, hint.
-type Found = (Grade, String, &'static str);
+type CheckResult = (Grade, String, &'static str);
 
-fn good(message: impl Into<String>) -> Found {
+fn good(message: impl Into<String>) -> CheckResult {
     (Grade::Ok, message.into(), "")
 }
 
-fn warning(message: impl Into<String>, hint: &'static str) -> Found {
+fn warning(message: impl Into<String>, hint: &'static str) -> CheckResult {
     (Grade::Warning, message.into(), hint)
 }
 
-fn bad(message: impl Into<String>, hint: &'static str) -> Found {
+fn bad(message: impl Into<String>, hint: &'static str) -> CheckResult {
     (Grade::Failed, message.into(), hint)
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     // Without an API server there is nothing to check.
     let version = target.get("/version").await?.unwrap_or_default();
     let home = &options.confrev_namespace;
     let webhooks = target.get(&format!("{ADMISSION}/mutatingwebhookconfigurations/confrev")).await;
-    let mut checks: Vec<(&'static str, Result<Found, Failure>)> = vec![
+    let mut checks: Vec<(&'static str, Result<CheckResult, Failure>)> = vec![
         ("api-server", Ok(good(format!("{} at {}", text(&version, "/gitVersion"), target.url)))),
         ("webhooks", webhooks.as_ref().map(Option::as_ref).map(webhook_configuration).map_err(said)),
         ("ca", webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said)),
@@ -94,7 +94,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         ("leader", leader(&target, home).await),
         ("guard", guard(&target).await),
         ("rights", rights(&target, home).await),
-        ("admission", admission(&target).await),
+        ("admission", admission_answers(&target).await),
     ];
     if !options.filename.is_empty() {
         let all = manifests::read_all(&options.filename)?;
@@ -102,13 +102,15 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     }
     let findings: Vec<_> = checks.into_iter().map(|(check, found)| finding(check, found)).collect();
     match options.output.output {
-        Format::Json => output::print(&(output::to_json(&findings)? + "\n"))?,
-        Format::Yaml => output::print(&output::to_yaml(&findings)?)?,
-        Format::Name => {
+        OutputFormat::Json => output::print(&(output::to_json(&findings)? + "\n"))?,
+        OutputFormat::Yaml => output::print(&output::to_yaml(&findings)?)?,
+        OutputFormat::Name => {
             let names: Vec<_> = findings.iter().map(|finding| finding.check).collect();
             output::print(&(names.join("\n") + "\n"))?;
         }
-        Format::Table | Format::Wide => output::print(&findings.iter().map(line).collect::<String>())?,
+        OutputFormat::Table | OutputFormat::Wide => {
+            output::print(&findings.iter().map(line).collect::<String>())?;
+        }
     }
     let graded = |grade: Grade| findings.iter().filter(|finding| finding.grade == grade).count();
     let failed = graded(Grade::Failed);
@@ -127,7 +129,7 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Whether kubectl applies every workload after its sources.
-fn order(warnings: &[String]) -> impl Iterator<Item = Found> {
+fn order(warnings: &[String]) -> impl Iterator<Item = CheckResult> {
     const HINT: &str = "give the file of the ConfigMap a name that sorts first, or put both into one file";
     let good = warnings.is_empty().then(|| good("every workload comes after the sources that it uses"));
     good.into_iter().chain(warnings.iter().map(|text| warning(text.clone(), HINT)))
@@ -138,7 +140,7 @@ fn said(failure: &Failure) -> Failure {
     Failure::Refused(failure.to_string())
 }
 
-fn finding(check: &'static str, found: Result<Found, Failure>) -> Finding {
+fn finding(check: &'static str, found: Result<CheckResult, Failure>) -> Finding {
     let (grade, message, hint) = found.unwrap_or_else(|failure| match failure {
         Failure::Refused(message) => warning(message, "use an identity that may read this, or --as"),
         other => bad(other.to_string(), ""),
@@ -156,7 +158,7 @@ fn line(finding: &Finding) -> String {
     format!("{mark}  {:12} {}{hint}\n", finding.check, finding.message)
 }
 
-fn webhook_configuration(configuration: Option<&Value>) -> Found {
+fn webhook_configuration(configuration: Option<&Value>) -> CheckResult {
     let Some(configuration) = configuration else {
         return bad(
             "MutatingWebhookConfiguration confrev does not exist: nothing is resolved",
@@ -175,7 +177,7 @@ fn webhook_configuration(configuration: Option<&Value>) -> Found {
 }
 
 /// The CAs that the API server trusts for confrev's webhooks, and when they expire.
-fn authority(configuration: Option<&Value>) -> Found {
+fn authority(configuration: Option<&Value>) -> CheckResult {
     let webhooks = configuration.and_then(|configuration| configuration["webhooks"].as_array());
     let mut ends = Vec::new();
     for webhook in webhooks.into_iter().flatten() {
@@ -202,7 +204,7 @@ fn authority(configuration: Option<&Value>) -> Found {
     }
 }
 
-async fn replicas(target: &Target, home: &str) -> Result<Found, Failure> {
+async fn replicas(target: &Target, home: &str) -> Result<CheckResult, Failure> {
     let path = format!("/apis/apps/v1/namespaces/{home}/deployments/confrev");
     let Some(deployment) = target.get(&path).await? else {
         return Ok(warning(
@@ -226,7 +228,7 @@ async fn replicas(target: &Target, home: &str) -> Result<Found, Failure> {
     })
 }
 
-async fn leader(target: &Target, home: &str) -> Result<Found, Failure> {
+async fn leader(target: &Target, home: &str) -> Result<CheckResult, Failure> {
     const HINT: &str = "without a leader nothing rolls and nothing is bound: is a replica running?";
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{home}/leases/confrev");
     let Some(lease) = target.get(&path).await? else { return Ok(bad("Lease confrev does not exist", HINT)) };
@@ -241,7 +243,7 @@ async fn leader(target: &Target, home: &str) -> Result<Found, Failure> {
     })
 }
 
-async fn guard(target: &Target) -> Result<Found, Failure> {
+async fn guard(target: &Target) -> Result<CheckResult, Failure> {
     for resource in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
         if target.get(&format!("{ADMISSION}/{resource}/confrev-snapshots")).await?.is_none() {
             return Ok(bad(
@@ -254,7 +256,7 @@ async fn guard(target: &Target) -> Result<Found, Failure> {
 }
 
 /// Asks the API server which rights confrev's own account has.
-async fn rights(target: &Target, home: &str) -> Result<Found, Failure> {
+async fn rights(target: &Target, home: &str) -> Result<CheckResult, Failure> {
     let user = format!("system:serviceaccount:{home}:confrev");
     for (verb, group, resource) in RIGHTS {
         let attributes = json!({"verb": verb, "group": group, "resource": resource});
@@ -273,7 +275,7 @@ async fn rights(target: &Target, home: &str) -> Result<Found, Failure> {
 }
 
 /// Makes the API server call confrev, by a dry run of a creation that confrev must deny.
-async fn admission(target: &Target) -> Result<Found, Failure> {
+async fn admission_answers(target: &Target) -> Result<CheckResult, Failure> {
     let labels = json!({"app": "confrev-check"});
     let deployment = json!({
         "apiVersion": "apps/v1",

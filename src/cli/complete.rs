@@ -15,7 +15,7 @@ use super::{
 
 /// Options of `completion`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct CompleteOptions {
     /// The shell.
     shell: Shell,
 }
@@ -28,7 +28,7 @@ pub(super) struct Words {
 }
 
 /// Prints a shell's script for the program under its own name, `confrev`.
-pub(super) fn script(options: &Options) -> Result<(), Failure> {
+pub(super) fn script(options: &CompleteOptions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut Cli::command(), "confrev", &mut script);
     output::print(&String::from_utf8_lossy(&script))

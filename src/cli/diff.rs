@@ -8,7 +8,7 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::{
-    Failure,
+    failure::Failure,
     history::History,
     inventory::{Inventory, Scope, source_name},
     output::{self, Colour, paint},
@@ -18,7 +18,7 @@ use crate::snapshot::{Digest, SourceKind};
 
 /// Options of `diff`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct DiffOptions {
     /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.
     object: String,
     /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0. One snapshot
@@ -65,7 +65,7 @@ pub(super) struct Side {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &DiffOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let is_source = source_name(&options.object).is_ok();
     if !is_source {
@@ -111,7 +111,7 @@ fn present(history: &History) -> Result<Side, Failure> {
     Ok(Side { name: history.source.name.to_string(), content: Content::of(history.source.kind, &value) })
 }
 
-async fn of_workload(target: &Target, options: &Options) -> Result<(), Failure> {
+async fn of_workload(target: &Target, options: &DiffOptions) -> Result<(), Failure> {
     let inventory = Inventory::read(target, &Scope::Namespace(target.namespace.clone())).await?;
     let workload = inventory.find(target, &options.object)?;
     let mut out = String::new();

@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
+    flags::RotatedFlag,
     manifests::{self, ManifestError},
     output,
-    target::RotatedFlag,
 };
 use crate::{
     names,
@@ -19,7 +19,7 @@ use crate::{
 
 /// Options of `digest`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct DigestOptions {
     /// Manifests to read, in YAML or JSON; `-` for standard input.
     #[arg(short, long, value_name = "FILE", required = true)]
     filename: Vec<PathBuf>,
@@ -29,7 +29,7 @@ pub(super) struct Options {
 
 /// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret. If the snapshot's name is unknown, or there is
 /// never a snapshot, `-` and the reason take its place. Other objects are skipped.
-pub(super) fn run(options: &Options) -> Result<(), Failure> {
+pub(super) fn run(options: &DigestOptions) -> Result<(), Failure> {
     let (mut lines, rotated) = (String::new(), options.rotated.in_force());
     for file in &options.filename {
         lines.push_str(&digest_lines(&file.display().to_string(), &manifests::read(file)?, &rotated)?);

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{
-        self, Inventory, Key, Scope, Snapshot, label, revision_template, source_name, sources_of, text,
+        self, Inventory, Scope, Snapshot, SourceKey, label, revision_template, source_name, sources_of, text,
     },
     output::{self, OutputFlag, Row},
     target::{Flags, Target},
@@ -21,7 +21,7 @@ use crate::{
 
 /// Options of `history`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct HistoryOptions {
     /// The source: NAME or configmap/NAME, secret/NAME.
     source: String,
     #[command(flatten)]
@@ -163,7 +163,7 @@ impl History {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &HistoryOptions) -> Result<(), Failure> {
     let source = source_name(&options.source)?;
     let target = Target::find(&options.flags).await?;
     let history = History::read(&target, source).await?;
@@ -191,7 +191,7 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
 }
 
 /// The users of this object in its namespace: workloads by their current template, revisions by theirs.
-pub(super) fn used_by(inventory: &Inventory, (namespace, object): &Key) -> Vec<String> {
+pub(super) fn used_by(inventory: &Inventory, (namespace, object): &SourceKey) -> Vec<String> {
     let names_it = |user: &Value, template: Option<&Value>| {
         text(user, "/metadata/namespace") == namespace
             && sources_of(template).source_of(object.kind, &object.name).is_some()

@@ -6,11 +6,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{self, Inventory, OptedIn, Scope, source_name},
     manifests,
     output::{self, OutputFlag, Row},
-    standing,
+    source_state,
     target::{Flags, Target},
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 
 /// Options of `impact`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ImpactOptions {
     /// A source (NAME, configmap/NAME, secret/NAME): show which workloads would roll if all of it changed.
     #[arg(required_unless_present = "filename", conflicts_with = "filename")]
     source: Option<String>,
@@ -69,7 +69,7 @@ impl Row for Effect {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let mut changes: Vec<(ObjectName, String, Option<Observed>)> = Vec::new();
     if let Some(source) = &options.source {
@@ -165,7 +165,7 @@ async fn effect(
         Err(Failure::Refused(_)) => return Ok((true, format!("{from}, unless the content is the same"))),
         held => held?,
     };
-    if held.is_some_and(|held| standing::reads_the_same(workload, source, &held, content)) {
+    if held.is_some_and(|held| source_state::reads_the_same(workload, source, &held, content)) {
         return Ok((false, "the keys that it reads do not change".to_owned()));
     }
     Ok((true, from))
@@ -196,7 +196,7 @@ async fn refusal(
             Outcome::Needs(needs) => needs,
         };
         for need in needs {
-            let told = match need {
+            let result = match need {
                 Need::Namespace => {
                     target.api.namespace(request.namespace).await.map(|read| facts.set_namespace(read))
                 }
@@ -218,7 +218,7 @@ async fn refusal(
                 // The decision also asks for the snapshot by its name.
                 Need::Newest { .. } => Ok(()),
             };
-            match told.map_err(|error| target.failure(error)) {
+            match result.map_err(|error| target.failure(error)) {
                 // The user may not read it.
                 Err(Failure::Refused(_)) => return Ok(None),
                 other => other?,

@@ -6,7 +6,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Failure, target::Target};
+use super::{failure::Failure, target::Target};
 use crate::{
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
@@ -16,12 +16,12 @@ use crate::{
 };
 
 /// The most reads at the same time.
-const CONCURRENCY: usize = 16;
+const MAX_CONCURRENT_LISTS: usize = 16;
 /// The label selector of snapshots.
 const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 
 /// An object by namespace, kind and name.
-pub(super) type Key = (String, ObjectName);
+pub(super) type SourceKey = (String, ObjectName);
 
 /// An opted-in workload.
 #[derive(Clone, Debug)]
@@ -59,18 +59,18 @@ pub(super) struct Inventory {
     /// Pods with the `revision` label.
     pub(super) pods: Vec<Value>,
     /// Snapshots.
-    pub(super) snapshots: BTreeMap<Key, Snapshot>,
+    pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
     /// The current sources.
-    pub(super) sources: BTreeMap<Key, Live>,
+    pub(super) sources: BTreeMap<SourceKey, LiveSource>,
 }
 
 /// The result of reading an object.
 #[derive(Clone, Debug)]
-pub(super) enum Live {
+pub(super) enum LiveSource {
     /// It exists.
-    There(Box<Observed>),
+    Present(Box<Observed>),
     /// It does not exist.
-    Gone,
+    Missing,
     /// The user may not read it.
     Forbidden,
 }
@@ -136,7 +136,7 @@ impl OptedIn {
     }
 
     /// The key of one of its sources or snapshots.
-    pub(super) fn key(&self, object: &ObjectName) -> Key {
+    pub(super) fn key(&self, object: &ObjectName) -> SourceKey {
         (self.namespace().to_owned(), object.clone())
     }
 
@@ -207,19 +207,21 @@ impl Inventory {
 
     /// Reads the sources of all workloads, concurrently.
     async fn read_sources(&mut self, target: &Target) -> Result<(), Failure> {
-        let wanted: BTreeSet<Key> = self
+        let wanted: BTreeSet<SourceKey> = self
             .workloads
             .iter()
             .flat_map(|workload| workload.sources().into_iter().map(|source| workload.key(source)))
             .collect();
         let reads = stream::iter(wanted).map(|key| async move {
             let live = match source(target, &key).await {
-                Err(Failure::Refused(_)) => Live::Forbidden,
-                other => other?.map_or(Live::Gone, |observed| Live::There(Box::new(observed))),
+                Err(Failure::Refused(_)) => LiveSource::Forbidden,
+                other => {
+                    other?.map_or(LiveSource::Missing, |observed| LiveSource::Present(Box::new(observed)))
+                }
             };
             Ok::<_, Failure>((key, live))
         });
-        let read: Vec<_> = reads.buffer_unordered(CONCURRENCY).try_collect().await?;
+        let read: Vec<_> = reads.buffer_unordered(MAX_CONCURRENT_LISTS).try_collect().await?;
         self.sources.extend(read);
         Ok(())
     }
@@ -310,14 +312,14 @@ pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<Opte
 }
 
 /// Reads a source or snapshot, live.
-pub(super) async fn source(target: &Target, key: &Key) -> Result<Option<Observed>, Failure> {
+pub(super) async fn source(target: &Target, key: &SourceKey) -> Result<Option<Observed>, Failure> {
     use crate::cluster::Api as _;
     target.api.read(&key.0, &key.1).await.map_err(|error| target.failure(error))
 }
 
 impl Snapshot {
     /// Reads a snapshot; `None` if the object lacks the metadata of a snapshot.
-    pub(super) fn read(kind: SourceKind, value: Value) -> Option<(Key, Self)> {
+    pub(super) fn read(kind: SourceKind, value: Value) -> Option<(SourceKey, Self)> {
         let name = ObjectName::new(kind, text(&value, "/metadata/name"));
         let source = ObjectName::new(kind, annotation(&value, names::SOURCE_NAME)?);
         let digest = annotation(&value, names::DIGEST).and_then(|digest| digest.parse().ok());

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, builder::RangedU64ValueParser};
 
-use crate::{
-    admission::{self, server},
-    resolve::parse_duration,
-};
+use super::duration::positive_duration;
+use crate::{admission::ReviewLimits, server::ServerLimits};
 
 /// One MiB.
 const MIB: usize = 1 << 20;
@@ -16,80 +14,75 @@ const MIB: usize = 1 << 20;
 /// The options. Each default is that of the part that it limits.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits")]
-pub(super) struct Limits {
+pub(super) struct LimitOptions {
     /// MiB of one request's body; a larger body is answered with 413.
-    #[arg(long, env = "CONFREV_MAX_BODY", default_value_t = admission::Limits::default().body / MIB,
-          value_name = "MIB", value_parser = count(1024))]
+    #[arg(long, env = "CONFREV_MAX_BODY", default_value_t = ReviewLimits::default().body / MIB,
+          value_name = "MIB", value_parser = count_up_to(1024))]
     max_body: usize,
     /// MiB of all bodies at once; further requests wait, and are answered with 503 at their deadline.
-    #[arg(long, env = "CONFREV_MAX_BODIES", default_value_t = admission::Limits::default().bodies / MIB,
-          value_name = "MIB", value_parser = count(65536))]
+    #[arg(long, env = "CONFREV_MAX_BODIES", default_value_t = ReviewLimits::default().bodies / MIB,
+          value_name = "MIB", value_parser = count_up_to(65536))]
     max_bodies: usize,
     /// Concurrent decisions; further requests wait, and are answered with 503 at their deadline.
-    #[arg(long, env = "CONFREV_MAX_DECISIONS", default_value_t = admission::Limits::default().decisions,
-          value_name = "COUNT", value_parser = count(1_000_000))]
+    #[arg(long, env = "CONFREV_MAX_DECISIONS", default_value_t = ReviewLimits::default().decisions,
+          value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_decisions: usize,
     /// Concurrent calls to the API server, for all requests; further calls wait.
-    #[arg(long, env = "CONFREV_MAX_CALLS", default_value_t = admission::Limits::default().calls,
-          value_name = "COUNT", value_parser = count(1_000_000))]
+    #[arg(long, env = "CONFREV_MAX_CALLS", default_value_t = ReviewLimits::default().calls,
+          value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_calls: usize,
     /// Objects that are read for one workload; a workload that needs more is refused. Also the names that a revision or
     /// workload may refer to; an object that refers to more is skipped.
-    #[arg(long, env = "CONFREV_MAX_READS", default_value_t = admission::Limits::default().reads,
-          value_name = "COUNT", value_parser = count(1_000_000))]
+    #[arg(long, env = "CONFREV_MAX_READS", default_value_t = ReviewLimits::default().reads,
+          value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_reads: usize,
     /// MiB of all objects that are read for all requests at once; a request beyond this limit must be retried. One workload
     /// may need half of it; a workload that needs more is refused.
-    #[arg(long, env = "CONFREV_MAX_READ_BYTES", default_value_t = admission::Limits::default().read_bytes / MIB,
-          value_name = "MIB", value_parser = count(65536))]
+    #[arg(long, env = "CONFREV_MAX_READ_BYTES", default_value_t = ReviewLimits::default().read_bytes / MIB,
+          value_name = "MIB", value_parser = count_up_to(65536))]
     max_read_bytes: usize,
     /// Snapshots of one source; beyond this limit, new content gets a snapshot only once a workload resolves to it.
-    #[arg(long, env = "CONFREV_MAX_SNAPSHOTS", default_value_t = admission::Limits::default().snapshots,
-          value_name = "COUNT", value_parser = count(1_000_000))]
+    #[arg(long, env = "CONFREV_MAX_SNAPSHOTS", default_value_t = ReviewLimits::default().snapshots,
+          value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_snapshots: usize,
     /// Open connections; beyond this limit, a new connection replaces an idle one.
-    #[arg(long, env = "CONFREV_MAX_CONNECTIONS", default_value_t = server::Limits::default().connections,
-          value_name = "COUNT", value_parser = count(1_000_000))]
+    #[arg(long, env = "CONFREV_MAX_CONNECTIONS", default_value_t = ServerLimits::default().connections,
+          value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_connections: usize,
     /// Open connections from one source address; beyond this limit, a new connection replaces an idle one of that address, or
     /// is closed.
     #[arg(long, env = "CONFREV_MAX_CONNECTIONS_PER_ADDRESS",
-          default_value_t = server::Limits::default().connections_per_address,
-          value_name = "COUNT", value_parser = count(1_000_000))]
+          default_value_t = ServerLimits::default().connections_per_address,
+          value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_connections_per_address: usize,
     /// Concurrent requests; further requests are answered with 503.
-    #[arg(long, env = "CONFREV_MAX_REQUESTS", default_value_t = server::Limits::default().requests,
-          value_name = "COUNT", value_parser = count(1_000_000))]
+    #[arg(long, env = "CONFREV_MAX_REQUESTS", default_value_t = ServerLimits::default().requests,
+          value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_requests: usize,
     /// The timeout of a TLS handshake.
     #[arg(long, env = "CONFREV_HANDSHAKE_TIMEOUT", default_value = "5s", value_name = "DURATION",
-          value_parser = duration)]
+          value_parser = positive_duration)]
     handshake_timeout: Duration,
     /// The timeout of a request's head, from its first byte.
     #[arg(long, env = "CONFREV_HEADER_TIMEOUT", default_value = "5s", value_name = "DURATION",
-          value_parser = duration)]
+          value_parser = positive_duration)]
     header_timeout: Duration,
     /// The timeout of a request, from the first byte of its head to its answer. A review is also answered before the
     /// timeout of its webhook configuration.
     #[arg(long, env = "CONFREV_REQUEST_TIMEOUT", default_value = "10s", value_name = "DURATION",
-          value_parser = duration)]
+          value_parser = positive_duration)]
     request_timeout: Duration,
 }
 
-/// A count from 1 to `most`.
-fn count(most: u64) -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=most)
+/// A count from 1 to `max`.
+fn count_up_to(max: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=max)
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = parse_duration(text).filter(|duration| !duration.is_zero());
-    parsed.ok_or_else(|| "expected a duration above zero, such as \"5s\", \"500ms\" or \"1m\"".to_owned())
-}
-
-impl Limits {
+impl LimitOptions {
     /// The limits of reviews.
-    pub(super) fn of_reviews(&self) -> admission::Limits {
-        admission::Limits {
+    pub(super) fn of_reviews(&self) -> ReviewLimits {
+        ReviewLimits {
             body: self.max_body * MIB,
             bodies: self.max_bodies * MIB,
             decisions: self.max_decisions,
@@ -102,23 +95,23 @@ impl Limits {
     }
 
     /// The limits of connections.
-    pub(super) fn of_connections(&self) -> server::Limits {
-        server::Limits {
+    pub(super) fn of_connections(&self) -> ServerLimits {
+        ServerLimits {
             connections: self.max_connections,
             connections_per_address: self.max_connections_per_address,
             requests: self.max_requests,
             handshake: self.handshake_timeout,
             header: self.header_timeout,
             request: self.request_timeout,
-            ..server::Limits::default()
+            ..ServerLimits::default()
         }
     }
 
     /// The limits of connections to the admin port, which few clients use: an eighth of those of admission.
-    pub(super) fn of_admin(&self) -> server::Limits {
+    pub(super) fn of_admin(&self) -> ServerLimits {
         let eighth = |count: usize| count.div_ceil(8).max(8);
         let limits = self.of_connections();
-        server::Limits {
+        ServerLimits {
             connections: eighth(limits.connections),
             connections_per_address: eighth(limits.connections_per_address),
             requests: eighth(limits.requests),
@@ -136,10 +129,10 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        limits: Limits,
+        limits: LimitOptions,
     }
 
-    fn parse(arguments: &[&str]) -> Result<Limits, String> {
+    fn parse(arguments: &[&str]) -> Result<LimitOptions, String> {
         let line = Line::try_parse_from([&["confrev"], arguments].concat());
         line.map(|line| line.limits).map_err(|error| error.to_string())
     }
@@ -147,8 +140,8 @@ mod tests {
     #[test]
     fn limits_have_the_defaults_of_each_part() {
         let limits = parse(&[]).unwrap();
-        assert_eq!(limits.of_reviews(), admission::Limits::default());
-        assert_eq!(format!("{:?}", limits.of_connections()), format!("{:?}", server::Limits::default()));
+        assert_eq!(limits.of_reviews(), ReviewLimits::default());
+        assert_eq!(format!("{:?}", limits.of_connections()), format!("{:?}", ServerLimits::default()));
     }
 
     /// The error names the option.

@@ -4,6 +4,9 @@ mod check;
 mod complete;
 mod diff;
 mod digest;
+mod duration;
+mod failure;
+mod flags;
 mod history;
 mod impact;
 mod inventory;
@@ -14,7 +17,7 @@ mod output;
 mod prune;
 mod render;
 mod serve;
-mod standing;
+mod source_state;
 mod status;
 mod target;
 mod tree;
@@ -24,7 +27,7 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::cluster::ApiError;
+use failure::Failure;
 
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
 ///
@@ -39,17 +42,17 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show which config each workload runs: its revision, its pods by revision, and its state towards its sources.
-    Status(status::Options),
+    Status(status::StatusOptions),
     /// Show a workload with its revisions, and their snapshots and pods.
-    Tree(tree::Options),
+    Tree(tree::TreeOptions),
     /// List the snapshots of a source and the users of each.
-    History(history::Options),
+    History(history::HistoryOptions),
     /// Show the differences between two contents of a source, or between a workload's snapshots and their sources.
-    Diff(diff::Options),
+    Diff(diff::DiffOptions),
     /// Wait until every workload that uses a source runs its present content.
-    Wait(wait::Options),
+    Wait(wait::WaitOptions),
     /// Show which workloads would roll if a ConfigMap or Secret were applied, which would not, and why.
-    Impact(impact::Options),
+    Impact(impact::ImpactOptions),
     /// Roll the config back to the previous revision. The rest of the template stays as it is.
     Undo(moves::Undo),
     /// Pin a workload to a given snapshot of a source, until the source changes again.
@@ -63,76 +66,20 @@ enum Command {
     /// Write the content of a snapshot back to its source.
     Restore(moves::Restore),
     /// Print manifests as admission would change them, without a cluster.
-    Render(render::Options),
+    Render(render::RenderOptions),
     /// Show which snapshots can be deleted, and why or why not.
-    Prune(prune::Options),
+    Prune(prune::PruneOptions),
     /// Check whether confrev works in the cluster: certificates, webhooks, leader, guard, rights.
-    Check(check::Options),
+    Check(check::CheckOptions),
     /// Print the digest and the snapshot name of each ConfigMap and Secret in manifests.
-    Digest(digest::Options),
+    Digest(digest::DigestOptions),
     /// Serve admission and run the controller.
-    Serve(Box<serve::Options>),
+    Serve(Box<serve::ServeOptions>),
     /// Print a completion script for a shell.
-    Completion(complete::Options),
+    Completion(complete::CompleteOptions),
     /// Print the possible next words of a command line, for `kubectl_complete-confrev`.
     #[command(name = "__complete", hide = true)]
     Complete(complete::Words),
-}
-
-/// Why a command failed.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    /// Serving did not start, or ended.
-    #[error(transparent)]
-    Serve(#[from] serve::Error),
-    /// Manifests could not be read.
-    #[error(transparent)]
-    Manifest(#[from] manifests::ManifestError),
-    /// No configuration of a cluster was found.
-    #[error("no usable cluster configuration: {0}: set KUBECONFIG, or give --kubeconfig and --context")]
-    Kubeconfig(String),
-    /// The API server does not answer.
-    #[error("the API server at {url} does not answer: {reason}")]
-    Unreachable {
-        /// The API server.
-        url: String,
-        /// Why.
-        reason: String,
-    },
-    /// The API server does not know the user.
-    #[error("the API server at {url} rejected the credentials: log in again")]
-    Unauthorized {
-        /// The API server.
-        url: String,
-    },
-    /// The API server, or a webhook that it called, refused the call.
-    #[error("{0}")]
-    Refused(String),
-    /// A call failed for another reason.
-    #[error(transparent)]
-    Api(ApiError),
-    /// The named object does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// The arguments do not fit the objects in the cluster.
-    #[error("{0}")]
-    Usage(String),
-    /// The result of the command is no, as in a check that failed.
-    #[error("{0}")]
-    No(String),
-    /// Standard output or input failed.
-    #[error("standard input or output: {0}")]
-    Output(#[from] std::io::Error),
-}
-
-impl Failure {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            Self::No(_) => 3,
-            _ => 1,
-        }
-    }
 }
 
 impl Cli {
@@ -176,8 +123,8 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         _ => {}
     }
     let text = error.to_string();
-    let told = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let words: Vec<_> = told.flat_map(str::split_whitespace).collect();
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let words: Vec<_> = lines.flat_map(str::split_whitespace).collect();
     eprintln!("{}; see --help", words.join(" ").replace(" tip: ", "; "));
     ExitCode::from(2)
 }

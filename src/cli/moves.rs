@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    Failure,
+    failure::Failure,
     history::History,
     inventory::{
         Inventory, OptedIn, Scope, annotation, label, revision_template, source_name, sources_of, text,
@@ -77,14 +77,14 @@ pub(super) struct Track {
 }
 
 /// A workload, with the cluster and the inventory that it was found in.
-struct Found {
+struct FoundWorkload {
     target: Target,
     inventory: Inventory,
     workload: OptedIn,
 }
 
 impl Common {
-    async fn find(&self) -> Result<Found, Failure> {
+    async fn find(&self) -> Result<FoundWorkload, Failure> {
         let target = Target::find(&self.flags).await?;
         let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
         let workload = inventory.find(&target, &self.workload)?.clone();
@@ -92,7 +92,7 @@ impl Common {
         if let Some(elsewhere) = inventory.template_elsewhere(Some(&workload.kind.kind), workload.name()) {
             return Err(Failure::NotFound(elsewhere));
         }
-        Ok(Found { target, inventory, workload })
+        Ok(FoundWorkload { target, inventory, workload })
     }
 
     fn done(&self, said: &[String]) -> Result<(), Failure> {
@@ -101,7 +101,7 @@ impl Common {
     }
 }
 
-impl Found {
+impl FoundWorkload {
     /// Points the references to each source to the given name.
     async fn point(&self, wanted: &BTreeMap<ObjectName, String>, dry_run: bool) -> Result<(), Failure> {
         let workload = Workload::read(&self.workload.kind, &self.workload.value)
@@ -192,7 +192,7 @@ impl Undo {
 
 /// The snapshots of the newest revision with other config, as far as they differ from `held`.
 fn before(
-    found: &Found,
+    found: &FoundWorkload,
     held: &BTreeMap<ObjectName, String>,
     only: Option<&ObjectName>,
 ) -> Option<BTreeMap<ObjectName, String>> {

@@ -8,11 +8,11 @@ use std::{
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// The form of a list, as with kubectl.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum OutputFormat {
     /// A table.
     #[default]
     Table,
@@ -31,7 +31,7 @@ pub(super) enum Format {
 pub(super) struct OutputFlag {
     /// The output format.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT", hide_default_value = true)]
-    pub(super) output: Format,
+    pub(super) output: OutputFormat,
 }
 
 /// An entry of a list.
@@ -47,18 +47,18 @@ pub(super) trait Row: Serialize {
 }
 
 /// Prints a list. If a table would be empty, prints `nothing` to standard error.
-pub(super) fn list<R: Row>(format: Format, rows: &[R], nothing: &str) -> Result<(), Failure> {
+pub(super) fn list<R: Row>(format: OutputFormat, rows: &[R], nothing: &str) -> Result<(), Failure> {
     match format {
-        Format::Json => print(&(to_json(rows)? + "\n")),
-        Format::Yaml => print(&to_yaml(&rows)?),
-        Format::Name => print(&rows.iter().fold(String::new(), |text, row| text + &row.name() + "\n")),
-        Format::Table | Format::Wide if rows.is_empty() => {
+        OutputFormat::Json => print(&(to_json(rows)? + "\n")),
+        OutputFormat::Yaml => print(&to_yaml(&rows)?),
+        OutputFormat::Name => print(&rows.iter().fold(String::new(), |text, row| text + &row.name() + "\n")),
+        OutputFormat::Table | OutputFormat::Wide if rows.is_empty() => {
             eprintln!("{nothing}");
             Ok(())
         }
-        Format::Table | Format::Wide => {
+        OutputFormat::Table | OutputFormat::Wide => {
             let (heads, narrow) = R::COLUMNS;
-            let count = if format == Format::Wide { heads.len() } else { narrow };
+            let count = if format == OutputFormat::Wide { heads.len() } else { narrow };
             let head = heads[..count].iter().map(|head| (*head).to_owned()).collect();
             let cells = rows.iter().map(|row| row.cells().into_iter().take(count).collect());
             print(&table(std::iter::once(head).chain(cells).collect()))

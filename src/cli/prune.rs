@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     history::used_by,
-    inventory::{Inventory, Key, Scope, Snapshot, annotation, source, text},
+    inventory::{Inventory, Scope, Snapshot, SourceKey, annotation, source, text},
     output::{self, OutputFlag, Row},
     target::{Flags, Target},
 };
@@ -23,7 +23,7 @@ use crate::{
 
 /// Options of `prune`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct PruneOptions {
     /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
@@ -39,7 +39,7 @@ pub(super) struct Options {
 /// A snapshot, and whether it can be deleted.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Verdict {
+struct PrunableSnapshot {
     namespace: String,
     snapshot: String,
     created: Timestamp,
@@ -47,7 +47,7 @@ struct Verdict {
     why: String,
 }
 
-impl Row for Verdict {
+impl Row for PrunableSnapshot {
     const COLUMNS: (&'static [&'static str], usize) =
         (&["NAMESPACE", "SNAPSHOT", "AGE", "DELETABLE", "WHY"], 5);
 
@@ -63,11 +63,11 @@ impl Row for Verdict {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &PruneOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let scope = if options.all_namespaces { Scope::All } else { Scope::Namespace(target.namespace.clone()) };
     let inventory = Inventory::read(&target, &scope).await?;
-    let mut sources: BTreeMap<Key, Option<Value>> = BTreeMap::new();
+    let mut sources: BTreeMap<SourceKey, Option<Value>> = BTreeMap::new();
     let mut verdicts = Vec::new();
     for (key, snapshot) in &inventory.snapshots {
         let of = (key.0.clone(), snapshot.source.clone());
@@ -91,7 +91,12 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option<&Value>) -> Verdict {
+fn verdict(
+    inventory: &Inventory,
+    key: &SourceKey,
+    snapshot: &Snapshot,
+    source: Option<&Value>,
+) -> PrunableSnapshot {
     let users = used_by(inventory, key);
     let owners = snapshot.value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
     let newest = source.and_then(|source| newest_rank(inventory, key, snapshot, source));
@@ -109,7 +114,7 @@ fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option
         };
         (true, format!("nothing uses it, and {gone}"))
     };
-    Verdict {
+    PrunableSnapshot {
         namespace: key.0.clone(),
         snapshot: key.1.name.to_string(),
         created: snapshot.created,
@@ -121,7 +126,7 @@ fn verdict(inventory: &Inventory, key: &Key, snapshot: &Snapshot, source: Option
 /// The rank of the snapshot among the newest that its source keeps, and their number; `None` if it is not one of them.
 fn newest_rank(
     inventory: &Inventory,
-    key: &Key,
+    key: &SourceKey,
     snapshot: &Snapshot,
     source: &Value,
 ) -> Option<(usize, usize)> {
@@ -137,7 +142,7 @@ fn newest_rank(
     (rank < keep).then_some((rank, keep))
 }
 
-async fn delete(target: &Target, key: &Key, snapshot: &Snapshot) -> Result<(), Failure> {
+async fn delete(target: &Target, key: &SourceKey, snapshot: &Snapshot) -> Result<(), Failure> {
     let version = Version {
         uid: text(&snapshot.value, "/metadata/uid").to_owned(),
         resource_version: text(&snapshot.value, "/metadata/resourceVersion").to_owned(),

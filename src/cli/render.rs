@@ -6,9 +6,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    Failure, manifests,
-    output::{self, Format, OutputFlag},
-    target::{KindFlag, RotatedFlag},
+    failure::Failure,
+    flags::{KindFlag, RotatedFlag},
+    manifests,
+    output::{self, OutputFlag, OutputFormat},
 };
 use crate::{
     kinds::{Kinds, WorkloadKind},
@@ -19,7 +20,7 @@ use crate::{
 
 /// Options of `render`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct RenderOptions {
     /// Manifests to read, in YAML or JSON; `-` for standard input. ConfigMaps and Secrets among them are the sources, and
     /// a Namespace among them may opt its workloads in.
     #[arg(short, long, value_name = "FILE", required = true)]
@@ -52,7 +53,7 @@ struct Given {
 }
 
 /// Runs the command.
-pub(super) fn run(options: &Options) -> Result<(), Failure> {
+pub(super) fn run(options: &RenderOptions) -> Result<(), Failure> {
     let kinds = options.kinds.in_force();
     let mut all = Vec::new();
     for file in &options.filename {
@@ -64,15 +65,15 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
         eprintln!("warning: {warning}");
     }
     match options.output.output {
-        Format::Json => {
+        OutputFormat::Json => {
             let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": rendered});
             output::print(&(output::to_json(&list)? + "\n"))
         }
-        Format::Name => output::print(&rendered.iter().fold(String::new(), |text, object| {
+        OutputFormat::Name => output::print(&rendered.iter().fold(String::new(), |text, object| {
             let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
             text + &format!("{kind}/{}\n", object["metadata"]["name"].as_str().unwrap_or_default())
         })),
-        Format::Table | Format::Wide | Format::Yaml => {
+        OutputFormat::Table | OutputFormat::Wide | OutputFormat::Yaml => {
             let documents: Result<Vec<_>, _> = rendered.iter().map(output::to_yaml).collect();
             output::print(&documents?.join("---\n"))
         }
@@ -83,7 +84,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
 fn render(
     kinds: &Kinds,
     all: &[(String, Value)],
-    options: &Options,
+    options: &RenderOptions,
 ) -> Result<(Vec<Value>, Vec<String>), Failure> {
     let given = Given { rotated: options.rotated.in_force(), ..Given::read(kinds, all, &options.namespace)? };
     let (mut rendered, mut warnings) = (Vec::new(), Vec::new());
@@ -166,14 +167,14 @@ impl Given {
                 Outcome::Decided(decision) => return decision,
                 Outcome::Needs(needs) => {
                     for need in needs {
-                        self.tell(request.namespace, need, &mut facts);
+                        self.add_fact(request.namespace, need, &mut facts);
                     }
                 }
             }
         }
     }
 
-    fn tell(&self, namespace: &str, need: Need, facts: &mut Facts) {
+    fn add_fact(&self, namespace: &str, need: Need, facts: &mut Facts) {
         match need {
             Need::Namespace => {
                 facts.set_namespace(self.namespaces.get(namespace).copied().unwrap_or_default());
@@ -220,7 +221,7 @@ mod tests {
         spec: {template: {spec: {volumes: [{name: v, configMap: {name: demo}}]}}}\n";
 
     fn rendered(text: &str, snapshots: bool) -> Result<(Vec<Value>, Vec<String>), String> {
-        let options = Options {
+        let options = RenderOptions {
             filename: Vec::new(),
             namespace: "default".to_owned(),
             snapshots,

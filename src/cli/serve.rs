@@ -8,14 +8,15 @@ use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tokio_rustls::rustls::ServerConfig;
 
 use super::{
-    limits::Limits,
-    target::{KindFlag, RotatedFlag},
+    duration::signed_duration,
+    flags::{KindFlag, RotatedFlag},
+    limits::LimitOptions,
 };
 use crate::{
     admission,
     cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
     controller::{self, Leadership, Served, Shared, State},
-    resolve::parse_duration,
+    server,
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
     tls::{self, WebhookUrl, webhooks},
@@ -30,7 +31,7 @@ const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ServeOptions {
     /// The address on which admission is served, over TLS.
     #[arg(long, env = "CONFREV_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
     listen: SocketAddr,
@@ -66,7 +67,7 @@ pub(super) struct Options {
     #[arg(long, env = "CONFREV_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     namespaces: Vec<String>,
     /// How long a snapshot without references is kept.
-    #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = signed_duration)]
     orphan_grace: SignedDuration,
     /// Automatic rolls per second, over all workloads. After an idle second, this many may start at once.
     #[arg(long, env = "CONFREV_ROLL_RATE", default_value_t = 200, value_name = "COUNT",
@@ -74,7 +75,7 @@ pub(super) struct Options {
     roll_rate: u32,
     /// How long a change of a source waits for an apply of the workload that includes it. Both together then make one new
     /// revision.
-    #[arg(long, env = "CONFREV_SETTLE", default_value = "1s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, env = "CONFREV_SETTLE", default_value = "1s", value_name = "DURATION", value_parser = signed_duration)]
     settle: SignedDuration,
     /// Snapshot the Secrets of workloads that request it. Without this flag, confrev reads no Secret of a workload, and needs
     /// no right to read one.
@@ -89,17 +90,17 @@ pub(super) struct Options {
     #[command(flatten)]
     rotated: RotatedFlag,
     #[command(flatten)]
-    limits: Limits,
+    limits: LimitOptions,
     /// The collector to send traces to, as OTLP over HTTP, such as http://collector:4318. Default: the value of
     /// OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, there are no traces.
     #[arg(long, env = "CONFREV_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
     /// The format of the log, on standard error.
-    #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::Format::Text, value_name = "FORMAT")]
-    log_format: log::Format,
+    #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::LogFormat::Text, value_name = "FORMAT")]
+    log_format: log::LogFormat,
 }
 
-impl Options {
+impl ServeOptions {
     /// Why the options are invalid together. An environment variable with the value `false` counts as an option that is
     /// not given. The parser's own groups would count it as given.
     pub(super) fn wrong(&self) -> Option<&'static str> {
@@ -111,12 +112,6 @@ impl Options {
     }
 }
 
-fn duration(text: &str) -> Result<SignedDuration, String> {
-    parse_duration(text)
-        .and_then(|duration| SignedDuration::try_from(duration).ok())
-        .ok_or_else(|| "expected a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
-}
-
 /// A label to copy; `None` for an empty text, which turns the default off.
 type CopiedLabelFlag = Option<CopiedLabel>;
 
@@ -126,13 +121,13 @@ fn copied_label(text: &str) -> Result<CopiedLabelFlag, CopiedLabelError> {
 
 /// Why serving did not start, or ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum ServeError {
     /// The log could not be set up.
     #[error(transparent)]
-    Log(#[from] log::Error),
+    Log(#[from] log::LogError),
     /// Traces could not be set up.
     #[error("--otlp-endpoint: {0}")]
-    Traces(#[from] telemetry::traces::Error),
+    Traces(#[from] telemetry::traces::TracesError),
     /// The runtime could not start its threads.
     #[error("cannot start the runtime: {0}")]
     Runtime(#[source] io::Error),
@@ -151,8 +146,8 @@ pub(super) enum Error {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// No certificate to serve with.
-    #[error("{}", log::causes(.0))]
-    Tls(#[source] Box<tls::Error>),
+    #[error("{}", telemetry::causes(.0))]
+    Tls(#[source] Box<tls::TlsError>),
     /// No key for the digests of Secrets.
     #[error(transparent)]
     Key(#[from] cluster::KeyError),
@@ -167,14 +162,14 @@ pub(super) enum Error {
 }
 
 /// Serves until SIGTERM or SIGINT; a second signal ends the process at once.
-pub(super) fn run(options: Options) -> Result<(), Error> {
+pub(super) fn run(options: ServeOptions) -> Result<(), ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Timers and sockets are checked after this many polls: a client that makes each poll long must not delay others.
-    let runtime = runtime.event_interval(EVENT_INTERVAL).enable_all().build().map_err(Error::Runtime)?;
+    let runtime = runtime.event_interval(EVENT_INTERVAL).enable_all().build().map_err(ServeError::Runtime)?;
     let endpoint = Traces::endpoint(options.otlp_endpoint.as_deref(), |name| std::env::var(name).ok());
     let traces = endpoint.map(|endpoint| Traces::start(&endpoint, runtime.handle())).transpose()?;
     log::init(options.log_format, traces.as_ref())?;
-    let result = runtime.block_on(serve(options));
+    let result = runtime.block_on(run_servers(options));
     if let Some(traces) = traces {
         traces.shut_down();
     }
@@ -183,7 +178,7 @@ pub(super) fn run(options: Options) -> Result<(), Error> {
 }
 
 /// The controller's settings.
-fn config(options: &Options) -> controller::Config {
+fn controller_config(options: &ServeOptions) -> controller::Config {
     controller::Config {
         settle: options.settle,
         orphan_grace: options.orphan_grace,
@@ -193,7 +188,7 @@ fn config(options: &Options) -> controller::Config {
     }
 }
 
-async fn serve(options: Options) -> Result<(), Error> {
+async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let metrics = Metrics::new();
     let readiness = Readiness::new();
     let conditions = ["caches", "certificate", "webhook configurations"].map(|name| readiness.register(name));
@@ -202,10 +197,10 @@ async fn serve(options: Options) -> Result<(), Error> {
     let admin_listener = listen("--admin-listen", options.admin_listen).await?;
     let (stop, stopping) = watch::channel(false);
     // The admin server runs until the program ends, so that /readyz can report the shutdown.
-    tokio::spawn(admission::server::serve(
+    tokio::spawn(server::serve(
         admin_listener,
         telemetry::admin::router(readiness.clone(), metrics.clone()),
-        admission::server::Transport::Plain,
+        server::Transport::Plain,
         options.limits.of_admin(),
         metrics.clone(),
         std::future::pending(),
@@ -228,7 +223,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let kinds = options.kinds.in_force();
     let keys = DigestKeys::default();
     let rotated = options.rotated.in_force();
-    let state = State::new(Arc::clone(&kinds), config(&options))
+    let state = State::new(Arc::clone(&kinds), controller_config(&options))
         .keyed_by(keys.clone())
         .serving(served(&options))
         .naming_at_most(options.limits.of_reviews().reads)
@@ -236,7 +231,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let shared = Shared::new(state, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
         .keyed_by(keys.clone())
-        .naming_at_most(options.limits.of_reviews().reads)
+        .with_max_names(options.limits.of_reviews().reads)
         .leaving(rotated)
         .copying(options.copied_labels.iter().flatten().cloned());
     // Before any decision: without the key, digests of Secrets would be different.
@@ -249,7 +244,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let key_keeper =
         key_keeper.map(|keeper| tokio::spawn(async move { keeper.run(move || keyed.reconcile_all()).await }));
     let leadership = Leadership::default();
-    let lease = Lease::new(client.clone(), &options.namespace, identity());
+    let lease = Lease::new(client.clone(), &options.namespace, replica_identity());
     let mut leader = tokio::spawn(controller::lead(
         lease,
         leadership.clone(),
@@ -271,7 +266,7 @@ async fn serve(options: Options) -> Result<(), Error> {
     let router = admission::router(context);
     let (drain, draining) = watch::channel(false);
     let limits = options.limits.of_connections();
-    let serving = admission::server::serve(admission_listener, router, tls, limits, counted, until(draining));
+    let serving = server::serve(admission_listener, router, tls, limits, counted, until(draining));
     let server = tokio::spawn(serving);
 
     let result = tokio::select! {
@@ -296,24 +291,27 @@ async fn serve(options: Options) -> Result<(), Error> {
 }
 
 /// The error for a task that ended early: the process ends, since it must not continue without the task.
-fn ended_early(task: &'static str, ended: &Result<(), tokio::task::JoinError>) -> Error {
+fn ended_early(task: &'static str, ended: &Result<(), tokio::task::JoinError>) -> ServeError {
     let reason = ended.as_ref().err().map_or_else(|| "it returned".to_owned(), ToString::to_string);
-    Error::Ended { task, reason }
+    ServeError::Ended { task, reason }
 }
 
-async fn listen(option: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| Error::Listen { option, address, source })
+async fn listen(option: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { option, address, source })
 }
 
 /// The namespaces for which the webhooks are called.
-fn served(options: &Options) -> Served {
+fn served(options: &ServeOptions) -> Served {
     let excluded = EXCLUDED.map(str::to_owned).into_iter().chain([options.namespace.clone()]);
     Served::but(excluded.chain(options.excluded_namespaces.iter().cloned()))
         .only(options.namespaces.iter().cloned())
 }
 
 /// The TLS settings of the webhook port, and the clients that it accepts.
-fn tls_config(options: &Options, source: &tls::Source) -> Result<Arc<ServerConfig>, Error> {
+fn tls_config(
+    options: &ServeOptions,
+    source: &tls::CertificateSource,
+) -> Result<Arc<ServerConfig>, ServeError> {
     let Some(file) = options.client_ca.clone() else {
         tracing::warn!(
             "the webhook port answers every client: without --client-ca, forged reviews cost reads and reveal names and \
@@ -322,33 +320,33 @@ fn tls_config(options: &Options, source: &tls::Source) -> Result<Arc<ServerConfi
         return Ok(source.server_config());
     };
     let clients = tls::Clients::open(file, options.client_names.clone())
-        .map_err(|error| Error::Tls(Box::new(error.into())))?;
+        .map_err(|error| ServeError::Tls(Box::new(error.into())))?;
     let config = source.server_config_for(&clients);
     tokio::spawn(async move { clients.run().await });
     Ok(config)
 }
 
 async fn certificate_source(
-    options: &Options,
+    options: &ServeOptions,
     client: &kube::Client,
     metrics: &Metrics,
     condition: telemetry::Condition,
-) -> Result<tls::Source, Error> {
+) -> Result<tls::CertificateSource, ServeError> {
     let source = if let Some(dir) = &options.tls_dir {
-        tls::Source::files(dir.clone(), metrics.clone(), condition)
+        tls::CertificateSource::files(dir.clone(), metrics.clone(), condition)
     } else {
         let own = tls::SelfSignedOptions {
             namespace: options.namespace.clone(),
             webhook_url: options.webhook_url.clone(),
             lifetimes: tls::Lifetimes::default(),
         };
-        tls::Source::self_signed(client.clone(), own, metrics.clone(), condition).await
+        tls::CertificateSource::self_signed(client.clone(), own, metrics.clone(), condition).await
     };
-    source.map_err(|error| Error::Tls(Box::new(error)))
+    source.map_err(|error| ServeError::Tls(Box::new(error)))
 }
 
 /// A unique name for this replica; another run of the same replica has another name.
-fn identity() -> String {
+fn replica_identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "confrev".to_owned());
     format!("{host}_{}_{}", std::process::id(), jiff::Timestamp::now().as_nanosecond())
 }

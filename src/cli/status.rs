@@ -8,20 +8,20 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{Inventory, OptedIn, Scope, label},
-    output::{self, Format, OutputFlag, Row},
-    standing::{self, UsedSource},
+    output::{self, OutputFlag, OutputFormat, Row},
+    source_state::{self, UsedSource},
     target::{Flags, Target},
 };
 use crate::names;
 
 /// How often `--watch` reads the state.
-const LOOK: Duration = Duration::from_secs(2);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Options of `status`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct StatusOptions {
     /// One workload, as kind/name or name. Default: all opted-in workloads.
     workload: Option<String>,
     /// In all namespaces.
@@ -36,7 +36,7 @@ pub(super) struct Options {
     flags: Flags,
 }
 
-impl Options {
+impl StatusOptions {
     /// The flags that select the cluster.
     pub(super) fn flags(self) -> Flags {
         self.flags
@@ -46,7 +46,7 @@ impl Options {
 /// One workload.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status {
+pub(super) struct WorkloadStatus {
     #[serde(skip)]
     show_namespace: bool,
     namespace: String,
@@ -60,7 +60,7 @@ pub(super) struct Status {
     sources: Vec<UsedSource>,
 }
 
-impl Row for Status {
+impl Row for WorkloadStatus {
     const COLUMNS: (&'static [&'static str], usize) =
         (&["NAMESPACE", "WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "SNAPSHOTS"], 6);
 
@@ -84,7 +84,7 @@ impl Row for Status {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &StatusOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let scope = if options.all_namespaces { Scope::All } else { Scope::Namespace(target.namespace.clone()) };
     let mut shown = String::new();
@@ -97,16 +97,16 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         let now = output::to_json(&rows)?;
         if now != shown {
             let format = match options.output.output {
-                Format::Table if !shown.is_empty() => {
+                OutputFormat::Table if !shown.is_empty() => {
                     output::print("\n")?;
-                    Format::Table
+                    OutputFormat::Table
                 }
                 other => other,
             };
             output::list(format, &rows, &nothing(&scope))?;
             shown = now;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
     }
 }
 
@@ -117,7 +117,7 @@ fn nothing(scope: &Scope) -> String {
     }
 }
 
-async fn rows(target: &Target, scope: &Scope, one: Option<&str>) -> Result<Vec<Status>, Failure> {
+async fn rows(target: &Target, scope: &Scope, one: Option<&str>) -> Result<Vec<WorkloadStatus>, Failure> {
     let inventory = Inventory::read(target, scope).await?;
     let workloads: Vec<&OptedIn> = match one {
         Some(name) => vec![inventory.find(target, name)?],
@@ -126,7 +126,7 @@ async fn rows(target: &Target, scope: &Scope, one: Option<&str>) -> Result<Vec<S
     let show_namespace = matches!(scope, Scope::All);
     let inventory = &inventory;
     let rows = workloads.into_iter().map(|workload| async move {
-        let sources = standing::of_workload(target, inventory, workload).await?;
+        let sources = source_state::of_workload(target, inventory, workload).await?;
         Ok::<_, Failure>(status(inventory, workload, sources, show_namespace))
     });
     stream::iter(rows).buffered(8).try_collect().await
@@ -138,25 +138,25 @@ pub(super) fn status(
     workload: &OptedIn,
     sources: Vec<UsedSource>,
     show_namespace: bool,
-) -> Status {
+) -> WorkloadStatus {
     let mut pods = BTreeMap::new();
     for revision in inventory.revisions_of(workload).into_iter().chain(workload.own_revision()) {
         for pod in inventory.pods_of(workload, revision) {
-            *pods.entry(revision_of(pod)).or_insert(0) += 1;
+            *pods.entry(pod_revision(pod)).or_insert(0) += 1;
         }
     }
-    Status {
+    WorkloadStatus {
         show_namespace,
         namespace: workload.namespace().to_owned(),
         workload: workload.reference(),
         revision: workload.revision().to_owned(),
         pods,
-        rollout: standing::rollout(workload),
+        rollout: source_state::rollout(workload),
         sources,
     }
 }
 
-fn revision_of(pod: &Value) -> String {
+fn pod_revision(pod: &Value) -> String {
     label(pod, names::REVISION).unwrap_or_default().to_owned()
 }
 

@@ -8,11 +8,14 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Failure;
+use super::{
+    failure::Failure,
+    flags::{KindFlag, RotatedFlag},
+};
 use crate::{
     cluster::{ApiError, KubeApi, Listed, connect},
-    kinds::{Kinds, WorkloadKind},
-    snapshot::{Rotated, is_namespace_name, is_object_name},
+    kinds::Kinds,
+    snapshot::{Rotated, is_namespace_name},
     telemetry::Metrics,
 };
 
@@ -61,7 +64,7 @@ pub(super) struct Flags {
     pub(super) token: Option<String>,
     /// The timeout of one request, such as 10s. With 0, this flag sets no timeout.
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true,
-        value_parser = super::wait::duration)]
+        value_parser = super::duration::duration)]
     pub(super) request_timeout: Duration,
     /// Act as this user.
     #[arg(long = "as", value_name = "USER")]
@@ -110,53 +113,6 @@ impl Flags {
         }
         Ok(())
     }
-}
-
-/// The flag for kinds besides the built-in ones, for `serve` and for the commands.
-#[derive(Clone, Debug, Default, Args)]
-pub(super) struct KindFlag {
-    /// A further kind of workload, and the path of its pod template. May be given more than once.
-    #[arg(
-        long = "kind",
-        env = "CONFREV_KIND",
-        value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
-        value_delimiter = ','
-    )]
-    kinds: Vec<WorkloadKind>,
-}
-
-impl KindFlag {
-    /// The built-in kinds and these.
-    pub(super) fn in_force(&self) -> Arc<Kinds> {
-        Arc::new(Kinds::with(&self.kinds))
-    }
-}
-
-/// The flag for ConfigMaps that the platform rotates, for `serve` and for the commands.
-#[derive(Clone, Debug, Default, Args)]
-pub(super) struct RotatedFlag {
-    /// A ConfigMap that the platform or a tool rotates, such as a bundle of CA certificates: references to it stay as written,
-    /// in every namespace. May be given more than once.
-    #[arg(
-        long = "rotated-configmap",
-        env = "CONFREV_ROTATED_CONFIGMAP",
-        value_name = "NAME",
-        value_delimiter = ',',
-        value_parser = configmap_name
-    )]
-    names: Vec<String>,
-}
-
-impl RotatedFlag {
-    /// The built-in names and these.
-    pub(super) fn in_force(&self) -> Rotated {
-        Rotated::with(self.names.iter().cloned())
-    }
-}
-
-fn configmap_name(text: &str) -> Result<String, String> {
-    let is_name = is_object_name(text);
-    is_name.then(|| text.to_owned()).ok_or_else(|| "invalid name of a ConfigMap".to_owned())
 }
 
 /// A connection, with the selected namespace.
@@ -289,10 +245,9 @@ impl Target {
     /// Converts an error into one for the users of the command line.
     pub(super) fn failure(&self, error: ApiError) -> Failure {
         match error {
-            ApiError::Unreachable { source, .. } => Failure::Unreachable {
-                url: self.url.clone(),
-                reason: crate::telemetry::log::causes(&*source),
-            },
+            ApiError::Unreachable { source, .. } => {
+                Failure::Unreachable { url: self.url.clone(), reason: crate::telemetry::causes(&*source) }
+            }
             ApiError::Refused { code: 401, .. } => Failure::Unauthorized { url: self.url.clone() },
             ApiError::Refused { message, .. } => Failure::Refused(message),
             other => Failure::Api(other),
@@ -303,16 +258,17 @@ impl Target {
 /// The name and namespace of an object, whatever its other fields.
 fn name_in(item: &str) -> String {
     #[derive(Default, Deserialize)]
-    struct Object {
-        metadata: Metadata,
+    struct NamedItem {
+        metadata: NamedItemMetadata,
     }
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Metadata {
+    struct NamedItemMetadata {
         namespace: String,
         name: String,
     }
-    let Metadata { namespace, name } = serde_json::from_str::<Object>(item).unwrap_or_default().metadata;
+    let NamedItemMetadata { namespace, name } =
+        serde_json::from_str::<NamedItem>(item).unwrap_or_default().metadata;
     format!("{name} in namespace {namespace:?}")
 }
 

@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Failure,
+    failure::Failure,
     inventory::{Inventory, OptedIn, Scope, annotation, label, revision_template, sources_of, text},
-    output::{self, Colour, Format, OutputFlag, paint},
-    standing, status,
+    output::{self, Colour, OutputFlag, OutputFormat, paint},
+    source_state, status,
     target::{Flags, Target},
 };
 use crate::{names, snapshot::Digest, template::SourceMap};
@@ -22,7 +22,7 @@ const LOST: &str = "not found";
 
 /// Options of `tree`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct TreeOptions {
     /// The workload, as kind/name or name.
     workload: String,
     /// Also show revisions without pods.
@@ -47,11 +47,11 @@ struct Node {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
     let workload = inventory.find(&target, &options.workload)?;
-    let sources = standing::of_workload(&target, &inventory, workload).await?;
+    let sources = source_state::of_workload(&target, &inventory, workload).await?;
     let mut root =
         Node { object: workload.reference(), notes: vec![status::config(&sources)], below: Vec::new() };
     if let Some(itself) = workload.own_revision() {
@@ -68,10 +68,10 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     match options.output.output {
-        Format::Json => return output::print(&(output::to_json(&root)? + "\n")),
-        Format::Yaml => return output::print(&output::to_yaml(&root)?),
-        Format::Name => return output::print(&root.names()),
-        Format::Table | Format::Wide => {}
+        OutputFormat::Json => return output::print(&(output::to_json(&root)? + "\n")),
+        OutputFormat::Yaml => return output::print(&output::to_yaml(&root)?),
+        OutputFormat::Name => return output::print(&root.names()),
+        OutputFormat::Table | OutputFormat::Wide => {}
     }
     let mut out = String::new();
     draw(&root, "", "", &mut out);

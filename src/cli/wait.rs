@@ -5,35 +5,28 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{
-    Failure,
+    duration,
+    failure::Failure,
     inventory::{Inventory, OptedIn, Scope, source_name},
     output,
-    standing::{self, Standing},
+    source_state::{self, SourceState},
     target::{Flags, Target},
 };
-use crate::{
-    resolve::{Health, parse_duration},
-    snapshot::ObjectName,
-};
+use crate::{resolve::Health, snapshot::ObjectName};
 
 /// How often the state is read.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of `wait`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct WaitOptions {
     /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.
     object: String,
     /// How long to wait.
-    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration::duration)]
     timeout: Duration,
     #[command(flatten)]
     flags: Flags,
-}
-
-/// Reads a duration of an option.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).ok_or_else(|| "expected a duration such as \"30s\", \"5m\" or \"1h30m\"".to_owned())
 }
 
 /// The state of the workloads that the command waits for.
@@ -47,7 +40,7 @@ enum Progress {
 }
 
 /// Runs the command.
-pub(super) async fn run(options: &Options) -> Result<(), Failure> {
+pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let scope = Scope::Namespace(target.namespace.clone());
     let deadline = Instant::now() + options.timeout;
@@ -67,10 +60,10 @@ pub(super) async fn run(options: &Options) -> Result<(), Failure> {
             Progress::Stuck(reason) => return Err(Failure::No(reason)),
             Progress::Waits(reason) => reason,
         };
-        if Instant::now() + LOOK > deadline {
+        if Instant::now() + CHECK_INTERVAL > deadline {
             return Err(Failure::No(format!("timed out after {:?}: {reason}", options.timeout)));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -109,28 +102,33 @@ async fn of_workload(
 ) -> Result<Progress, Failure> {
     let name = workload.reference();
     let mut count = 1;
-    for used in standing::of_workload(target, inventory, workload).await? {
+    for used in source_state::of_workload(target, inventory, workload).await? {
         if source.is_some_and(|source| *source != used.object) {
             continue;
         }
         let of = format!("{name}: {} {}", used.source, used.standing.word());
         match used.standing {
-            Standing::Current | Standing::AsWritten | Standing::Absent | Standing::Bound | Standing::Live => {
-            }
+            SourceState::Current
+            | SourceState::AsWritten
+            | SourceState::Absent
+            | SourceState::Bound
+            | SourceState::Live => {}
             // A Job never changes, so it is not counted.
-            Standing::AsCreated => count = 0,
-            Standing::Pending => return Ok(Progress::Waits(of)),
-            Standing::Paused => {
+            SourceState::AsCreated => count = 0,
+            SourceState::Pending => return Ok(Progress::Waits(of)),
+            SourceState::Paused => {
                 return Ok(Progress::Stuck(format!(
                     "{of}: it does not follow changes, see kubectl confrev resume"
                 )));
             }
-            Standing::Pinned => {
+            SourceState::Pinned => {
                 return Ok(Progress::Stuck(format!(
                     "{of}: an undo or a pin keeps its snapshot, see kubectl confrev unpin"
                 )));
             }
-            Standing::Missing | Standing::SourceGone | Standing::Unknown => return Ok(Progress::Stuck(of)),
+            SourceState::Missing | SourceState::SourceGone | SourceState::Unknown => {
+                return Ok(Progress::Stuck(of));
+            }
         }
     }
     Ok(match workload.record.health {

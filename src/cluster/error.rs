@@ -97,7 +97,7 @@ impl ApiError {
     /// The error for an answer that is not a success.
     pub(super) fn of_status(what: String, status: StatusCode, body: &[u8]) -> Self {
         #[derive(Deserialize)]
-        struct Status {
+        struct StatusBody {
             #[serde(default)]
             message: String,
             #[serde(default)]
@@ -120,7 +120,7 @@ impl ApiError {
             StatusCode::NOT_FOUND => Self::NotFound { what },
             StatusCode::CONFLICT => Self::Conflict { what },
             _ => {
-                let parsed: Result<Status, _> = serde_json::from_slice(body);
+                let parsed: Result<StatusBody, _> = serde_json::from_slice(body);
                 let details = parsed.as_ref().ok().and_then(|status| status.details.as_ref());
                 let mut causes = details.into_iter().flat_map(|details| &details.causes);
                 if causes.any(|cause| cause.reason == "NamespaceTerminating") {

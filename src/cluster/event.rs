@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::Owner;
+use super::objects::Owner;
 use crate::{names, telemetry::metrics::Reason};
 
 /// For how long an equal Event is not repeated.

@@ -21,12 +21,12 @@ pub trait Meter: fmt::Debug + Send + Sync {
 
 /// The memory of one answer, returned when dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct MeteredBytes {
     meter: Option<Arc<dyn Meter>>,
     bytes: usize,
 }
 
-impl Held {
+impl MeteredBytes {
     /// No memory yet. Without a meter, there is no limit.
     pub(super) fn new(meter: Option<&Arc<dyn Meter>>) -> Self {
         Self { meter: meter.cloned(), bytes: 0 }
@@ -42,7 +42,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for MeteredBytes {
     fn drop(&mut self) {
         if let Some(meter) = &self.meter {
             meter.give_back(self.bytes);
@@ -52,23 +52,23 @@ impl Drop for Held {
 
 /// The body of an answer. Its memory is counted until it is dropped.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ResponseBody {
     bytes: Vec<u8>,
-    held: Held,
+    metered: MeteredBytes,
 }
 
-impl Answer {
-    pub(super) fn new(bytes: Vec<u8>, held: Held) -> Self {
-        Self { bytes, held }
+impl ResponseBody {
+    pub(super) fn new(bytes: Vec<u8>, metered: MeteredBytes) -> Self {
+        Self { bytes, metered }
     }
 
     /// The bytes, and their memory.
-    pub(super) fn into_parts(self) -> (Vec<u8>, Held) {
-        (self.bytes, self.held)
+    pub(super) fn into_parts(self) -> (Vec<u8>, MeteredBytes) {
+        (self.bytes, self.metered)
     }
 }
 
-impl Deref for Answer {
+impl Deref for ResponseBody {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Owner;
+use super::objects::Owner;
 use crate::{names, uid::Uid};
 
 /// The owners that others added; `None` if confrev added none, or managedFields do not tell.

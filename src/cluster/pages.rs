@@ -1,17 +1,22 @@
 //! Lists, read page by page in bounded memory and parsed object by object: an unreadable object does not affect the
-//! others.
+//! others. kube's `Api::list` reads a page of any size, and fails if one object in it cannot be parsed.
 
 use std::ops::Range;
 
+use kube::{api::ListParams, core::Request};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{ApiError, KubeApi, api::Accept, meter::Held, path};
+use super::{
+    error::ApiError,
+    kube_api::{Accept, KubeApi, parse},
+    meter::MeteredBytes,
+};
 
 /// The most objects in one page.
-const MOST: usize = 100;
+const MAX_PAGE_OBJECTS: usize = 100;
 /// The most bytes of one page. A larger page is requested again with fewer objects.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_PAGE_BYTES: usize = 8 << 20;
 
 /// A list or watch: its collection, the objects selected in it, and the part of each object that is sent.
 #[derive(Clone, Debug)]
@@ -31,7 +36,7 @@ pub struct Pages<'a> {
     /// The most objects in the next page.
     limit: usize,
     /// The most bytes in a page of several objects.
-    most_bytes: usize,
+    max_bytes: usize,
     /// The token of the next page; `None` after the last.
     next: Option<String>,
 }
@@ -45,11 +50,11 @@ pub struct Page {
     /// The resourceVersion of the list.
     pub resource_version: String,
     /// The memory of the text.
-    _held: Held,
+    _metered: MeteredBytes,
 }
 
 #[derive(Deserialize)]
-struct List<'p> {
+struct ListBody<'p> {
     #[serde(default)]
     metadata: ListMetadata,
     #[serde(borrow, default)]
@@ -74,43 +79,58 @@ impl Page {
 impl KubeApi {
     /// The pages of a list, from the first.
     pub fn pages<'a>(&'a self, of: &'a Listed) -> Pages<'a> {
-        Pages { api: self, of, limit: MOST, most_bytes: MOST_BYTES, next: Some(String::new()) }
+        Pages { api: self, of, limit: MAX_PAGE_OBJECTS, max_bytes: MAX_PAGE_BYTES, next: Some(String::new()) }
     }
 }
 
 impl Pages<'_> {
     /// The same list in pages of at most that many bytes.
     #[must_use]
-    pub(super) fn of_at_most(self, most_bytes: usize) -> Self {
-        Self { most_bytes, ..self }
+    pub(super) fn with_max_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
+    }
+
+    /// The path and query of the page with this token.
+    fn path(&self, token: &str) -> Result<String, ApiError> {
+        let of = self.of;
+        let mut params = ListParams::default().limit(u32::try_from(self.limit).unwrap_or(u32::MAX));
+        if !of.selector.is_empty() {
+            params = params.labels(&of.selector);
+        }
+        if !token.is_empty() {
+            params = params.continue_token(token);
+        }
+        let request = Request::new(&*of.collection).list(&params).map_err(|error| ApiError::Answer {
+            what: format!("list {}", of.collection),
+            reason: error.to_string(),
+        })?;
+        Ok(request.uri().to_string())
     }
 
     /// The next page; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Page>, ApiError> {
         let Some(token) = self.next.clone() else { return Ok(None) };
-        let selector = path::selector(&self.of.selector);
         let accept = if self.of.metadata_only { Accept::MetadataList } else { Accept::Json };
         loop {
-            let collection = &self.of.collection;
-            let path = format!("{collection}?labelSelector={selector}&limit={}&continue={token}", self.limit);
+            let path = self.path(&token)?;
             // A single object is always read: etcd limits its size, to 1.5 MiB by default, though its JSON may be larger.
-            let most = if self.limit > 1 { self.most_bytes } else { usize::MAX };
-            let answer = match self.api.get_up_to(path.clone(), accept, most).await {
+            let max = if self.limit > 1 { self.max_bytes } else { usize::MAX };
+            let answer = match self.api.get_up_to(path.clone(), accept, max).await {
                 Err(ApiError::TooLarge { .. }) => {
                     self.limit = (self.limit / 4).max(1);
                     continue;
                 }
                 other => other?,
             };
-            let (bytes, held) = answer.into_parts();
-            if bytes.len() < self.most_bytes / 4 {
-                self.limit = (self.limit * 2).min(MOST);
+            let (bytes, metered) = answer.into_parts();
+            if bytes.len() < self.max_bytes / 4 {
+                self.limit = (self.limit * 2).min(MAX_PAGE_OBJECTS);
             }
             let text = String::from_utf8(bytes).map_err(|error| ApiError::Answer {
                 what: path.clone(),
                 reason: error.utf8_error().to_string(),
             })?;
-            let List { metadata, items } = super::api::parse(text.as_bytes(), &path)?;
+            let ListBody { metadata, items } = parse(text.as_bytes(), &path)?;
             let place = |item: &RawValue| {
                 let from = item.get().as_ptr() as usize - text.as_ptr() as usize;
                 from..from + item.get().len()
@@ -118,7 +138,7 @@ impl Pages<'_> {
             let objects = items.into_iter().flatten().map(place).collect();
             self.next = metadata.next.filter(|token| !token.is_empty());
             let resource_version = metadata.resource_version.unwrap_or_default();
-            return Ok(Some(Page { text, objects, resource_version, _held: held }));
+            return Ok(Some(Page { text, objects, resource_version, _metered: metered }));
         }
     }
 }
@@ -162,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn pages_shrink_while_objects_are_large() {
-        for (count, bytes, most) in [(250, 10, 100), (40, 1 << 20, 7), (3, 9 << 20, 1)] {
+        for (count, bytes, max) in [(250, 10, 100), (40, 1 << 20, 7), (3, 9 << 20, 1)] {
             let (api, asked) = server(count, bytes);
             let of = Listed {
                 collection: "/api/v1/configmaps".into(),
@@ -172,12 +192,24 @@ mod tests {
             let (mut pages, mut seen) = (api.pages(&of), 0);
             while let Some(page) = pages.next().await.unwrap() {
                 let items = page.items().count();
-                assert!(items <= most, "{items} objects of {bytes} bytes");
+                assert!(items <= max, "{items} objects of {bytes} bytes");
                 assert_eq!(page.resource_version, "7");
                 seen += items;
             }
             assert_eq!(seen, count);
             assert!(asked.lock().unwrap().len() < count + 10, "{:?}", asked.lock().unwrap());
         }
+    }
+
+    #[tokio::test]
+    async fn selectors_are_encoded_for_a_query() {
+        let (api, _) = server(0, 0);
+        let of = Listed {
+            collection: "/api/v1/configmaps".into(),
+            selector: "a/b in (x,y),!c=1".into(),
+            metadata_only: false,
+        };
+        let path = api.pages(&of).path("").unwrap();
+        assert_eq!(path, "/api/v1/configmaps?&labelSelector=a%2Fb+in+%28x%2Cy%29%2C%21c%3D1&limit=100");
     }
 }

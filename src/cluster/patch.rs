@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Precondition;
+use super::objects::Precondition;
 use crate::names;
 
 /// The patch formats in use.

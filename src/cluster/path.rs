@@ -1,6 +1,7 @@
-//! Paths of the API server, built from checked names: no text of a request becomes part of a URL unchecked.
+//! Paths of the API server, built from checked names: no text of a request becomes part of a URL unchecked. kube builds such
+//! paths too, but inserts names without a check.
 
-use super::ApiError;
+use super::error::ApiError;
 use crate::snapshot::{is_namespace_name, is_object_name};
 
 /// The path of a collection in a namespace.
@@ -33,24 +34,6 @@ pub(crate) fn namespace(name: &str) -> Result<String, ApiError> {
     Ok(format!("/api/v1/namespaces/{name}"))
 }
 
-/// A label selector as it appears in a query.
-pub(crate) fn selector(labels: &str) -> String {
-    let mut encoded = String::with_capacity(labels.len() + 16);
-    for character in labels.chars() {
-        match character {
-            '/' => encoded.push_str("%2F"),
-            '=' => encoded.push_str("%3D"),
-            ',' => encoded.push_str("%2C"),
-            '!' => encoded.push_str("%21"),
-            '(' => encoded.push_str("%28"),
-            ')' => encoded.push_str("%29"),
-            ' ' => encoded.push_str("%20"),
-            other => encoded.push(other),
-        }
-    }
-    encoded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,10 +52,5 @@ mod tests {
             "/apis/apps/v1/namespaces/ns/deployments/a.b"
         );
         assert_eq!(collection("v1", "ns", "secrets").unwrap(), "/api/v1/namespaces/ns/secrets");
-    }
-
-    #[test]
-    fn selectors_are_encoded_for_a_query() {
-        assert_eq!(selector("a/b in (x,y),!c=1"), "a%2Fb%20in%20%28x%2Cy%29%2C%21c%3D1");
     }
 }

@@ -12,22 +12,22 @@ use std::{
 };
 
 /// How long a read waits for another one. A hanging read must not delay all others.
-const PATIENCE: Duration = Duration::from_millis(250);
+const MAX_WAIT: Duration = Duration::from_millis(250);
 
 /// The reads in progress. An answer is kept while at least one reader waits for it.
 #[derive(Debug)]
-pub(super) struct SharedReads<K: Eq + Hash, V>(Mutex<HashMap<K, Entry<V>>>);
+pub(super) struct SharedReads<K: Eq + Hash, V>(Mutex<HashMap<K, ReadersOfKey<V>>>);
 
 #[derive(Debug)]
-struct Entry<V> {
-    /// How many readers hold a [`Place`]. The `Arc`'s count does not serve: a reader drops its `Arc` only after it has
+struct ReadersOfKey<V> {
+    /// How many readers hold a [`ReaderGuard`]. The `Arc`'s count does not serve: a reader drops its `Arc` only after it has
     /// left.
     readers: usize,
-    turns: Arc<Turns<V>>,
+    turns: Arc<ReadTurns<V>>,
 }
 
 #[derive(Debug)]
-struct Turns<V> {
+struct ReadTurns<V> {
     /// How many reads have begun.
     begun: AtomicU64,
     /// Its holder reads. It contains the last answer and the number of the read that gave it.
@@ -46,15 +46,15 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
         let turns = {
             let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let entry = reads.entry(key.clone()).or_insert_with(|| {
-                let turns = Turns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
-                Entry { readers: 0, turns: Arc::new(turns) }
+                let turns = ReadTurns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
+                ReadersOfKey { readers: 0, turns: Arc::new(turns) }
             });
             entry.readers += 1;
             Arc::clone(&entry.turns)
         };
-        let place = Place { reads: self, key, turns };
-        let asked = place.turns.begun.load(Ordering::SeqCst);
-        let Ok(mut last) = tokio::time::timeout(PATIENCE, place.turns.last.lock()).await else {
+        let guard = ReaderGuard { reads: self, key, turns };
+        let asked = guard.turns.begun.load(Ordering::SeqCst);
+        let Ok(mut last) = tokio::time::timeout(MAX_WAIT, guard.turns.last.lock()).await else {
             return read.await;
         };
         if let Some((begun, answer)) = last.as_ref()
@@ -62,7 +62,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
         {
             return Ok(answer.clone());
         }
-        let begun = place.turns.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let begun = guard.turns.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let answer = read.await?;
         *last = Some((begun, answer.clone()));
         Ok(answer)
@@ -70,13 +70,13 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
 }
 
 /// A reader's place among the readers of one key. The last reader to leave removes the answer.
-struct Place<'r, K: Eq + Hash, V> {
+struct ReaderGuard<'r, K: Eq + Hash, V> {
     reads: &'r SharedReads<K, V>,
     key: K,
-    turns: Arc<Turns<V>>,
+    turns: Arc<ReadTurns<V>>,
 }
 
-impl<K: Eq + Hash, V> Drop for Place<'_, K, V> {
+impl<K: Eq + Hash, V> Drop for ReaderGuard<'_, K, V> {
     fn drop(&mut self) {
         let mut reads = self.reads.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = reads.get_mut(&self.key) else { return };

@@ -10,7 +10,13 @@ use std::{
 
 use serde::{Deserialize, de::DeserializeSeed as _};
 
-use super::{ApiError, Candidate, KubeApi, Listed, Live, Owner, Precondition, WorkloadKey, api::parse, path};
+use super::{
+    error::ApiError,
+    kube_api::{KubeApi, parse},
+    objects::{Candidate, Live, Owner, Precondition, Usage, WorkloadKey},
+    pages::Listed,
+    path,
+};
 use crate::{
     json::At,
     kinds::{REVISION_KINDS, WorkloadKind},
@@ -22,40 +28,23 @@ use crate::{
 };
 
 /// The most owners of one kind that are read one by one; more are read as a list.
-const MOST_GETS: usize = 16;
+const MAX_GETS: usize = 16;
 
 /// The most revisions of a workload that are compared with a requested template. `revisionHistoryLimit` is 10 by
 /// default.
-const MOST_REVISIONS: usize = 1000;
+const MAX_REVISIONS: usize = 1000;
 /// The most bytes of one page of revisions. Admission reads these pages, and many reviews may do so at once.
-const MOST_REVISION_BYTES: usize = 1 << 20;
-
-/// The most names that one revision or workload may refer to: the default of `--max-reads`. Each name takes about 600 bytes in
-/// the controller's state, and a task if its snapshot is missing. Any user may create a revision, and no webhook sees it.
-pub(crate) const MOST_NAMES: usize = 2000;
-
-/// How a revision or workload uses a ConfigMap or Secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usage {
-    /// No object with that uid exists.
-    Gone,
-    /// The template does not refer to the object, or the workload is not opted in.
-    Unused,
-    /// The template refers to the object, or cannot be read.
-    Used,
-    /// As `Used`, but the revision or workload is being deleted: it starts no more pods.
-    Leaving,
-}
+const MAX_REVISION_BYTES: usize = 1 << 20;
 
 /// The fields that are read of a listed object.
 #[derive(Deserialize)]
-struct Item {
-    metadata: ItemMetadata,
+struct ListedObject {
+    metadata: ListedMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ItemMetadata {
+struct ListedMetadata {
     name: String,
     #[serde(default)]
     uid: String,
@@ -64,17 +53,17 @@ struct ItemMetadata {
     #[serde(default)]
     deletion_timestamp: Option<serde::de::IgnoredAny>,
     #[serde(default)]
-    owner_references: Vec<ItemOwner>,
+    owner_references: Vec<ListedOwner>,
 }
 
 #[derive(Deserialize)]
-struct ItemOwner {
+struct ListedOwner {
     #[serde(default)]
     controller: bool,
 }
 
 /// The collection of a kind, and the path of the template in its objects.
-struct Place {
+struct TemplateKind {
     api_version: String,
     kind: String,
     plural: String,
@@ -83,7 +72,7 @@ struct Place {
     opted_in: bool,
 }
 
-impl Place {
+impl TemplateKind {
     fn of(kind: &WorkloadKind) -> Self {
         Self {
             opted_in: true,
@@ -108,7 +97,7 @@ impl Place {
     }
 
     /// Whether an object with these labels counts.
-    fn counts(&self, metadata: &ItemMetadata) -> bool {
+    fn counts(&self, metadata: &ListedMetadata) -> bool {
         let label = metadata.labels.as_ref().and_then(|labels| labels.get(names::ENABLED));
         !self.opted_in || label.is_some_and(|value| value == "true")
     }
@@ -116,8 +105,8 @@ impl Place {
 
 impl KubeApi {
     /// Every kind with a pod template; kinds of revisions come first.
-    fn places(&self) -> impl Iterator<Item = Place> {
-        let revisions = REVISION_KINDS.iter().map(|kind| Place {
+    fn template_kinds(&self) -> impl Iterator<Item = TemplateKind> {
+        let revisions = REVISION_KINDS.iter().map(|kind| TemplateKind {
             api_version: kind.api_version(),
             kind: kind.kind.to_owned(),
             plural: kind.plural.to_owned(),
@@ -127,10 +116,10 @@ impl KubeApi {
         let is_revision = |kind: &&WorkloadKind| {
             REVISION_KINDS.iter().any(|known| (known.group, known.plural) == (&*kind.group, &*kind.plural))
         };
-        revisions.chain(self.kinds().iter().filter(move |kind| !is_revision(kind)).map(Place::of))
+        revisions.chain(self.kinds().iter().filter(move |kind| !is_revision(kind)).map(TemplateKind::of))
     }
 
-    /// See [`super::Api::usages`].
+    /// See [`super::api::Api::usages`].
     pub(super) async fn usages_by(
         &self,
         namespace: &str,
@@ -138,9 +127,9 @@ impl KubeApi {
         object: &ObjectName,
     ) -> Result<Vec<Usage>, ApiError> {
         let mut found: HashMap<Uid, Usage> = HashMap::new();
-        for place in self.places() {
+        for place in self.template_kinds() {
             let owners: Vec<_> = owners.iter().filter(|owner| place.is_of(owner)).collect();
-            if owners.len() > MOST_GETS {
+            if owners.len() > MAX_GETS {
                 let mut listed = self.usages_in(namespace, &place, object).await?;
                 for owner in owners {
                     let usage = listed.remove(&owner.uid).unwrap_or(Usage::Gone);
@@ -160,7 +149,7 @@ impl KubeApi {
     async fn usage_by(
         &self,
         namespace: &str,
-        place: &Place,
+        place: &TemplateKind,
         owner: &Owner,
         object: &ObjectName,
     ) -> Result<Usage, ApiError> {
@@ -169,7 +158,7 @@ impl KubeApi {
             Err(error) if error.is_not_found() => return Ok(Usage::Gone),
             other => other?,
         };
-        let item: Item = parse(&bytes, &path)?;
+        let item: ListedObject = parse(&bytes, &path)?;
         if *item.metadata.uid != owner.uid.to_string() {
             return Ok(Usage::Gone);
         }
@@ -183,7 +172,7 @@ impl KubeApi {
     async fn usages_in(
         &self,
         namespace: &str,
-        place: &Place,
+        place: &TemplateKind,
         object: &ObjectName,
     ) -> Result<HashMap<Uid, Usage>, ApiError> {
         let of = place.listed(namespace)?;
@@ -195,21 +184,21 @@ impl KubeApi {
             };
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
-                let Item { metadata } = parse(item.as_bytes(), &of.collection)?;
+                let ListedObject { metadata } = parse(item.as_bytes(), &of.collection)?;
                 let usage = usage_in(&metadata, item, &place.template, object);
                 found.insert(metadata.uid.into(), usage);
             }
         }
     }
 
-    /// See [`super::Api::users_of`].
+    /// See [`super::api::Api::users_of`].
     pub(super) async fn users_in(
         &self,
         namespace: &str,
         object: &ObjectName,
     ) -> Result<Vec<Owner>, ApiError> {
         let mut users = Vec::new();
-        for place in self.places() {
+        for place in self.template_kinds() {
             let of = place.listed(namespace)?;
             let mut pages = self.pages(&of);
             loop {
@@ -220,7 +209,7 @@ impl KubeApi {
                 };
                 let Some(page) = page else { break };
                 for item in page.items().filter(|item| may_refer(item, &place.template, object)) {
-                    let Item { metadata } = parse(item.as_bytes(), &of.collection)?;
+                    let ListedObject { metadata } = parse(item.as_bytes(), &of.collection)?;
                     let (name, uid) = (metadata.name, metadata.uid);
                     users.push(Owner::new(&*place.api_version, &*place.kind, name, uid));
                 }
@@ -229,7 +218,7 @@ impl KubeApi {
         Ok(users)
     }
 
-    /// See [`super::Api::revisions`]. A revision that cannot be read is left out: an undo cannot be matched to it.
+    /// See [`super::api::Api::revisions`]. A revision that cannot be read is left out: an undo cannot be matched to it.
     pub(super) async fn revisions_of(
         &self,
         namespace: &str,
@@ -242,8 +231,8 @@ impl KubeApi {
             selector: labels.join(","),
             metadata_only: false,
         };
-        let (mut pages, mut found) = (self.pages(&listed).of_at_most(MOST_REVISION_BYTES), Vec::new());
-        while found.len() < MOST_REVISIONS {
+        let (mut pages, mut found) = (self.pages(&listed).with_max_bytes(MAX_REVISION_BYTES), Vec::new());
+        while found.len() < MAX_REVISIONS {
             let Some(page) = pages.next().await? else { break };
             found.extend(page.items().filter_map(|item| Past::read(kind, item)));
         }
@@ -274,9 +263,9 @@ impl KubeApi {
             for item in page.items() {
                 match Live::read(kind, item, &self.rotated) {
                     Ok(Live::Unlabelled(candidate)) => {
-                        let name = serde_json::from_str::<Item>(item).map(|item| item.metadata.name);
+                        let name = serde_json::from_str::<ListedObject>(item).map(|item| item.metadata.name);
                         let name: Arc<str> = Arc::from(name.unwrap_or_default());
-                        if Use::names(&candidate.record.uses) > self.most_names {
+                        if Use::names(&candidate.record.uses) > self.max_names {
                             let kind = &kind.kind;
                             tracing::warn!(%kind, %namespace, %name, "workload refers to too many names, and is not opted in");
                             continue;
@@ -286,7 +275,7 @@ impl KubeApi {
                     }
                     Ok(Live::Apart | Live::Enabled(_)) => {}
                     Err(error) => {
-                        let name = serde_json::from_str::<Item>(item).map(|item| item.metadata.name);
+                        let name = serde_json::from_str::<ListedObject>(item).map(|item| item.metadata.name);
                         let name = name.unwrap_or_default();
                         tracing::warn!(%error, kind = kind.kind, %namespace, name, "workload cannot be read, and is not opted in");
                     }
@@ -306,7 +295,7 @@ impl Live {
             None if !workload.is_being_deleted() => {}
             _ => return Ok(Self::Apart),
         }
-        let item: Item = serde_json::from_str(text)?;
+        let item: ListedObject = serde_json::from_str(text)?;
         if item.is_revision(kind) {
             return Ok(Self::Apart);
         }
@@ -318,7 +307,7 @@ impl Live {
     }
 }
 
-impl Item {
+impl ListedObject {
     /// Whether it is a revision of another workload and must not change: a ReplicaSet that has a controller. The
     /// webhooks skip these too.
     fn is_revision(&self, kind: &WorkloadKind) -> bool {
@@ -326,7 +315,7 @@ impl Item {
     }
 }
 
-fn usage_in<P: AsRef<str>>(metadata: &ItemMetadata, text: &str, path: &[P], object: &ObjectName) -> Usage {
+fn usage_in<P: AsRef<str>>(metadata: &ListedMetadata, text: &str, path: &[P], object: &ObjectName) -> Usage {
     match may_refer(text, path, object) {
         false => Usage::Unused,
         true if metadata.deletion_timestamp.is_some() => Usage::Leaving,

@@ -14,7 +14,7 @@ use crate::{
     cluster::{Api, ApiError},
     telemetry::{
         Metrics,
-        metrics::{Done, Limit, Roll, Told},
+        metrics::{Done, EventOutcome, Limit, Roll},
         traces,
     },
 };
@@ -57,9 +57,9 @@ pub async fn run<A: Api>(
             updated = Some(Instant::now());
             metrics.set_runtime_tasks(tokio::runtime::Handle::current().metrics().num_alive_tasks());
             let mut state = shared.lock();
-            metrics.set_standing(&state.standing(leads));
+            metrics.set_state_counts(&state.standing(leads));
             for reason in state.take_dropped_events() {
-                metrics.event(reason, Told::Dropped);
+                metrics.event(reason, EventOutcome::Dropped);
             }
             metrics.limit_reached(Limit::Rolls, state.rolls.take_rate_waits());
         }

@@ -16,7 +16,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// - `/readyz`: 200 with a line for each condition, or 503 with the failing ones;
 /// - `/metrics`: OpenMetrics text.
 ///
-/// The limits of the admission server apply to them too.
+/// They are served by [`crate::server`], as the webhook is, so its limits apply to them too.
 pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))

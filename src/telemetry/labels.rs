@@ -37,7 +37,7 @@ macro_rules! labels {
 
 labels! {
     /// How an admission review ended.
-    Review {
+    ReviewOutcome {
         /// Allowed unchanged.
         Allowed = "allowed",
         /// Allowed with a patch.
@@ -131,7 +131,7 @@ labels! {
 
 labels! {
     /// The result of writing an Event.
-    Told {
+    EventOutcome {
         /// It was written.
         Written = "written",
         /// An attempt to write it failed; there are a few attempts.
@@ -181,7 +181,7 @@ labels! {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ReviewLabels {
     pub(super) path: &'static str,
-    pub(super) outcome: Review,
+    pub(super) outcome: ReviewOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -214,7 +214,7 @@ pub(super) struct RollLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct EventLabels {
     pub(super) reason: Reason,
-    pub(super) outcome: Told,
+    pub(super) outcome: EventOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

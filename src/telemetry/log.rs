@@ -15,7 +15,7 @@ const LIBRARIES: &str =
 
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum LogFormat {
     /// One JSON object per line.
     #[default]
     Json,
@@ -25,7 +25,7 @@ pub enum Format {
 
 /// Why the log could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum LogError {
     /// `CONFREV_LOG` is not a filter.
     #[error("invalid log filter {FILTER_VARIABLE}={value:?}: give a level (\"debug\") or TARGET=LEVEL,…")]
     Filter {
@@ -42,18 +42,18 @@ pub enum Error {
 
 /// Starts the log for the whole process, at the level in `CONFREV_LOG` (default: info, libraries at warn), and the
 /// traces if they are wanted. Call it once, before anything else.
-pub fn init(format: Format, traces: Option<&Traces>) -> Result<(), Error> {
+pub fn init(format: LogFormat, traces: Option<&Traces>) -> Result<(), LogError> {
     let asked = std::env::var(FILTER_VARIABLE).unwrap_or_default();
-    subscriber(&asked, format, traces)?.try_init().map_err(|error| Error::Twice(error.into()))
+    subscriber(&asked, format, traces)?.try_init().map_err(|error| LogError::Twice(error.into()))
 }
 
-fn subscriber(asked: &str, format: Format, traces: Option<&Traces>) -> Result<Dispatch, Error> {
+fn subscriber(asked: &str, format: LogFormat, traces: Option<&Traces>) -> Result<Dispatch, LogError> {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     let lines = match format {
-        Format::Json => lines.json().flatten_event(true).boxed(),
-        Format::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Text => lines.boxed(),
     };
     let lines = tracing_subscriber::registry().with(lines.with_filter(filter(asked)?));
     // A layer that is `None` would still make every span, without any use.
@@ -63,33 +63,10 @@ fn subscriber(asked: &str, format: Format, traces: Option<&Traces>) -> Result<Di
     })
 }
 
-/// An error with all its causes, in one line.
-pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut line = message(error);
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = message(cause);
-        // Some libraries repeat the cause in their own message.
-        if !line.ends_with(&cause_text) {
-            line = format!("{line}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    line
-}
-
-/// kube prints an answer of the API server twice, the second time as a whole structure.
-fn message(error: &(dyn std::error::Error + 'static)) -> String {
-    match error.downcast_ref() {
-        Some(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),
-        _ => error.to_string(),
-    }
-}
-
-fn filter(asked: &str) -> Result<EnvFilter, Error> {
+fn filter(asked: &str) -> Result<EnvFilter, LogError> {
     let asked = if asked.trim().is_empty() { "info" } else { asked };
     EnvFilter::try_new(format!("{LIBRARIES},{asked}"))
-        .map_err(|source| Error::Filter { value: asked.to_owned(), source })
+        .map_err(|source| LogError::Filter { value: asked.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -98,7 +75,7 @@ mod tests {
 
     #[test]
     fn no_spans_exist_without_tracing() {
-        let lines = subscriber("", Format::Text, None).unwrap();
+        let lines = subscriber("", LogFormat::Text, None).unwrap();
         tracing::dispatcher::with_default(&lines, || {
             assert!(!tracing::info_span!("another").is_disabled(), "other spans are enabled");
             assert!(crate::telemetry::traces::admission("/mutate/workloads", None).is_disabled());

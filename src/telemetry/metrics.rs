@@ -15,7 +15,7 @@ use super::labels::{
     ApiLabels, EventLabels, LimitLabels, PathLabels, ReloadLabels, ReviewLabels, RollLabels, TaskLabels,
     VerbLabels,
 };
-pub use super::labels::{Done, Limit, Reason, Reload, Review, Roll, Told, Work};
+pub use super::labels::{Done, EventOutcome, Limit, Reason, Reload, ReviewOutcome, Roll, Work};
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -30,12 +30,12 @@ const PATHS: [&str; 4] =
 
 /// Every metric of the program. Cheap to clone; clones share the counts.
 #[derive(Clone, Debug)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricFamilies>);
 
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
 #[derive(Debug)]
-struct Inner {
+struct MetricFamilies {
     registry: Registry,
     reviews: Family<ReviewLabels, Counter>,
     review_seconds: Seconds<PathLabels>,
@@ -59,7 +59,7 @@ struct Inner {
 
 /// Numbers of objects in the controller's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct StateCounts {
     /// Opted-in workloads.
     pub workloads: usize,
     /// Sources that they use, or that carry a label of confrev.
@@ -82,7 +82,7 @@ pub struct Standing {
     pub unverifiable: usize,
 }
 
-/// Names and help texts of the gauges of a [`Standing`], in the order of its fields.
+/// Names and help texts of the gauges of a [`StateCounts`], in the order of its fields.
 const STANDING: [(&str, &str); 10] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
@@ -96,7 +96,7 @@ const STANDING: [(&str, &str); 10] = [
     ("unverifiable_snapshots", "Snapshots of Secrets whose digests use a lost key"),
 ];
 
-impl Standing {
+impl StateCounts {
     const fn counts(&self) -> [usize; STANDING.len()] {
         let Self {
             workloads,
@@ -133,7 +133,7 @@ impl Metrics {
         );
         let review_seconds: Seconds<_> = Family::new_with_constructor(|| Histogram::new(REVIEW_SECONDS));
         let api_seconds: Seconds<_> = Family::new_with_constructor(|| Histogram::new(CALL_SECONDS));
-        let inner = Inner {
+        let inner = MetricFamilies {
             reviews: add(all, "admission_reviews", "Admission reviews answered", Family::default()),
             review_seconds: add(
                 all,
@@ -210,7 +210,7 @@ impl Metrics {
 
     /// An admission review on `path` ended after `took`. `path` must be one of the program's own routes, never text
     /// that a client sent.
-    pub fn review(&self, path: &'static str, outcome: Review, took: Duration) {
+    pub fn review(&self, path: &'static str, outcome: ReviewOutcome, took: Duration) {
         self.0.reviews.get_or_create(&ReviewLabels { path, outcome }).inc();
         self.0.review_seconds.get_or_create(&PathLabels { path }).observe(took.as_secs_f64());
     }
@@ -257,12 +257,12 @@ impl Metrics {
     }
 
     /// The result of writing an Event, or of an attempt.
-    pub fn event(&self, reason: Reason, outcome: Told) {
+    pub fn event(&self, reason: Reason, outcome: EventOutcome) {
         self.0.events.get_or_create(&EventLabels { reason, outcome }).inc();
     }
 
     /// Sets the gauges to the current numbers.
-    pub fn set_standing(&self, standing: &Standing) {
+    pub fn set_state_counts(&self, standing: &StateCounts) {
         for (gauge, count) in self.0.standing.iter().zip(standing.counts()) {
             gauge.set(count.try_into().unwrap_or(i64::MAX));
         }
@@ -300,13 +300,13 @@ fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metri
     metric
 }
 
-impl Inner {
+impl MetricFamilies {
     /// A rate over a counter that begins with its first event misses that event, so every metric whose labels are known
     /// starts at zero. The API server's status codes are not known in advance.
     fn start_at_zero(&self) {
         for path in PATHS {
             drop(self.review_seconds.get_or_create(&PathLabels { path }));
-            for &outcome in Review::ALL {
+            for &outcome in ReviewOutcome::ALL {
                 drop(self.reviews.get_or_create(&ReviewLabels { path, outcome }));
             }
         }
@@ -319,7 +319,7 @@ impl Inner {
             drop(self.rolls.get_or_create(&RollLabels { outcome }));
         }
         for &reason in Reason::ALL {
-            for &outcome in Told::ALL {
+            for &outcome in EventOutcome::ALL {
                 drop(self.events.get_or_create(&EventLabels { reason, outcome }));
             }
         }
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn each_metric_is_written_under_its_documented_name() {
         let metrics = Metrics::new();
-        metrics.review("/mutate/workloads", Review::Patched, Duration::from_millis(2));
+        metrics.review("/mutate/workloads", ReviewOutcome::Patched, Duration::from_millis(2));
         metrics.api_request("get", 404, Duration::from_millis(2));
         metrics.task(Work::OptIn, Done::Conflict);
         metrics.roll(Roll::Rolled);
@@ -348,8 +348,13 @@ mod tests {
         metrics.snapshot_bound();
         metrics.snapshot_swept();
         metrics.snapshot_restored();
-        metrics.event(Reason::Rolled, Told::Written);
-        metrics.set_standing(&Standing { workloads: 3, pending: 2, lost: 1, ..Standing::default() });
+        metrics.event(Reason::Rolled, EventOutcome::Written);
+        metrics.set_state_counts(&StateCounts {
+            workloads: 3,
+            pending: 2,
+            lost: 1,
+            ..StateCounts::default()
+        });
         metrics.set_leader(true);
         metrics.set_certificate_expiry(Timestamp::from_second(1_800_000_000).unwrap());
         metrics.certificate_reload(Reload::Refused);

@@ -4,10 +4,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The conditions of the whole program. Cheap to clone; clones see the same conditions.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<RwLock<State>>);
+pub struct Readiness(Arc<RwLock<ConditionState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ConditionState {
     /// Why a condition does not hold; `None` if it holds.
     conditions: BTreeMap<&'static str, Option<String>>,
     shutting_down: bool,
@@ -72,7 +72,7 @@ impl Readiness {
         }
     }
 
-    fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn write<T>(&self, change: impl FnOnce(&mut ConditionState) -> T) -> T {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 }

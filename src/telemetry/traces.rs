@@ -42,11 +42,11 @@ const SEND_LIMIT: Duration = Duration::from_secs(10);
 /// The time limit for sending the last spans when the program ends.
 const LAST_LIMIT: Duration = Duration::from_secs(2);
 /// The most bytes that are read of a collector's answer.
-const MOST_ANSWER: usize = 64 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Why traces cannot be sent.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TracesError {
     /// The endpoint does not accept spans.
     #[error(
         "invalid trace endpoint {endpoint:?}: give the collector's address, such as http://collector:4318"
@@ -82,10 +82,10 @@ impl Traces {
 
     /// Sends spans to this endpoint from now on, on the runtime. OpenTelemetry's own variables set the sampling and the
     /// service name (`OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`).
-    pub fn start(endpoint: &str, runtime: &Handle) -> Result<Self, Error> {
+    pub fn start(endpoint: &str, runtime: &Handle) -> Result<Self, TracesError> {
         let is_address = endpoint.parse::<http::Uri>().is_ok_and(|uri| uri.scheme_str() == Some("http"));
         if !is_address {
-            return Err(Error::Endpoint { endpoint: endpoint.to_owned() });
+            return Err(TracesError::Endpoint { endpoint: endpoint.to_owned() });
         }
         let exporter = SpanExporter::builder()
             .with_http()
@@ -192,24 +192,24 @@ struct Sender {
     runtime: Handle,
     client: Client<HttpConnector, Full<Bytes>>,
     /// Whether the log has reported that the collector refuses spans.
-    told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 impl Sender {
     fn new(runtime: Handle) -> Self {
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { runtime, client, told: AtomicBool::new(false) }
+        Self { runtime, client, is_reported: AtomicBool::new(false) }
     }
 
     /// Logs once that the collector refuses spans or is unreachable, and again only after a success in between.
-    fn tell(&self, result: &Result<Response<Bytes>, HttpError>) {
+    fn report(&self, result: &Result<Response<Bytes>, HttpError>) {
         let problem = match result {
             Ok(response) if response.status().is_success() => None,
             Ok(response) => Some(response.status().to_string()),
-            Err(error) => Some(super::log::causes(&**error)),
+            Err(error) => Some(super::causes::causes(&**error)),
         };
-        let told = self.told.swap(problem.is_some(), Ordering::Relaxed);
-        if let Some(problem) = problem.filter(|_| !told) {
+        let is_reported = self.is_reported.swap(problem.is_some(), Ordering::Relaxed);
+        if let Some(problem) = problem.filter(|_| !is_reported) {
             tracing::warn!(problem, "the collector does not accept traces");
         }
     }
@@ -235,7 +235,7 @@ impl HttpClient for Sender {
         let task = self.runtime.spawn(async move {
             let answer = async {
                 let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
-                let body = Limited::new(body, MOST_ANSWER).collect().await?.to_bytes();
+                let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
                 Ok::<_, HttpError>(Response::from_parts(head, body))
             };
             tokio::time::timeout(SEND_LIMIT, answer).await
@@ -246,7 +246,7 @@ impl HttpClient for Sender {
                 Ok(Err(late)) => Err(late.into()),
                 Err(ended) => Err(ended.into()),
             };
-            self.tell(&result);
+            self.report(&result);
             result
         })
     }

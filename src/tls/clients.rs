@@ -4,7 +4,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
@@ -18,14 +17,13 @@ use tokio_rustls::rustls::{
 use x509_parser::extensions::GeneralName;
 
 use super::pair::provider;
+use super::poll::{PolledContent, poll};
 use super::trust::certificates;
-use crate::telemetry::log::causes;
-
-const POLL: Duration = Duration::from_secs(1);
+use crate::telemetry::causes;
 
 /// Why client certificates cannot be verified.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ClientsError {
     /// The file cannot be read.
     #[error("--client-ca: cannot read {}: mount a ConfigMap or Secret with the CA certificate there", path.display())]
     Read {
@@ -43,12 +41,15 @@ pub enum Error {
     },
 }
 
+/// What a read of the file gave: its content, or the error.
+type FileContent = Result<Vec<u8>, String>;
+
 /// The CAs and names of accepted client certificates. Cheap to clone; clones share one state.
 #[derive(Clone, Debug)]
-pub struct Clients(Arc<Inner>);
+pub struct Clients(Arc<ClientVerifier>);
 
 #[derive(Debug)]
-struct Inner {
+struct ClientVerifier {
     file: PathBuf,
     names: Vec<String>,
     /// The content that `open` loaded.
@@ -56,38 +57,30 @@ struct Inner {
     authorities: ArcSwap<Arc<dyn ClientCertVerifier>>,
 }
 
-/// What was read from the file so far.
-struct Seen {
-    loaded: Vec<u8>,
-    /// Another content, or a read error, seen once. It counts if the next read gives the same: a file that is written
-    /// in place may be incomplete.
-    suspect: Option<Result<Vec<u8>, String>>,
-    /// The broken content or error that was last reported.
-    reported: Option<Result<Vec<u8>, String>>,
-}
-
 impl Clients {
     /// Accepts clients with a certificate of a CA in `file` (PEM) that has one of `names` as its common name or among
     /// its DNS names; with no names, any certificate of that CA. The file has to be valid.
-    pub fn open(file: PathBuf, names: Vec<String>) -> Result<Self, Error> {
-        let first = std::fs::read(&file).map_err(|source| Error::Read { path: file.clone(), source })?;
+    pub fn open(file: PathBuf, names: Vec<String>) -> Result<Self, ClientsError> {
+        let first =
+            std::fs::read(&file).map_err(|source| ClientsError::Read { path: file.clone(), source })?;
         let authorities = verifier(&file, &first)?;
         tracing::info!(file = %file.display(), ?names, "client certificates are required");
-        Ok(Self(Arc::new(Inner { file, names, first, authorities: ArcSwap::from_pointee(authorities) })))
+        Ok(Self(Arc::new(ClientVerifier {
+            file,
+            names,
+            first,
+            authorities: ArcSwap::from_pointee(authorities),
+        })))
     }
 
     /// Loads each new valid content of the file, which applies from the next handshake on. Never returns.
     pub async fn run(&self) {
-        let mut seen = Seen { loaded: self.0.first.clone(), suspect: None, reported: None };
-        loop {
-            tokio::time::sleep(POLL).await;
-            let file = self.0.file.clone();
-            let read = move || std::fs::read(&file).map_err(|source| Error::Read { path: file, source });
-            // On a blocking thread: a hung mount must not block a worker.
-            if let Ok(content) = tokio::task::spawn_blocking(read).await {
-                self.0.look(&mut seen, content.map_err(|error| causes(&error)));
-            }
-        }
+        let mut polled = PolledContent::new(Ok(self.0.first.clone()));
+        let file = self.0.file.clone();
+        let read = move || {
+            std::fs::read(&file).map_err(|source| causes(&ClientsError::Read { path: file.clone(), source }))
+        };
+        poll(read, |content| self.0.check(&mut polled, content)).await;
     }
 
     pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
@@ -95,15 +88,10 @@ impl Clients {
     }
 }
 
-impl Inner {
-    /// One read of the file.
-    fn look(&self, seen: &mut Seen, content: Result<Vec<u8>, String>) {
-        if content.as_ref() == Ok(&seen.loaded) {
-            (seen.suspect, seen.reported) = (None, None);
-            return;
-        }
-        if seen.suspect.as_ref() != Some(&content) {
-            seen.suspect = Some(content);
+impl ClientVerifier {
+    /// Handles one read of the file.
+    fn check(&self, polled: &mut PolledContent<FileContent>, content: FileContent) {
+        if polled.is_loaded(&content) || !polled.is_repeated(content.clone()) {
             return;
         }
         let read = content.clone().and_then(|content| {
@@ -113,12 +101,11 @@ impl Inner {
         match read {
             Ok((content, authorities)) => {
                 self.authorities.store(Arc::new(authorities));
-                *seen = Seen { loaded: content, suspect: None, reported: None };
+                *polled = PolledContent::new(Ok(content));
                 tracing::info!(file = %self.file.display(), "new client CA in use");
             }
-            Err(error) if seen.reported.as_ref() != Some(&content) => {
+            Err(error) if polled.is_unreported(content) => {
                 tracing::error!(%error, "new client CA refused; the previous one stays in use");
-                seen.reported = Some(content);
             }
             Err(_) => {}
         }
@@ -126,15 +113,15 @@ impl Inner {
 }
 
 /// The verifier of the chain of a client's certificate.
-fn verifier(file: &Path, pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+fn verifier(file: &Path, pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, ClientsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates(pem));
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
-        .map_err(|_| Error::Authority { path: file.to_owned() })
+        .map_err(|_| ClientsError::Authority { path: file.to_owned() })
 }
 
-impl ClientCertVerifier for Inner {
+impl ClientCertVerifier for ClientVerifier {
     /// None: the CAs change, and a client with one certificate sends that one.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]

@@ -9,7 +9,7 @@ use super::trust::{certificates, same};
 use super::url::WebhookUrl;
 
 /// The name of the webhook's Service and of the webhook configurations.
-pub(super) const NAME: &str = "confrev";
+pub(super) const CONFIGURATION: &str = "confrev";
 /// The port of that Service.
 const PORT: u16 = 443;
 /// The annotations with which cert-manager's injector sets `caBundle`
@@ -22,7 +22,7 @@ const INJECTORS: [&str; 3] = [
 
 /// The wanted address of the webhooks, and the CAs to trust there.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedWebhooks<'a> {
     /// The namespace of the Service.
     pub(super) namespace: &'a str,
     /// The URL to use instead of the Service.
@@ -35,7 +35,7 @@ pub(super) struct Wanted<'a> {
 
 /// The result of comparing a webhook configuration with what is wanted.
 #[derive(Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum WebhookState {
     /// The configuration is right.
     Right,
     /// Another injector has to write first.
@@ -45,7 +45,7 @@ pub(super) enum Verdict {
 }
 
 /// Compares `configuration` with `wanted`.
-pub(super) fn judge(configuration: &Value, wanted: &Wanted<'_>) -> Verdict {
+pub(super) fn compare_configuration(configuration: &Value, wanted: &WantedWebhooks<'_>) -> WebhookState {
     let injected = !wanted.owned && has_injector(configuration);
     let bundle = wanted.bundle.filter(|_| !injected);
     let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
@@ -69,9 +69,9 @@ pub(super) fn judge(configuration: &Value, wanted: &Wanted<'_>) -> Verdict {
         let version = &configuration["metadata"]["resourceVersion"];
         let guard = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version });
         operations.insert(0, guard);
-        return Verdict::Write(operations);
+        return WebhookState::Write(operations);
     }
-    if waits { Verdict::WaitsForInjector } else { Verdict::Right }
+    if waits { WebhookState::WaitsForInjector } else { WebhookState::Right }
 }
 
 /// Whether another injector sets `caBundle`.
@@ -92,7 +92,7 @@ fn decoded(client_config: &Map<String, Value>) -> Option<Vec<u8>> {
 }
 
 /// Points the webhook to the URL or to the Service, keeping its path.
-fn set_address(client_config: &mut Map<String, Value>, wanted: &Wanted<'_>) {
+fn set_address(client_config: &mut Map<String, Value>, wanted: &WantedWebhooks<'_>) {
     match (wanted.url, client_config.get("url").and_then(Value::as_str)) {
         (Some(url), present) => {
             let path = present.map_or_else(|| service_path(client_config), url_path);
@@ -101,7 +101,7 @@ fn set_address(client_config: &mut Map<String, Value>, wanted: &Wanted<'_>) {
         }
         (None, Some(present)) => {
             let path = url_path(present);
-            let mut service = json!({ "name": NAME, "namespace": wanted.namespace, "port": PORT });
+            let mut service = json!({ "name": CONFIGURATION, "namespace": wanted.namespace, "port": PORT });
             if !path.is_empty() {
                 service["path"] = path.into();
             }
@@ -140,8 +140,8 @@ mod tests {
         })
     }
 
-    fn wanted(url: Option<&WebhookUrl>) -> Wanted<'_> {
-        Wanted { namespace: "n", url, bundle: Some(BUNDLE), owned: true }
+    fn wanted(url: Option<&WebhookUrl>) -> WantedWebhooks<'_> {
+        WantedWebhooks { namespace: "n", url, bundle: Some(BUNDLE), owned: true }
     }
 
     fn url(text: &str) -> WebhookUrl {
@@ -149,12 +149,18 @@ mod tests {
     }
 
     /// The configuration after the patch of the verdict.
-    fn written(configuration: &Value, wanted: &Wanted<'_>) -> Value {
-        let Verdict::Write(operations) = judge(configuration, wanted) else { panic!("nothing to write") };
+    fn written(configuration: &Value, wanted: &WantedWebhooks<'_>) -> Value {
+        let WebhookState::Write(operations) = compare_configuration(configuration, wanted) else {
+            panic!("nothing to write")
+        };
         let patch: json_patch::Patch = serde_json::from_value(operations.into()).unwrap();
         let mut after = configuration.clone();
         json_patch::patch(&mut after, &patch).unwrap();
-        assert_eq!(judge(&after, wanted), Verdict::Right, "the written configuration is correct");
+        assert_eq!(
+            compare_configuration(&after, wanted),
+            WebhookState::Right,
+            "the written configuration is correct"
+        );
         after
     }
 
@@ -190,12 +196,14 @@ mod tests {
     #[test]
     fn correct_webhook_configuration_is_not_written() {
         let right = written(&by_service(), &wanted(None));
-        assert_eq!(judge(&right, &wanted(None)), Verdict::Right);
+        assert_eq!(compare_configuration(&right, &wanted(None)), WebhookState::Right);
     }
 
     #[test]
     fn webhook_write_is_conditional_on_resource_version() {
-        let Verdict::Write(operations) = judge(&by_service(), &wanted(None)) else { panic!() };
+        let WebhookState::Write(operations) = compare_configuration(&by_service(), &wanted(None)) else {
+            panic!()
+        };
         assert_eq!(operations[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
     }
 
@@ -203,30 +211,30 @@ mod tests {
     fn existing_bundle_stays_if_none_is_given() {
         let mut configuration = by_service();
         configuration["webhooks"][0]["clientConfig"]["caBundle"] = "eHg=".into();
-        let wanted = Wanted { bundle: None, owned: false, ..wanted(None) };
-        assert_eq!(judge(&configuration, &wanted), Verdict::Right);
+        let wanted = WantedWebhooks { bundle: None, owned: false, ..wanted(None) };
+        assert_eq!(compare_configuration(&configuration, &wanted), WebhookState::Right);
     }
 
     #[test]
     fn waits_for_injector_unless_ca_is_own() {
         let mut configuration = by_service();
         configuration["metadata"]["annotations"] = json!({ "cert-manager.io/inject-ca-from": "n/confrev" });
-        let foreign = Wanted { owned: false, ..wanted(None) };
-        assert_eq!(judge(&configuration, &foreign), Verdict::WaitsForInjector);
+        let foreign = WantedWebhooks { owned: false, ..wanted(None) };
+        assert_eq!(compare_configuration(&configuration, &foreign), WebhookState::WaitsForInjector);
         for index in 0..2 {
             configuration["webhooks"][index]["clientConfig"]["caBundle"] = "eHg=".into();
         }
-        assert_eq!(judge(&configuration, &foreign), Verdict::Right);
+        assert_eq!(compare_configuration(&configuration, &foreign), WebhookState::Right);
         let own = wanted(None);
         assert!(
-            matches!(judge(&configuration, &own), Verdict::Write(_)),
+            matches!(compare_configuration(&configuration, &own), WebhookState::Write(_)),
             "the bundle must contain confrev's own CA"
         );
     }
 
     #[test]
     fn configuration_without_webhooks_is_correct() {
-        assert_eq!(judge(&json!({ "metadata": {} }), &wanted(None)), Verdict::Right);
-        assert_eq!(judge(&json!({ "webhooks": null }), &wanted(None)), Verdict::Right);
+        assert_eq!(compare_configuration(&json!({ "metadata": {} }), &wanted(None)), WebhookState::Right);
+        assert_eq!(compare_configuration(&json!({ "webhooks": null }), &wanted(None)), WebhookState::Right);
     }
 }

@@ -1,8 +1,5 @@
 //! `--tls-dir`: a certificate and key in a directory, read again whenever their content changes.
 //!
-//! The directory is polled and its content compared. The kubelet swaps a mounted Secret by renaming a symlink above
-//! the files, which a watch on the files does not see.
-//!
 //! A pair with another CA in `ca.crt` comes into use in steps, so that no request fails. First the new CA joins the
 //! previous one in the webhook configurations. The new pair is served once every API server has had time to learn of
 //! that CA. The previous CA stays until every replica has had time to follow (`lingering`).
@@ -13,17 +10,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::pair::{self, Pair};
+use super::pair::{Pair, PairError};
+use super::poll::{PolledContent, poll};
 use super::serving::{Serving, fit};
 use super::trust::{Bundle, Trust, certificates, same, union};
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 use crate::telemetry::{Condition, Metrics};
-
-const POLL: Duration = Duration::from_secs(1);
 
 /// Why the directory holds no usable pair.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum FilesError {
     /// A file cannot be read.
     #[error("cannot read {}: mount a Secret of type kubernetes.io/tls there (keys tls.crt and tls.key)", path.display())]
     Read {
@@ -40,7 +36,7 @@ pub enum Error {
         dir: PathBuf,
         /// Which file, and what is wrong with it.
         #[source]
-        source: pair::Error,
+        source: PairError,
     },
     /// `ca.crt` exists but holds no certificate.
     #[error("{} holds no PEM certificate: put the CA certificate there, or remove the file", path.display())]
@@ -72,7 +68,7 @@ pub struct Transition {
 }
 
 /// The content of the directory at one moment.
-struct Content {
+struct PairFiles {
     chain: Vec<u8>,
     key: Vec<u8>,
     authority: Option<Vec<u8>>,
@@ -82,16 +78,10 @@ struct Content {
 type Fingerprint = [u8; 32];
 
 /// What was read from the directory so far.
-struct Seen {
-    /// The content in use.
-    loaded: Fingerprint,
+struct DirState {
+    polled: PolledContent<Fingerprint>,
     /// `ca.crt` of the content in use.
     authority: Option<Bundle>,
-    /// Broken at the last read. It is reported only if the next read gives the same: a swap between the reads of two
-    /// files looks broken for a moment.
-    suspect: Option<Fingerprint>,
-    /// The broken content that was last reported.
-    reported: Option<Fingerprint>,
 }
 
 impl Default for Transition {
@@ -107,8 +97,8 @@ impl Files {
         transition: Transition,
         metrics: Metrics,
         condition: Condition,
-    ) -> Result<Self, Error> {
-        let content = Content::read(&dir)?;
+    ) -> Result<Self, FilesError> {
+        let content = PairFiles::read(&dir)?;
         let first = content.fingerprint();
         let (pair, bundle) = content.check(&dir, Timestamp::now())?;
         let serving = Serving::new(pair, metrics, condition);
@@ -130,22 +120,17 @@ impl Files {
 
     /// Loads each new valid pair. Never returns.
     pub(super) async fn run(&self) {
-        let mut seen = Seen::new(self.first, self.trust.wanted());
-        loop {
-            tokio::time::sleep(POLL).await;
-            let dir = self.dir.clone();
-            // Three small files, once a second, on a blocking thread: a hung mount must not block a worker.
-            if let Ok(content) = tokio::task::spawn_blocking(move || Content::read(&dir)).await {
-                self.look(&mut seen, content, Timestamp::now());
-            }
-        }
+        let mut state = DirState::new(self.first, self.trust.wanted());
+        let dir = self.dir.clone();
+        let read = move || PairFiles::read(&dir);
+        poll(read, |content| self.check(&mut state, content, Timestamp::now())).await;
     }
 
     /// Whether a pair of the CAs in `bundle` can be served. They have to be trusted everywhere, unless waiting is
     /// pointless: they are the CAs in use, the certificate in use is unfit, or the webhook configurations no longer
     /// carry its CA.
-    fn may_serve(&self, bundle: &Bundle, seen: &Seen, now: Timestamp) -> bool {
-        if seen.authority.as_ref().is_some_and(|before| same(before, bundle)) {
+    fn may_serve(&self, bundle: &Bundle, state: &DirState, now: Timestamp) -> bool {
+        if state.authority.as_ref().is_some_and(|before| same(before, bundle)) {
             return true;
         }
         let settled = self.trust.settled(self.transition.settle);
@@ -153,28 +138,27 @@ impl Files {
         {
             return true;
         }
-        let before = seen.authority.as_deref().map(certificates).unwrap_or_default();
+        let before = state.authority.as_deref().map(certificates).unwrap_or_default();
         match self.trust.published() {
             Some(published) => !before.is_empty() && !before.iter().any(|one| published.contains(one)),
             None => false,
         }
     }
 
-    /// One read of the directory.
-    fn look(&self, seen: &mut Seen, content: Result<Content, Error>, now: Timestamp) {
+    /// Handles one read of the directory.
+    fn check(&self, state: &mut DirState, content: Result<PairFiles, FilesError>, now: Timestamp) {
         let fingerprint = match &content {
             Ok(content) => content.fingerprint(),
             Err(error) => Sha256::digest(causes(error)).into(),
         };
-        self.serving.judge(now);
-        if fingerprint == seen.loaded {
-            (seen.suspect, seen.reported) = (None, None);
-            self.trust.want(seen.authority.clone());
+        self.serving.check(now);
+        if state.polled.is_loaded(&fingerprint) {
+            self.trust.want(state.authority.clone());
             return;
         }
         match content.and_then(|content| content.check(&self.dir, now)) {
-            Ok((_, Some(bundle))) if !self.may_serve(&bundle, seen, now) => {
-                let before = seen.authority.as_deref().map(certificates).unwrap_or_default();
+            Ok((_, Some(bundle))) if !self.may_serve(&bundle, state, now) => {
+                let before = state.authority.as_deref().map(certificates).unwrap_or_default();
                 let both = Some(union(&bundle, &before));
                 if self.trust.wanted() != both {
                     tracing::info!(dir = %self.dir.display(), "new CA found; its certificate will be served when the CA is trusted");
@@ -184,37 +168,38 @@ impl Files {
             Ok((pair, bundle)) => {
                 self.serving.replace(pair);
                 self.trust.want(bundle.clone());
-                *seen = Seen::new(fingerprint, bundle);
+                *state = DirState::new(fingerprint, bundle);
                 let expires = self.serving.expires();
                 tracing::info!(dir = %self.dir.display(), %expires, "new serving certificate in use");
             }
-            Err(error) if seen.suspect == Some(fingerprint) && seen.reported != Some(fingerprint) => {
-                seen.reported = Some(fingerprint);
+            Err(error)
+                if state.polled.is_repeated(fingerprint) && state.polled.is_unreported(fingerprint) =>
+            {
                 self.serving.refused();
                 let (error, until) = (causes(&error), self.serving.expires());
                 tracing::error!(%error, %until, "new serving certificate refused; the previous one stays in use");
             }
-            Err(_) => seen.suspect = Some(fingerprint),
+            Err(_) => {}
         }
     }
 }
 
-impl Seen {
+impl DirState {
     fn new(loaded: Fingerprint, authority: Option<Bundle>) -> Self {
-        Self { loaded, authority, suspect: None, reported: None }
+        Self { polled: PolledContent::new(loaded), authority }
     }
 }
 
-impl Content {
-    fn read(dir: &Path) -> Result<Self, Error> {
+impl PairFiles {
+    fn read(dir: &Path) -> Result<Self, FilesError> {
         let read = |name: &str| {
             let path = dir.join(name);
-            std::fs::read(&path).map_err(|source| Error::Read { path, source })
+            std::fs::read(&path).map_err(|source| FilesError::Read { path, source })
         };
         let authority = match read("ca.crt") {
             Ok(content) if content.trim_ascii().is_empty() => None, // cert-manager's ACME issuers leave it empty
             Ok(content) => Some(content),
-            Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+            Err(FilesError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         Ok(Self { chain: read("tls.crt")?, key: read("tls.key")?, authority })
@@ -228,11 +213,13 @@ impl Content {
         hash.finalize().into()
     }
 
-    fn check(self, dir: &Path, now: Timestamp) -> Result<(Pair, Option<Bundle>), Error> {
+    fn check(self, dir: &Path, now: Timestamp) -> Result<(Pair, Option<Bundle>), FilesError> {
         let pair = Pair::from_pem(&self.chain, &self.key, now)
-            .map_err(|source| Error::Pair { dir: dir.to_owned(), source })?;
+            .map_err(|source| FilesError::Pair { dir: dir.to_owned(), source })?;
         match self.authority {
-            Some(pem) if certificates(&pem).is_empty() => Err(Error::Bundle { path: dir.join("ca.crt") }),
+            Some(pem) if certificates(&pem).is_empty() => {
+                Err(FilesError::Bundle { path: dir.join("ca.crt") })
+            }
             authority => Ok((pair, authority.map(Bundle::from))),
         }
     }
@@ -245,17 +232,17 @@ mod tests {
     use jiff::SignedDuration;
     use rcgen::{CertificateParams, KeyPair};
 
-    fn content() -> Content {
+    fn content() -> PairFiles {
         let key = KeyPair::generate().unwrap();
         let pem = CertificateParams::new(vec!["x".to_owned()]).unwrap().self_signed(&key).unwrap().pem();
-        Content { chain: pem.into_bytes(), key: key.serialize_pem().into_bytes(), authority: None }
+        PairFiles { chain: pem.into_bytes(), key: key.serialize_pem().into_bytes(), authority: None }
     }
 
-    fn broken(text: &str) -> Content {
-        Content { chain: text.as_bytes().to_vec(), ..content() }
+    fn broken(text: &str) -> PairFiles {
+        PairFiles { chain: text.as_bytes().to_vec(), ..content() }
     }
 
-    fn files(first: Content) -> (Files, Seen, Metrics) {
+    fn files(first: PairFiles) -> (Files, DirState, Metrics) {
         let metrics = Metrics::new();
         let condition = Readiness::new().register("serving certificate");
         let loaded = first.fingerprint();
@@ -264,7 +251,7 @@ mod tests {
         let trust = Trust::new(bundle.clone());
         let transition = Transition { settle: Duration::ZERO, ..Transition::default() };
         let files = Files { dir: "x".into(), serving, trust, transition, first: loaded };
-        (files, Seen::new(loaded, bundle), metrics)
+        (files, DirState::new(loaded, bundle), metrics)
     }
 
     fn refused(metrics: &Metrics, times: usize) -> bool {
@@ -274,9 +261,9 @@ mod tests {
 
     #[test]
     fn briefly_broken_files_are_not_reported() {
-        let (files, mut seen, metrics) = files(content());
-        files.look(&mut seen, Ok(broken("half")), Timestamp::now());
-        files.look(&mut seen, Ok(content()), Timestamp::now());
+        let (files, mut state, metrics) = files(content());
+        files.check(&mut state, Ok(broken("half")), Timestamp::now());
+        files.check(&mut state, Ok(content()), Timestamp::now());
         let text = metrics.encode();
         assert!(refused(&metrics, 0), "{text}");
         assert!(text.contains("{outcome=\"loaded\"} 1"), "{text}");
@@ -284,27 +271,27 @@ mod tests {
 
     #[test]
     fn broken_files_are_reported_once() {
-        let (files, mut seen, metrics) = files(content());
+        let (files, mut state, metrics) = files(content());
         let (chain, key) = (b"garbage".to_vec(), content().key);
         for _ in 0..10 {
-            let again = Content { chain: chain.clone(), key: key.clone(), authority: None };
-            files.look(&mut seen, Ok(again), Timestamp::now());
+            let again = PairFiles { chain: chain.clone(), key: key.clone(), authority: None };
+            files.check(&mut state, Ok(again), Timestamp::now());
         }
         assert!(refused(&metrics, 1), "{}", metrics.encode());
     }
 
     #[test]
     fn missing_file_is_reported_once() {
-        let (files, mut seen, metrics) = files(content());
+        let (files, mut state, metrics) = files(content());
         for _ in 0..10 {
-            files.look(&mut seen, Content::read(Path::new("/nowhere")), Timestamp::now());
+            files.check(&mut state, PairFiles::read(Path::new("/nowhere")), Timestamp::now());
         }
         assert!(refused(&metrics, 1), "{}", metrics.encode());
     }
 
-    fn with_authority() -> Content {
+    fn with_authority() -> PairFiles {
         let content = content();
-        Content { authority: Some(content.chain.clone()), ..content }
+        PairFiles { authority: Some(content.chain.clone()), ..content }
     }
 
     fn loads(metrics: &Metrics) -> bool {
@@ -313,11 +300,11 @@ mod tests {
 
     #[test]
     fn new_ca_crt_is_wanted_immediately() {
-        let (files, mut seen, _) = files(content());
+        let (files, mut state, _) = files(content());
         assert!(files.trust.wanted().is_none());
         let next = with_authority();
         let wanted = next.chain.clone();
-        files.look(&mut seen, Ok(next), Timestamp::now());
+        files.check(&mut state, Ok(next), Timestamp::now());
         assert_eq!(files.trust.wanted().as_deref(), Some(&wanted[..]));
     }
 
@@ -326,22 +313,22 @@ mod tests {
     fn pair_of_new_ca_is_served_once_trusted() {
         let (first, next) = (with_authority(), with_authority());
         let (old, new) = (first.chain.clone(), next.chain.clone());
-        let again = || Content {
+        let again = || PairFiles {
             chain: next.chain.clone(),
             key: next.key.clone(),
             authority: next.authority.clone(),
         };
-        let (files, mut seen, metrics) = files(first);
+        let (files, mut state, metrics) = files(first);
         files.trust.publish(Some(old.clone().into()));
-        files.look(&mut seen, Ok(again()), Timestamp::now());
+        files.check(&mut state, Ok(again()), Timestamp::now());
         assert!(!loads(&metrics), "only the previous CA is trusted");
         let both = [new.clone(), old].concat();
         assert_eq!(files.trust.wanted().as_deref(), Some(&both[..]));
         files.trust.publish(None);
-        files.look(&mut seen, Ok(again()), Timestamp::now());
+        files.check(&mut state, Ok(again()), Timestamp::now());
         assert!(!loads(&metrics), "the webhook configurations are not correct");
         files.trust.publish(Some(both.into()));
-        files.look(&mut seen, Ok(again()), Timestamp::now());
+        files.check(&mut state, Ok(again()), Timestamp::now());
         assert!(loads(&metrics));
         assert_eq!(files.trust.wanted().as_deref(), Some(&new[..]));
     }
@@ -351,35 +338,35 @@ mod tests {
     fn new_pair_is_served_immediately_without_pending_trust() {
         let first = with_authority();
         let before = first.authority.clone();
-        let Content { chain, key, .. } = content();
-        let renewed = move || Content { chain: chain.clone(), key: key.clone(), authority: before.clone() };
-        let (files, mut seen, metrics) = files(first);
-        files.look(&mut seen, Ok(renewed()), Timestamp::now());
+        let PairFiles { chain, key, .. } = content();
+        let renewed = move || PairFiles { chain: chain.clone(), key: key.clone(), authority: before.clone() };
+        let (files, mut state, metrics) = files(first);
+        files.check(&mut state, Ok(renewed()), Timestamp::now());
         assert!(loads(&metrics), "the CA is the same");
 
-        let (files, mut seen, metrics) = self::files(with_authority());
+        let (files, mut state, metrics) = self::files(with_authority());
         files.trust.publish(Some(with_authority().chain.into()));
-        files.look(&mut seen, Ok(with_authority()), Timestamp::now());
+        files.check(&mut state, Ok(with_authority()), Timestamp::now());
         assert!(loads(&metrics), "an injector was first: the served pair is no longer trusted");
 
-        let (files, mut seen, metrics) = self::files(with_authority());
+        let (files, mut state, metrics) = self::files(with_authority());
         let late = files.serving.expires() - SignedDuration::from_secs(30);
-        files.look(&mut seen, Ok(with_authority()), late);
+        files.check(&mut state, Ok(with_authority()), late);
         assert!(loads(&metrics), "the served certificate is about to expire");
     }
 
     #[test]
     fn restored_files_are_wanted_again() {
         let first = with_authority();
-        let again = Content {
+        let again = PairFiles {
             chain: first.chain.clone(),
             key: first.key.clone(),
             authority: first.authority.clone(),
         };
         let old = first.chain.clone();
-        let (files, mut seen, metrics) = files(first);
-        files.look(&mut seen, Ok(with_authority()), Timestamp::now());
-        files.look(&mut seen, Ok(again), Timestamp::now());
+        let (files, mut state, metrics) = files(first);
+        files.check(&mut state, Ok(with_authority()), Timestamp::now());
+        files.check(&mut state, Ok(again), Timestamp::now());
         assert_eq!(files.trust.wanted().as_deref(), Some(&old[..]));
         assert!(!loads(&metrics));
     }

@@ -24,7 +24,7 @@ pub(super) struct Validity {
 
 /// Why a pair cannot be used. `tls.crt` and `tls.key` name both the files and the keys of the Secret.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PairError {
     /// There is no PEM block of a certificate.
     #[error("tls.crt holds no PEM certificate (\"-----BEGIN CERTIFICATE-----\")")]
     NoCertificate,
@@ -52,11 +52,11 @@ pub enum Error {
 
 impl Pair {
     /// Reads and checks a pair as of `now`.
-    pub(super) fn from_pem(chain: &[u8], key: &[u8], now: Timestamp) -> Result<Self, Error> {
+    pub(super) fn from_pem(chain: &[u8], key: &[u8], now: Timestamp) -> Result<Self, PairError> {
         let chain = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Error::Certificate(error.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(Error::Key)?;
+            .map_err(|error| PairError::Certificate(error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(PairError::Key)?;
         Self::new(chain, key, now)
     }
 
@@ -65,18 +65,18 @@ impl Pair {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
         now: Timestamp,
-    ) -> Result<Self, Error> {
-        let validity = Validity::of(chain.first().ok_or(Error::NoCertificate)?)?;
+    ) -> Result<Self, PairError> {
+        let validity = Validity::of(chain.first().ok_or(PairError::NoCertificate)?)?;
         let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => Error::Mismatch(error),
-            rustls::Error::InvalidCertificate(_) => Error::Certificate(error.to_string()),
-            _ => Error::KeyKind(error),
+            rustls::Error::InconsistentKeys(_) => PairError::Mismatch(error),
+            rustls::Error::InvalidCertificate(_) => PairError::Certificate(error.to_string()),
+            _ => PairError::KeyKind(error),
         })?;
         if now > validity.to {
-            return Err(Error::Expired(validity.to));
+            return Err(PairError::Expired(validity.to));
         }
         if now < validity.from {
-            return Err(Error::NotYet(validity.from));
+            return Err(PairError::NotYet(validity.from));
         }
         Ok(Self { key: Arc::new(key), validity })
     }
@@ -91,9 +91,9 @@ impl std::fmt::Debug for Pair {
 
 impl Validity {
     /// When `certificate` is valid.
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Result<Self, Error> {
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Result<Self, PairError> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
-            .map_err(|error| Error::Certificate(error.to_string()))?;
+            .map_err(|error| PairError::Certificate(error.to_string()))?;
         let validity = parsed.validity();
         Ok(Self {
             from: timestamp(validity.not_before.timestamp(), Timestamp::MIN),
@@ -126,7 +126,7 @@ mod tests {
         CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(key).unwrap().pem()
     }
 
-    fn refusal(chain: &str, key: &str, now: Timestamp) -> Error {
+    fn refusal(chain: &str, key: &str, now: Timestamp) -> PairError {
         Pair::from_pem(chain.as_bytes(), key.as_bytes(), now).unwrap_err()
     }
 
@@ -146,23 +146,23 @@ mod tests {
         let chain = certificate(&own) + &certificate(&other);
         let pair = Pair::from_pem(chain.as_bytes(), own.serialize_pem().as_bytes(), now()).unwrap();
         assert_eq!(pair.key.cert.len(), 2);
-        assert!(matches!(refusal(&chain, &other.serialize_pem(), now()), Error::Mismatch(_)));
+        assert!(matches!(refusal(&chain, &other.serialize_pem(), now()), PairError::Mismatch(_)));
     }
 
     #[test]
     fn each_broken_pair_has_its_own_error() {
         let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let (pem, key) = (certificate(&own), own.serialize_pem());
-        assert!(matches!(refusal(&pem, &other.serialize_pem(), now()), Error::Mismatch(_)));
-        assert!(matches!(refusal("", &key, now()), Error::NoCertificate));
-        assert!(matches!(refusal("garbage", &key, now()), Error::NoCertificate));
-        assert!(matches!(refusal(&key, &key, now()), Error::NoCertificate));
-        assert!(matches!(refusal(&pem[..pem.len() / 2], &key, now()), Error::Certificate(_)));
-        assert!(matches!(refusal(&pem, "", now()), Error::Key(_)));
-        assert!(matches!(refusal(&pem, &pem, now()), Error::Key(_)));
-        assert!(matches!(refusal(&pem, &key[..key.len() / 2], now()), Error::Key(_)));
+        assert!(matches!(refusal(&pem, &other.serialize_pem(), now()), PairError::Mismatch(_)));
+        assert!(matches!(refusal("", &key, now()), PairError::NoCertificate));
+        assert!(matches!(refusal("garbage", &key, now()), PairError::NoCertificate));
+        assert!(matches!(refusal(&key, &key, now()), PairError::NoCertificate));
+        assert!(matches!(refusal(&pem[..pem.len() / 2], &key, now()), PairError::Certificate(_)));
+        assert!(matches!(refusal(&pem, "", now()), PairError::Key(_)));
+        assert!(matches!(refusal(&pem, &pem, now()), PairError::Key(_)));
+        assert!(matches!(refusal(&pem, &key[..key.len() / 2], now()), PairError::Key(_)));
         let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(matches!(refusal(damaged, &key, now()), Error::Certificate(_)));
+        assert!(matches!(refusal(damaged, &key, now()), PairError::Certificate(_)));
     }
 
     #[test]
@@ -171,10 +171,10 @@ mod tests {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2031, 1, 1);
         let early = params.self_signed(&key).unwrap().pem();
-        assert!(matches!(refusal(&early, &key.serialize_pem(), now()), Error::NotYet(_)));
+        assert!(matches!(refusal(&early, &key.serialize_pem(), now()), PairError::NotYet(_)));
         params.not_before = rcgen::date_time_ymd(2028, 1, 1);
         params.not_after = rcgen::date_time_ymd(2029, 1, 1);
         let late = params.self_signed(&key).unwrap().pem();
-        assert!(matches!(refusal(&late, &key.serialize_pem(), now()), Error::Expired(_)));
+        assert!(matches!(refusal(&late, &key.serialize_pem(), now()), PairError::Expired(_)));
     }
 }

@@ -12,26 +12,26 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use rcgen::SanType;
 
-use super::authority::{self, Authority};
-use super::changes::{Failure, changes, within};
+use super::ca::{self, CaError, CertificateAuthority};
+use super::ca_secret::{CaSecret, Lifetimes, ReplicaCas, renewal_of_serving};
+use super::requests::{RequestError, changes, within};
 use super::serving::Serving;
-use super::shared::{Known, Shared, renewal_of_serving};
 use super::trust::{Bundle, Trust};
 use super::url::WebhookUrl;
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 use crate::telemetry::{Condition, Metrics};
 
 /// The name of the Secret.
 pub(super) const SECRET: &str = "confrev-ca";
 
 /// How often a write is repeated when somebody else wrote first.
-const ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 /// The longest time between two checks of the Secret, whatever the watch reports.
-const LOOK: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The names in the certificates, and their lifetimes.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SelfSignedOptions {
     /// The namespace of the Secret and of the Service `confrev`.
     pub namespace: String,
     /// `--webhook-url`; the certificate names its host too.
@@ -40,31 +40,19 @@ pub struct Options {
     pub lifetimes: Lifetimes,
 }
 
-/// The lifetimes of certificates. The defaults are for production; tests use seconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Lifetimes {
-    /// The lifetime of the CA; the next one is made after four fifths of it.
-    pub authority: Duration,
-    /// The lifetime of a serving certificate, which is renewed after two thirds of it. At most a fifth of the CA's.
-    pub serving: Duration,
-    /// How long a CA must have been in the webhook configurations before it issues anything: time for every API server
-    /// to learn of it.
-    pub settle: Duration,
-}
-
 /// Why no CA is available to issue certificates.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SelfSignedError {
     /// The Secret exists but holds no usable CA.
     #[error(
         "Secret {namespace}/{SECRET} holds no usable CA: delete it (kubectl delete secret -n {namespace} {SECRET}) to get a new CA"
     )]
-    Garbage {
+    Unusable {
         /// Its namespace.
         namespace: String,
         /// What is wrong.
         #[source]
-        source: authority::Error,
+        source: CaError,
     },
     /// The Secret cannot be read or written.
     #[error("cannot {verb} Secret {namespace}/{SECRET}: {}", advice(source))]
@@ -75,11 +63,11 @@ pub enum Error {
         namespace: String,
         /// The API server's answer.
         #[source]
-        source: Failure,
+        source: RequestError,
     },
     /// Somebody else changed the Secret before each write of this replica.
     #[error(
-        "Secret {namespace}/{SECRET} was changed concurrently {ATTEMPTS} times in a row: find out what writes it"
+        "Secret {namespace}/{SECRET} was changed concurrently {MAX_ATTEMPTS} times in a row: find out what writes it"
     )]
     Contended {
         /// Its namespace.
@@ -87,45 +75,36 @@ pub enum Error {
     },
     /// A certificate cannot be made.
     #[error("cannot create a certificate")]
-    Make(#[source] authority::Error),
+    Make(#[source] CaError),
 }
 
 /// The shared CA and this replica's own certificate.
 pub(super) struct SelfSigned {
     secrets: Api<Secret>,
     client: Client,
-    options: Options,
+    options: SelfSignedOptions,
     names: Vec<SanType>,
     serving: Serving,
     trust: Trust,
     /// The CA of the certificate in use.
-    own: Mutex<Arc<Authority>>,
-}
-
-impl Default for Lifetimes {
-    fn default() -> Self {
-        Self {
-            authority: Duration::from_hours(3650 * 24),
-            serving: Duration::from_hours(30 * 24),
-            settle: Duration::from_secs(30),
-        }
-    }
+    own: Mutex<Arc<CertificateAuthority>>,
 }
 
 impl SelfSigned {
     /// Reads or creates the shared CA, and issues the first certificate.
     pub(super) async fn start(
         client: Client,
-        options: Options,
+        options: SelfSignedOptions,
         metrics: Metrics,
         condition: Condition,
-    ) -> Result<Self, Error> {
-        let names =
-            authority::names(&options.namespace, options.webhook_url.as_ref()).map_err(Error::Make)?;
+    ) -> Result<Self, SelfSignedError> {
+        let names = ca::certificate_names(&options.namespace, options.webhook_url.as_ref())
+            .map_err(SelfSignedError::Make)?;
         let secrets = Api::namespaced(client.clone(), &options.namespace);
-        let shared = converge(&secrets, &options, &Known::default()).await?;
+        let shared = converge(&secrets, &options, &ReplicaCas::default()).await?;
         let own = shared.current.clone();
-        let pair = own.issue(&names, Timestamp::now(), options.lifetimes.serving).map_err(Error::Make)?;
+        let pair =
+            own.issue(&names, Timestamp::now(), options.lifetimes.serving).map_err(SelfSignedError::Make)?;
         let serving = Serving::new(pair, metrics, condition);
         let trust = Trust::new(Some(shared.bundle_pem()));
         tracing::info!(secret = SECRET, namespace = options.namespace, expires = %serving.expires(), "certificate issued");
@@ -146,7 +125,7 @@ impl SelfSigned {
 
     /// The bundle of the Secret at this moment, including the CA of this replica's own certificate. Another replica may
     /// have just added a CA. Writing the webhook configurations without it would undo that replica's work.
-    pub(super) async fn fresh_bundle(&self) -> Result<Bundle, Error> {
+    pub(super) async fn fresh_bundle(&self) -> Result<Bundle, SelfSignedError> {
         let bundle = converge(&self.secrets, &self.options, &self.known()).await?.bundle_pem();
         self.trust.want(Some(bundle.clone()));
         Ok(bundle)
@@ -156,11 +135,11 @@ impl SelfSigned {
     pub(super) async fn run(&self) {
         let api = Api::namespaced(self.client.clone(), &self.options.namespace);
         let mut changed = pin!(changes::<Secret>(api, SECRET));
-        let mut said = None;
+        let mut last_error = None;
         loop {
             let outcome = self.reconcile().await;
-            self.serving.judge(Timestamp::now());
-            self.tell(outcome, &mut said);
+            self.serving.check(Timestamp::now());
+            self.report(outcome, &mut last_error);
             tokio::select! {
                 Some(()) = changed.next() => {}
                 () = self.trust.published_changed() => {}
@@ -170,7 +149,7 @@ impl SelfSigned {
     }
 
     /// Reconciles the Secret, then this replica's certificate.
-    async fn reconcile(&self) -> Result<(), Error> {
+    async fn reconcile(&self) -> Result<(), SelfSignedError> {
         let known = self.known();
         let shared = converge(&self.secrets, &self.options, &known).await;
         let now = Timestamp::now();
@@ -184,7 +163,9 @@ impl SelfSigned {
             Err(_) => (now >= renewal_of_serving(serving)).then(|| self.own()),
         };
         if let Some(issuer) = issuer {
-            let pair = issuer.issue(&self.names, now, self.options.lifetimes.serving).map_err(Error::Make)?;
+            let pair = issuer
+                .issue(&self.names, now, self.options.lifetimes.serving)
+                .map_err(SelfSignedError::Make)?;
             *self.own.lock().unwrap_or_else(PoisonError::into_inner) = issuer;
             self.serving.replace(pair);
             tracing::info!(expires = %self.serving.expires(), "certificate renewed");
@@ -193,29 +174,32 @@ impl SelfSigned {
     }
 
     /// Logs a failure once, not at each pass.
-    fn tell(&self, outcome: Result<(), Error>, said: &mut Option<String>) {
-        let garbage = matches!(outcome, Err(Error::Garbage { .. }));
+    fn report(&self, outcome: Result<(), SelfSignedError>, last_error: &mut Option<String>) {
+        let is_unusable = matches!(outcome, Err(SelfSignedError::Unusable { .. }));
         let now = outcome.err().map(|error| causes(&error));
-        if let Some(error) = now.as_ref().filter(|_| *said != now) {
-            if garbage {
+        if let Some(error) = now.as_ref().filter(|_| *last_error != now) {
+            if is_unusable {
                 self.serving.refused();
             }
             tracing::error!(%error, until = %self.serving.expires(), "the current certificate stays in use");
         }
-        *said = now;
+        *last_error = now;
     }
 
     /// The time until the next check: short if certificates have short lifetimes.
     fn pause(&self) -> Duration {
         let Lifetimes { serving, settle, .. } = self.options.lifetimes;
-        LOOK.min(serving / 12).min(settle.max(Duration::from_secs(1))).max(Duration::from_millis(200))
+        CHECK_INTERVAL
+            .min(serving / 12)
+            .min(settle.max(Duration::from_secs(1)))
+            .max(Duration::from_millis(200))
     }
 
-    fn known(&self) -> Known {
-        Known { own: Some(self.own()), settled: self.trust.settled(self.options.lifetimes.settle) }
+    fn known(&self) -> ReplicaCas {
+        ReplicaCas { own: Some(self.own()), settled: self.trust.settled(self.options.lifetimes.settle) }
     }
 
-    fn own(&self) -> Arc<Authority> {
+    fn own(&self) -> Arc<CertificateAuthority> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -229,27 +213,35 @@ impl fmt::Debug for SelfSigned {
 /// Updates the Secret to its next content, creates it if it does not exist, and returns the content. All replicas do
 /// this at the same time: if another replica writes first, the write is refused, and the replica continues from the
 /// other's content.
-async fn converge(secrets: &Api<Secret>, options: &Options, known: &Known) -> Result<Shared, Error> {
-    let Options { namespace, lifetimes, .. } = options;
-    for attempt in 0..ATTEMPTS {
+async fn converge(
+    secrets: &Api<Secret>,
+    options: &SelfSignedOptions,
+    known: &ReplicaCas,
+) -> Result<CaSecret, SelfSignedError> {
+    let SelfSignedOptions { namespace, lifetimes, .. } = options;
+    for attempt in 0..MAX_ATTEMPTS {
         let now = Timestamp::now();
         let Some(secret) = get(secrets, namespace).await? else {
             let shared = match known.own.clone() {
-                Some(own) if now < own.validity().to => Shared::recreate(own, now, lifetimes),
-                _ => Shared::create(now, lifetimes),
+                Some(own) if now < own.validity().to => CaSecret::recreate(own, now, lifetimes),
+                _ => CaSecret::create(now, lifetimes),
             };
-            let shared = shared.map_err(Error::Make)?;
+            let shared = shared.map_err(SelfSignedError::Make)?;
             let made = within(secrets.create(&PostParams::default(), &new_secret(&shared, namespace))).await;
             match made {
                 Ok(_) => return Ok(shared),
-                Err(Failure::Kube(kube::Error::Api(status))) if status.code == 409 => continue,
+                Err(RequestError::Kube(kube::Error::Api(status))) if status.code == 409 => continue,
                 Err(source) => {
-                    return Err(Error::Api { verb: "create", namespace: namespace.clone(), source });
+                    return Err(SelfSignedError::Api {
+                        verb: "create",
+                        namespace: namespace.clone(),
+                        source,
+                    });
                 }
             }
         };
         let shared = parse(&secret, namespace)?;
-        let Some(followed) = shared.follow(known, now, lifetimes).map_err(Error::Make)? else {
+        let Some(followed) = shared.follow(known, now, lifetimes).map_err(SelfSignedError::Make)? else {
             return Ok(shared);
         };
         // With the resourceVersion that was read, so of several replicas only one succeeds.
@@ -260,28 +252,30 @@ async fn converge(secrets: &Api<Secret>, options: &Options, known: &Known) -> Re
                 return Ok(followed);
             }
             Err(failure) if failure.stale() => {}
-            Err(source) => return Err(Error::Api { verb: "update", namespace: namespace.clone(), source }),
+            Err(source) => {
+                return Err(SelfSignedError::Api { verb: "update", namespace: namespace.clone(), source });
+            }
         }
         tokio::time::sleep(Duration::from_millis(20) * (attempt + 1)).await;
     }
-    Err(Error::Contended { namespace: namespace.clone() })
+    Err(SelfSignedError::Contended { namespace: namespace.clone() })
 }
 
-async fn get(secrets: &Api<Secret>, namespace: &str) -> Result<Option<Secret>, Error> {
-    within(secrets.get_opt(SECRET)).await.map_err(|source| Error::Api {
+async fn get(secrets: &Api<Secret>, namespace: &str) -> Result<Option<Secret>, SelfSignedError> {
+    within(secrets.get_opt(SECRET)).await.map_err(|source| SelfSignedError::Api {
         verb: "read",
         namespace: namespace.to_owned(),
         source,
     })
 }
 
-fn parse(secret: &Secret, namespace: &str) -> Result<Shared, Error> {
+fn parse(secret: &Secret, namespace: &str) -> Result<CaSecret, SelfSignedError> {
     let empty = BTreeMap::new();
-    Shared::parse(secret.data.as_ref().unwrap_or(&empty))
-        .map_err(|source| Error::Garbage { namespace: namespace.to_owned(), source })
+    CaSecret::parse(secret.data.as_ref().unwrap_or(&empty))
+        .map_err(|source| SelfSignedError::Unusable { namespace: namespace.to_owned(), source })
 }
 
-fn new_secret(shared: &Shared, namespace: &str) -> Secret {
+fn new_secret(shared: &CaSecret, namespace: &str) -> Secret {
     let labels = [("app.kubernetes.io/name", "confrev"), ("app.kubernetes.io/managed-by", "confrev-tls")];
     Secret {
         metadata: ObjectMeta {
@@ -296,7 +290,7 @@ fn new_secret(shared: &Shared, namespace: &str) -> Secret {
     }
 }
 
-fn advice(failure: &Failure) -> &'static str {
+fn advice(failure: &RequestError) -> &'static str {
     match failure {
         failure if failure.forbidden() => "permission denied; apply the Role of manifests/self-signed.yaml",
         failure if failure.stale() => "is --namespace right, and manifests/self-signed.yaml applied?",

@@ -15,7 +15,7 @@ use crate::telemetry::metrics::Reload;
 use crate::telemetry::{Condition, Metrics};
 
 /// A certificate counts as unfit at most this long before its end, so that endpoints have time to change.
-const MARGIN: Duration = Duration::from_mins(1);
+const EXPIRY_MARGIN: Duration = Duration::from_mins(1);
 
 /// The serving certificate in use. Cheap to clone; clones share one state.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl Serving {
     pub(super) fn new(pair: Pair, metrics: Metrics, condition: Condition) -> Self {
         metrics.set_certificate_expiry(pair.validity.to);
         let serving = Self { slot: Arc::new(Slot(ArcSwap::from_pointee(pair))), metrics, condition };
-        serving.judge(Timestamp::now());
+        serving.check(Timestamp::now());
         serving
     }
 
@@ -41,7 +41,7 @@ impl Serving {
         self.metrics.set_certificate_expiry(pair.validity.to);
         self.metrics.certificate_reload(Reload::Loaded);
         self.slot.0.store(Arc::new(pair));
-        self.judge(Timestamp::now());
+        self.check(Timestamp::now());
     }
 
     /// Records that a new pair was broken; the pair in use stays.
@@ -50,7 +50,7 @@ impl Serving {
     }
 
     /// Updates the readiness condition with the validity of the certificate in use at `now`. Call this often.
-    pub(super) fn judge(&self, now: Timestamp) {
+    pub(super) fn check(&self, now: Timestamp) {
         let validity = self.validity();
         if fit(validity, now) {
             self.condition.hold();
@@ -93,7 +93,7 @@ impl Serving {
 /// is unready before the certificate expires.
 pub(super) fn fit(validity: Validity, now: Timestamp) -> bool {
     let lifetime = validity.from.duration_until(validity.to);
-    let margin = SignedDuration::try_from(MARGIN).unwrap_or(SignedDuration::ZERO).min(lifetime / 20);
+    let margin = SignedDuration::try_from(EXPIRY_MARGIN).unwrap_or(SignedDuration::ZERO).min(lifetime / 20);
     validity.from <= now && now.duration_until(validity.to) > margin
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-use super::authority::to_pem;
+use super::ca::to_pem;
 use super::pair::Validity;
 
 /// Certificates of CAs, in PEM: a `caBundle` before base64.

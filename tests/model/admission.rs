@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
-    admission::{Context, Limits, router},
+    admission::{Context, ReviewLimits, router},
     names::{self, WORKLOAD_ANNOTATIONS},
 };
 use futures::FutureExt as _;
@@ -182,7 +182,7 @@ impl Model {
             api: api.clone(),
             kinds: Arc::clone(&self.kinds),
             secrets: self.is_enumerated(),
-            limits: Limits::default(),
+            limits: ReviewLimits::default(),
             shared,
             metrics: self.metrics.clone(),
         };

@@ -323,7 +323,7 @@ impl Api for Memory {
         .await
     }
 
-    async fn tell(&self, event: &Event) -> Result<(), ApiError> {
+    async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
         self.model.ghost().told(event);
         let event = event.clone();
         // An Event is a write, but no check depends on it.
@@ -334,7 +334,7 @@ impl Api for Memory {
         .await
     }
 
-    async fn look(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
+    async fn read_workload(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
         let (key, kind) = (self.model.workload_key(workload), workload.kind);
         self.call(&format!("look at {key}"), false, move |model| {
             let Some(object) = model.get(&key) else { return Ok(Live::Apart) };

@@ -167,7 +167,8 @@ fn every_form_of_reference_has_a_row() {
     };
     assert_eq!(forms.len(), of("volume") + 2 * of("container"));
     assert_eq!(
-        product.matches("_containers: List").count() + product.matches(" containers: List").count(),
+        product.matches("_containers: NullableList").count()
+            + product.matches(" containers: NullableList").count(),
         2
     );
 }

@@ -49,7 +49,10 @@ fn core_depends_on_no_client_or_runtime() {
     let (dependencies, _) = dependencies.split_once("\n[").unwrap();
     let names: Vec<_> =
         dependencies.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect();
-    assert_eq!(names, ["base64", "jiff", "json-patch", "ring", "serde", "serde_json", "sha2", "thiserror"]);
+    assert_eq!(
+        names,
+        ["base64", "jiff", "json-patch", "ring", "serde", "serde_json", "sha2", "thiserror", "uuid"]
+    );
 }
 
 /// It is the prefix of annotations, too.

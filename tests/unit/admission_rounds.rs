@@ -10,12 +10,13 @@ use std::{
 };
 
 use confrev::{
-    admission::{Client, DECISION_LIMIT, Decider, Limits, Reading},
+    admission::{DECISION_LIMIT, Decider, ReadBudget, ReviewLimits},
     cluster::{Api as _, Call, KubeApi, Meter},
     controller::{Name, Shared, SnapshotRecord},
     kinds::{Kinds, REVISION_KINDS},
     names,
     resolve::{Decision, Facts, Need, Outcome, Request, RevisionsOf, Workload, resolve},
+    server::Client,
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
 };
@@ -123,7 +124,7 @@ async fn admission(
     let metrics = Metrics::new();
     let client = kube::Client::new(service, NAMESPACE);
     let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
-    let (kind, reading) = (kind("Deployment"), Reading::default());
+    let (kind, reading) = (kind("Deployment"), ReadBudget::default());
     let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
     let request = Request {
         namespace: NAMESPACE,
@@ -132,7 +133,7 @@ async fn admission(
         old: old_text.as_ref().map(|text| Workload::parse(&kind, text).unwrap()),
     };
     let (limits, share) = (
-        Limits { reads: most, ..Limits::default() },
+        ReviewLimits { reads: most, ..ReviewLimits::default() },
         reading.share(Client::default(), Instant::now() + DECISION_LIMIT),
     );
     let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
@@ -274,8 +275,8 @@ async fn answers_count_while_they_arrive() {
     let kind = kind("Deployment");
     let new = Workload::parse(&kind, &text).unwrap();
     let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
-    let limits = Limits { read_bytes: 8 << 20, ..Limits::default() };
-    let (reading, by) = (Reading::new(&limits), Instant::now() + DECISION_LIMIT);
+    let limits = ReviewLimits { read_bytes: 8 << 20, ..ReviewLimits::default() };
+    let (reading, by) = (ReadBudget::new(&limits), Instant::now() + DECISION_LIMIT);
     let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
     let share = reading.share(Client::default(), by);
     let decider = Decider { api: &api, limits, dry_run: true, share, metrics: &metrics, shared: &shared };

@@ -8,7 +8,7 @@ use std::{
 
 use axum::body::Body as ReviewBody;
 use confrev::{
-    admission::{Context, Limits, router},
+    admission::{Context, ReviewLimits, router},
     cluster::{ApiError, KubeApi, Owner, Version},
     controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared, Task, execute},
     kinds::{Kinds, REVISION_KINDS},
@@ -113,7 +113,7 @@ impl Stage {
             api: self.server.api(),
             kinds: Arc::new(Kinds::default()),
             secrets: true,
-            limits: Limits::default(),
+            limits: ReviewLimits::default(),
             shared: self.shared.clone(),
             metrics: Metrics::new(),
         };

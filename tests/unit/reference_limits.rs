@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use confrev::{
-    admission::Limits,
+    admission::ReviewLimits,
     cluster::{Api as _, KubeApi},
     controller::{Action, RawObject, Revisions, Subject, Workloads, take},
     kinds::{Kinds, REVISION_KINDS},
@@ -61,7 +61,7 @@ fn follows<S: Subject<Object = RawObject>>(subject: &S, object: &Value) -> (usiz
 
 #[test]
 fn objects_with_too_many_names_are_skipped() {
-    let most = Limits::default().reads;
+    let most = ReviewLimits::default().reads;
     let sets = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
     let (sets, workloads) = (Revisions(sets), Workloads(key("web").kind));
     for (references, listed, is_skipped) in
@@ -96,7 +96,7 @@ fn workload_that_has_seen_too_much_is_skipped() {
 
 #[tokio::test]
 async fn namespace_opts_in_no_workload_with_too_many_names() {
-    let items = [Limits::default().reads, Limits::default().reads + 1].map(|references| {
+    let items = [ReviewLimits::default().reads, ReviewLimits::default().reads + 1].map(|references| {
         let mut object = referring(references, 0);
         object["metadata"]["name"] = json!(format!("web-{references}"));
         object["metadata"]["labels"] = json!({});

@@ -1,6 +1,6 @@
 //! The controller's state as operators see it: the counts in its metrics.
 
-use confrev::{resolve::Health, telemetry::metrics::Standing};
+use confrev::{resolve::Health, telemetry::metrics::StateCounts};
 use serde_json::json;
 
 use super::{
@@ -22,14 +22,14 @@ fn only_leader_reports_pending_and_pinned_workloads() {
     let undone = world.update(&undo(&second, &first), &second);
     let mut desk = Desk::new();
     let green = json!({"color": "green"});
-    let known = Standing { workloads: 1, sources: 1, snapshots: 2, ..Standing::default() };
+    let known = StateCounts { workloads: 1, sources: 1, snapshots: 2, ..StateCounts::default() };
     for (snapshot_name, color) in [(BLUE, "blue"), (GREEN, "green")] {
         desk.state.apply_snapshot(&name(snapshot_name), Some(snapshot(color, "1", &[])), desk.now);
     }
     for (object, pending, pinned) in [(&first, 1, 0), (&second, 0, 0), (&undone, 0, 1)] {
         desk.state.apply_workload(&key("web"), Some(record(object, Health::Settled)), desk.now);
         desk.act(&green, &json!({}), "2");
-        assert_eq!(desk.state.standing(true), Standing { pending, pinned, ..known });
+        assert_eq!(desk.state.standing(true), StateCounts { pending, pinned, ..known });
         assert_eq!(desk.state.standing(false), known);
     }
 }
@@ -49,7 +49,7 @@ fn workload_with_missing_source_is_unresolved() {
         desk.find_nothing();
         assert_eq!(desk.state.standing(true).unresolved, unresolved, "{optional} {missing}");
         desk.state.apply_workload(&key("web"), None, desk.now);
-        assert_eq!(desk.state.standing(true), Standing::default());
+        assert_eq!(desk.state.standing(true), StateCounts::default());
     }
 }
 

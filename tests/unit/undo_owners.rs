@@ -6,11 +6,12 @@ use std::{
 };
 
 use confrev::{
-    admission::{Client, DECISION_LIMIT, Decider, Limits, Reading},
+    admission::{DECISION_LIMIT, Decider, ReadBudget, ReviewLimits},
     cluster::{KubeApi, workload_owner},
     controller::Shared,
     kinds::Kinds,
     resolve::{Facts, Request, Workload},
+    server::Client,
     telemetry::{Metrics, Readiness},
 };
 use http::{Method, Response, StatusCode};
@@ -65,7 +66,7 @@ async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
     let client = kube::Client::new(service, NAMESPACE);
     let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
     let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
-    let (kind, reading) = (kind("Deployment"), Reading::default());
+    let (kind, reading) = (kind("Deployment"), ReadBudget::default());
     let (new, old) = (undo(&second, &first).to_string(), second.to_string());
     let request = Request {
         namespace: NAMESPACE,
@@ -74,7 +75,7 @@ async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
         old: Some(Workload::parse(&kind, &old).unwrap()),
     };
     let share = reading.share(Client::default(), Instant::now() + DECISION_LIMIT);
-    let limits = Limits::default();
+    let limits = ReviewLimits::default();
     let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
     let owner = workload_owner(&kind, "web", "uid-web");
     decider.decide(&request, Some(&owner), &mut Facts::default()).await.unwrap();

@@ -76,7 +76,7 @@ fn was_decided_on(stored: &super::Workload<'_>) -> bool {
 
 /// The result of resolving a reference.
 #[derive(Clone)]
-enum Target {
+enum ResolvedReference {
     /// This snapshot of the source.
     Snapshot { source: ObjectName, name: String },
     /// The source itself.
@@ -169,7 +169,7 @@ impl<'r> Resolver<'r> {
         self.required = required_keys(&references);
         let mut resolution = Resolution { mount: self.policy.mount.clone(), ..Resolution::default() };
         // A name resolves to the same target everywhere, and a template may have thousands of references to one name.
-        let mut targets: BTreeMap<(SourceKind, &str), Target> = BTreeMap::new();
+        let mut targets: BTreeMap<(SourceKind, &str), ResolvedReference> = BTreeMap::new();
         for reference in &references {
             let key = (reference.kind, reference.name);
             let target = match targets.get(&key) {
@@ -206,7 +206,7 @@ impl<'r> Resolver<'r> {
         resolution.live = std::mem::take(&mut self.now_live);
         let unhealthy = self.taken_unhealthy();
         let (seen, keeps) = (&self.now_seen, self.keeps_settings);
-        let mut decision = effects::opt_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
+        let mut decision = effects::opted_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
         let named =
             resolution.sources.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str()));
         let is_new = |name: &ObjectName| !self.stored.contains(name) && !self.ensure.contains_key(name);
@@ -268,7 +268,7 @@ impl<'r> Resolver<'r> {
     fn without_template(&self, giver: Giver) -> Outcome {
         let (resolution, unhealthy) = (Resolution::default(), SourceMap::default());
         let (seen, keeps) = (&self.now_seen, self.keeps_settings);
-        let mut decision = effects::opt_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
+        let mut decision = effects::opted_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
         let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
         match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
@@ -290,9 +290,9 @@ impl<'r> Resolver<'r> {
     }
 
     /// Adds a reference's target to the resolution.
-    fn take(&mut self, resolution: &mut Resolution, reference: &Reference<'_>, target: Target) {
+    fn take(&mut self, resolution: &mut Resolution, reference: &Reference<'_>, target: ResolvedReference) {
         match target {
-            Target::Unresolved => {
+            ResolvedReference::Unresolved => {
                 if !reference.optional {
                     let object = ObjectName::new(reference.kind, reference.name);
                     self.missing.push(format!(
@@ -301,8 +301,8 @@ impl<'r> Resolver<'r> {
                     ));
                 }
             }
-            Target::Source(source) => resolution.rename(reference, source.name.to_string()),
-            Target::Snapshot { source, name } => {
+            ResolvedReference::Source(source) => resolution.rename(reference, source.name.to_string()),
+            ResolvedReference::Snapshot { source, name } => {
                 self.check_keys(reference, &source, &name);
                 // A template may name two snapshots of one source, if a user pins one of its references. The second one is
                 // listed under its own name, so that `sources` always lists every snapshot.
@@ -317,7 +317,7 @@ impl<'r> Resolver<'r> {
     }
 
     /// Resolves a reference by the rules of the design, in their order.
-    fn target(&mut self, reference: &Reference<'_>, used: &UsedKeys<'_>) -> Result<Target, Stop> {
+    fn target(&mut self, reference: &Reference<'_>, used: &UsedKeys<'_>) -> Result<ResolvedReference, Stop> {
         let object = ObjectName::new(reference.kind, reference.name);
         let source = match self.source_of(&object) {
             Err(stop) => {
@@ -342,21 +342,21 @@ impl<'r> Resolver<'r> {
                 self.enter_live(&source, &object.name, used)?;
                 return Ok(self.written(source));
             }
-            return Ok(Target::Snapshot { source, name: object.name.to_string() });
+            return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
         self.unchanged_snapshot(source, &object, used)
     }
 
     /// A reference to the source itself. A source that is bound itself is listed in `sources` as its own snapshot, so that its
     /// revisions are found like all others.
-    fn written(&self, source: ObjectName) -> Target {
+    fn written(&self, source: ObjectName) -> ResolvedReference {
         let is_bound = self.facts.object(&source).flatten().is_some_and(Observed::is_bound_itself);
         let ours = !self.facts.is_rotated(&source) && !self.policy.exclude.contains(&source);
         if is_bound && ours {
             let name = source.name.to_string();
-            return Target::Snapshot { source, name };
+            return ResolvedReference::Snapshot { source, name };
         }
-        Target::Source(source)
+        ResolvedReference::Source(source)
     }
 
     /// The source of which `object` is a snapshot; `None` if it is a source itself.
@@ -383,7 +383,7 @@ impl<'r> Resolver<'r> {
         source: ObjectName,
         reference: &Reference<'_>,
         used: &UsedKeys<'_>,
-    ) -> Result<Target, Stop> {
+    ) -> Result<ResolvedReference, Stop> {
         if self.stays_as_written(&source)? {
             self.enter_live(&source, &source.name, used)?;
             return Ok(self.written(source));
@@ -395,20 +395,20 @@ impl<'r> Resolver<'r> {
                 && self.awaits_its_turn(&source, held, used, true)?
             {
                 self.keep_until_its_turn(&source, Some(held))?;
-                return Ok(Target::Snapshot { source, name: held.to_owned() });
+                return Ok(ResolvedReference::Snapshot { source, name: held.to_owned() });
             }
             let name = self.present_content(&source, prior.as_deref(), used)?;
-            return Ok(Target::Snapshot { source, name });
+            return Ok(ResolvedReference::Snapshot { source, name });
         }
         let Some(name) = prior else {
             self.keep_live(&source);
-            return Ok(Target::Unresolved);
+            return Ok(ResolvedReference::Unresolved);
         };
         if !reference.optional {
             self.warn_source_is_gone(&source, &name);
         }
         self.mark_held(&source, &name)?;
-        Ok(Target::Snapshot { source, name })
+        Ok(ResolvedReference::Snapshot { source, name })
     }
 
     /// Resolves a snapshot that this request put there (an undo, a pin or a copy): it stays.
@@ -417,13 +417,13 @@ impl<'r> Resolver<'r> {
         source: ObjectName,
         object: &ObjectName,
         used: &UsedKeys<'_>,
-    ) -> Result<Target, Stop> {
+    ) -> Result<ResolvedReference, Stop> {
         if self.is_out_of_reach(object) {
-            return Ok(Target::Snapshot { source, name: object.name.to_string() });
+            return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
         if let Some(held) = self.returns_to(&source, object, used)? {
             self.keep_until_its_turn(&source, Some(&held))?;
-            return Ok(Target::Snapshot { source, name: held });
+            return Ok(ResolvedReference::Snapshot { source, name: held });
         }
         let known = self.live(object)?.map(Observed::is_sound);
         let source_lives = self.live(&source)?.is_some();
@@ -434,7 +434,7 @@ impl<'r> Resolver<'r> {
             if is_sound {
                 self.adopt.insert(object.clone());
             }
-            return Ok(Target::Snapshot { source, name: object.name.to_string() });
+            return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
         // A template copied from another namespace or cluster names snapshots that never existed here. The name of the
         // present content's snapshot comes from this same decision: a dry run creates no snapshot, and is reviewed again.
@@ -444,9 +444,9 @@ impl<'r> Resolver<'r> {
         });
         if source_lives && (self.request.old.is_none() || of_present) {
             let name = self.present_content(&source, None, used)?;
-            return Ok(Target::Snapshot { source, name });
+            return Ok(ResolvedReference::Snapshot { source, name });
         }
-        Ok(Target::Unresolved)
+        Ok(ResolvedReference::Unresolved)
     }
 
     /// Resolves a snapshot that this request left in place: it moves if a person asks for it, or if a roll is pending.
@@ -455,12 +455,12 @@ impl<'r> Resolver<'r> {
         source: ObjectName,
         object: &ObjectName,
         used: &UsedKeys<'_>,
-    ) -> Result<Target, Stop> {
+    ) -> Result<ResolvedReference, Stop> {
         let lacks_keys = self.lacks_new_keys(&source, object)?;
         if self.live(&source)?.is_none() {
             self.warn_source_is_gone(&source, &object.name);
             self.keep_seen_or_held(&source, object)?;
-            return Ok(Target::Snapshot { source, name: object.name.to_string() });
+            return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
         let seen = if self.policy.track { self.is_seen(&source)? } else { Seen::Yes };
         // The controller knows more than this request shows, and writes `roll` only if it found a difference.
@@ -468,19 +468,19 @@ impl<'r> Resolver<'r> {
         let is_applied = self.is_applied(&source, object, used);
         if self.roll || lacks_keys {
             let name = self.present_content(&source, Some(&object.name), used)?;
-            return Ok(Target::Snapshot { source, name });
+            return Ok(ResolvedReference::Snapshot { source, name });
         }
         if pending || is_applied {
             if pending && self.is_undo()? {
                 self.mark_seen(&source)?;
-                return Ok(Target::Snapshot { source, name: object.name.to_string() });
+                return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
             }
             if self.awaits_its_turn(&source, &object.name, used, is_applied)? {
                 self.keep_until_its_turn(&source, Some(&object.name))?;
-                return Ok(Target::Snapshot { source, name: object.name.to_string() });
+                return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
             }
             let name = self.present_content(&source, Some(&object.name), used)?;
-            return Ok(Target::Snapshot { source, name });
+            return Ok(ResolvedReference::Snapshot { source, name });
         }
         // A change that a workload misses while it does not track is pending when it tracks again. A pin of another reference
         // to the source marks the change as seen; otherwise the pin would end then.
@@ -491,7 +491,7 @@ impl<'r> Resolver<'r> {
                 self.keep_seen(&source);
             }
         }
-        Ok(Target::Snapshot { source, name: object.name.to_string() })
+        Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() })
     }
 
     /// Whether the request restores the template of a live revision: such an undo rejects the pending change.

@@ -65,7 +65,7 @@ impl Resolution {
 }
 
 /// The changes to an opted-in workload. Without a template (a Rollout with `workloadRef`), only its metadata changes.
-pub(super) fn opt_in(
+pub(super) fn opted_in(
     request: &Request<'_>,
     giver: Giver,
     resolution: &Resolution,
@@ -94,7 +94,7 @@ pub(super) fn opt_in(
     if let Some(template) = &request.new.template {
         set_template(request, template, resolution, stated, &mut patch);
     }
-    decided(patch)
+    decision_of(patch)
 }
 
 /// The last `roll` value that confrev wrote, if the request restores older annotations: `kubectl rollout undo` of a
@@ -130,7 +130,7 @@ pub(super) fn keep_stored(request: &Request<'_>, old: &super::Workload<'_>) -> D
     let stated = resolution.stated();
     set_labels(request, &mut patch, &[], &stated);
     set_template(request, template, &resolution, stated, &mut patch);
-    decided(patch)
+    decision_of(patch)
 }
 
 /// Keeps the volume of the `mount` annotation as it is stored.
@@ -177,10 +177,10 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
         let stated = resolution.stated();
         set_template(request, template, &resolution, stated, &mut patch);
     }
-    decided(patch)
+    decision_of(patch)
 }
 
-fn decided(patch: Patch) -> Decision {
+fn decision_of(patch: Patch) -> Decision {
     Decision { patch: patch.finish(), ..Decision::default() }
 }
 

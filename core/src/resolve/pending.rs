@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{Health, Missing, Policy, Workload, policy::auto_roll_time};
 use crate::{
-    few::{FewMap, FewSet},
+    compact::{CompactMap, CompactSet},
     names,
     snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind},
     uid::Uid,
@@ -22,9 +22,9 @@ pub struct Record {
     /// Every source and snapshot that its template names.
     pub uses: Vec<Use>,
     /// The digest last taken into account, by source.
-    pub seen: FewMap<ObjectName, Digest>,
+    pub seen: CompactMap<ObjectName, Digest>,
     /// The sources whose content in `seen` the workload took while it was unhealthy.
-    pub taken_unhealthy: FewSet<ObjectName>,
+    pub taken_unhealthy: CompactSet<ObjectName>,
     /// The object's generation.
     pub generation: Option<i64>,
     /// Whether it rolls automatically.

@@ -31,14 +31,14 @@ pub struct Past {
 /// The fields of a revision's metadata that matter for an undo.
 #[derive(Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase", default)]
-struct Metadata<'a> {
+struct RevisionMetadata<'a> {
     annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
-    owner_references: Option<Vec<Option<OwnerReference<'a>>>>,
+    owner_references: Option<Vec<Option<RevisionOwner<'a>>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), default)]
-struct OwnerReference<'a> {
+struct RevisionOwner<'a> {
     uid: Str<'a>,
     controller: Option<bool>,
 }
@@ -46,9 +46,9 @@ struct OwnerReference<'a> {
 impl Past {
     /// Reads a revision object; `None` if its template cannot be read.
     pub fn read(kind: &RevisionKind, text: &str) -> Option<Self> {
-        let metadata: Option<Metadata<'_>> =
+        let metadata: Option<RevisionMetadata<'_>> =
             At::new(&["metadata"]).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
-        let Metadata { annotations, owner_references } = metadata.unwrap_or_default();
+        let RevisionMetadata { annotations, owner_references } = metadata.unwrap_or_default();
         let template = bare(text, kind.template, |_| None)?;
         let mut owners = owner_references.iter().flatten().flatten();
         let workload = owners.find(|owner| owner.controller == Some(true)).map(|owner| (&*owner.uid).into());

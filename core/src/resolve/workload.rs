@@ -26,7 +26,7 @@ pub struct Workload<'a> {
     pub target: Option<TargetRef>,
     /// The labels that Jobs made from this object get in place of their template's; `None` if there are none.
     pub job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
-    metadata: Metadata<'a>,
+    metadata: WorkloadMetadata<'a>,
     /// The JSON text, if the workload was read from one.
     text: Option<&'a str>,
 }
@@ -45,7 +45,7 @@ pub struct TargetRef {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
-struct Metadata<'a> {
+struct WorkloadMetadata<'a> {
     #[serde(default)]
     name: Str<'a>,
     #[serde(default)]
@@ -259,7 +259,7 @@ fn mark_despite(applied: &str) -> String {
 /// The parts of an object that are read.
 #[derive(Default)]
 struct Parts<'a> {
-    metadata: Metadata<'a>,
+    metadata: WorkloadMetadata<'a>,
     template: Option<Template<'a>>,
     target: Option<TargetRef>,
     job_labels: Option<BTreeMap<Str<'a>, Str<'a>>>,

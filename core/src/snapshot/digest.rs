@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{Key, KeyId, Keying, SourceKind};
-use crate::few::FewSet;
+use crate::compact::CompactSet;
 
 /// The digest of a source's content under one scheme. Neither the metadata nor the order of keys affects it.
 ///
@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for Digest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digests {
     current: Digest,
-    others: FewSet<Digest>,
+    others: CompactSet<Digest>,
 }
 
 impl Digests {
@@ -187,7 +187,7 @@ impl Extend<Digest> for Digests {
 
 impl From<Digest> for Digests {
     fn from(current: Digest) -> Self {
-        Self { current, others: FewSet::default() }
+        Self { current, others: CompactSet::default() }
     }
 }
 

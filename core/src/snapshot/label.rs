@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::names;
 
 /// The longest name of a label, in bytes, without its prefix.
-const MAX_NAME: usize = 63;
+const MAX_LABEL_NAME: usize = 63;
 
 /// Labels by which tools find the objects that they manage, or prune those that are no longer in Git. A snapshot with such a
 /// label would be pruned. An entry that ends in `/` means every label with that prefix.
@@ -55,7 +55,7 @@ impl FromStr for CopiedLabel {
         let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
         let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
         let bytes = name.as_bytes();
-        let is_name = name.len() <= MAX_NAME
+        let is_name = name.len() <= MAX_LABEL_NAME
             && edge(bytes.first())
             && edge(bytes.last())
             && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));

@@ -3,7 +3,7 @@
 use super::Digest;
 
 /// The longest name of a ConfigMap or Secret, in bytes (a DNS subdomain, RFC 1123).
-const MAX_NAME: usize = 253;
+const MAX_OBJECT_NAME: usize = 253;
 /// The longest value of a label, in bytes.
 const MAX_LABEL: usize = 63;
 
@@ -14,7 +14,7 @@ pub const DIGITS: [usize; 4] = [10, 16, 32, 64];
 pub fn snapshot_name(source: &str, digest: &Digest, digits: usize) -> String {
     let hex = digest.hex(digits);
     // Names of objects are ASCII; a cut may leave a trailing dot, which the API server refuses before a dash.
-    let stem = cut(source, MAX_NAME - 1 - hex.len()).trim_end_matches('.');
+    let stem = truncate(source, MAX_OBJECT_NAME - 1 - hex.len()).trim_end_matches('.');
     format!("{stem}-{hex}")
 }
 
@@ -24,12 +24,12 @@ pub fn source_label(source: &str) -> String {
         return source.to_owned();
     }
     let hash = Digest::of_bytes(source).hex(10);
-    format!("{}-{hash}", cut(source, MAX_LABEL - 1 - hash.len()))
+    format!("{}-{hash}", truncate(source, MAX_LABEL - 1 - hash.len()))
 }
 
 /// Whether this is a valid object name: a DNS subdomain (RFC 1123).
 pub fn is_object_name(name: &str) -> bool {
-    name.len() <= MAX_NAME && name.split('.').all(is_label)
+    name.len() <= MAX_OBJECT_NAME && name.split('.').all(is_label)
 }
 
 /// Whether this is a valid namespace name: a DNS label (RFC 1123).
@@ -47,8 +47,8 @@ fn is_label(label: &str) -> bool {
 }
 
 /// The longest prefix of `text` of at most `most` bytes that ends between characters.
-fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+fn truncate(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
 }
 
 #[cfg(test)]
@@ -62,10 +62,10 @@ mod tests {
             for length in [1, 63, 188, 242, 243, 253] {
                 let source = "a".repeat(length);
                 let name = snapshot_name(&source, &digest, digits);
-                assert!(name.len() <= MAX_NAME, "{} for {length} and {digits}", name.len());
+                assert!(name.len() <= MAX_OBJECT_NAME, "{} for {length} and {digits}", name.len());
                 assert!(name.ends_with(&format!("-{}", digest.hex(digits))));
                 assert!(
-                    name.len() == MAX_NAME || name.starts_with(&source),
+                    name.len() == MAX_OBJECT_NAME || name.starts_with(&source),
                     "{name}: no more is cut than needed"
                 );
             }

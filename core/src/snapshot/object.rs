@@ -23,7 +23,7 @@ use crate::{json::Str, names};
 #[serde(bound(deserialize = "'de: 'a"))]
 pub struct Object<'a> {
     #[serde(default)]
-    metadata: Metadata<'a>,
+    metadata: ObjectMetadata<'a>,
     #[serde(default)]
     data: Option<BTreeMap<Str<'a>, Str<'a>>>,
     #[serde(default, rename = "binaryData")]
@@ -36,7 +36,7 @@ pub struct Object<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
-struct Metadata<'a> {
+struct ObjectMetadata<'a> {
     #[serde(default)]
     name: Str<'a>,
     #[serde(default)]
@@ -246,14 +246,14 @@ struct Payload<'a> {
     #[serde(default, rename = "type")]
     secret_type: Option<Str<'a>>,
     #[serde(default)]
-    metadata: Metadata<'a>,
+    metadata: ObjectMetadata<'a>,
     #[serde(default)]
     immutable: Option<bool>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct SnapshotJson<'a> {
     api_version: &'static str,
     kind: &'static str,
     metadata: WrittenMetadata<'a>,
@@ -350,7 +350,7 @@ pub fn snapshot_json(
         ]);
         OwnMetadata { labels, annotations, immutable: Some(true) }
     };
-    serde_json::to_vec(&Written {
+    serde_json::to_vec(&SnapshotJson {
         api_version: "v1",
         kind: kind.as_str(),
         metadata: WrittenMetadata {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{json::Str, names::pointer_token};
 
-type Map<'a> = BTreeMap<Str<'a>, Str<'a>>;
+type StringMap<'a> = BTreeMap<Str<'a>, Str<'a>>;
 
 /// Operations in the order in which they apply. A value that is already as wanted needs no operation.
 #[derive(Debug, Default)]
@@ -32,7 +32,12 @@ impl Patch {
 
     /// Sets keys of the string map at `pointer` (labels or annotations) to their wanted values; `None` removes a key. `present`
     /// is the current map. Other keys stay as they are. Call it once for each map.
-    pub fn set_keys(&mut self, pointer: &str, present: Option<&Map<'_>>, wanted: &[(&str, Option<String>)]) {
+    pub fn set_keys(
+        &mut self,
+        pointer: &str,
+        present: Option<&StringMap<'_>>,
+        wanted: &[(&str, Option<String>)],
+    ) {
         let missing: Vec<_> =
             wanted.iter().filter_map(|(key, value)| Some((*key, value.as_ref()?))).collect();
         let Some(present) = present else {

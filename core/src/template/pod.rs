@@ -7,8 +7,8 @@ use serde::Deserialize;
 use crate::{json::Str, snapshot::SourceKind};
 
 /// A list as the API represents it: absent, null, or values any of which may be null.
-type List<T> = Option<Vec<Option<T>>>;
-type Map<'a> = Option<BTreeMap<Str<'a>, Str<'a>>>;
+type NullableList<T> = Option<Vec<Option<T>>>;
+type NullableMap<'a> = Option<BTreeMap<Str<'a>, Str<'a>>>;
 
 /// A pod template. Unknown fields are skipped but not lost: changes are patches on the JSON that it was read from.
 #[derive(Debug, Default, Deserialize)]
@@ -24,20 +24,20 @@ pub struct Template<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 struct TemplateMetadata<'a> {
     #[serde(default)]
-    labels: Map<'a>,
+    labels: NullableMap<'a>,
     #[serde(default)]
-    annotations: Map<'a>,
+    annotations: NullableMap<'a>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct PodSpec<'a> {
     #[serde(default)]
-    volumes: List<Volume<'a>>,
+    volumes: NullableList<Volume<'a>>,
     #[serde(default)]
-    containers: List<Container<'a>>,
+    containers: NullableList<Container<'a>>,
     #[serde(default)]
-    init_containers: List<Container<'a>>,
+    init_containers: NullableList<Container<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,7 +46,7 @@ struct Volume<'a> {
     #[serde(default)]
     name: Str<'a>,
     #[serde(default)]
-    config_map: Option<Named<'a>>,
+    config_map: Option<SourceReference<'a>>,
     #[serde(default)]
     secret: Option<SecretVolume<'a>>,
     #[serde(default)]
@@ -57,26 +57,26 @@ struct Volume<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Projected<'a> {
     #[serde(default)]
-    sources: List<Projection<'a>>,
+    sources: NullableList<Projection<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct Projection<'a> {
     #[serde(default)]
-    config_map: Option<Named<'a>>,
+    config_map: Option<SourceReference<'a>>,
     #[serde(default)]
-    secret: Option<Named<'a>>,
+    secret: Option<SourceReference<'a>>,
 }
 
 /// Every form with the field `name` for the object's name: volumes and projections of ConfigMaps, `envFrom`, `valueFrom`.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Named<'a> {
+struct SourceReference<'a> {
     #[serde(default)]
     name: Str<'a>,
     #[serde(default)]
-    items: List<Item<'a>>,
+    items: NullableList<KeyToPath<'a>>,
     #[serde(default)]
     key: Option<Str<'a>>,
     #[serde(default)]
@@ -89,14 +89,14 @@ struct SecretVolume<'a> {
     #[serde(default)]
     secret_name: Str<'a>,
     #[serde(default)]
-    items: List<Item<'a>>,
+    items: NullableList<KeyToPath<'a>>,
     #[serde(default)]
     optional: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Item<'a> {
+struct KeyToPath<'a> {
     #[serde(default)]
     key: Str<'a>,
 }
@@ -105,11 +105,11 @@ struct Item<'a> {
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct Container<'a> {
     #[serde(default)]
-    env: List<EnvVar<'a>>,
+    env: NullableList<EnvVar<'a>>,
     #[serde(default)]
-    env_from: List<EnvFrom<'a>>,
+    env_from: NullableList<EnvFrom<'a>>,
     #[serde(default)]
-    volume_mounts: List<VolumeMount<'a>>,
+    volume_mounts: NullableList<VolumeMount<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -132,18 +132,18 @@ struct EnvVar<'a> {
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct ValueFrom<'a> {
     #[serde(default)]
-    config_map_key_ref: Option<Named<'a>>,
+    config_map_key_ref: Option<SourceReference<'a>>,
     #[serde(default)]
-    secret_key_ref: Option<Named<'a>>,
+    secret_key_ref: Option<SourceReference<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct EnvFrom<'a> {
     #[serde(default)]
-    config_map_ref: Option<Named<'a>>,
+    config_map_ref: Option<SourceReference<'a>>,
     #[serde(default)]
-    secret_ref: Option<Named<'a>>,
+    secret_ref: Option<SourceReference<'a>>,
 }
 
 /// One place of a template that names a ConfigMap or Secret.
@@ -199,7 +199,7 @@ impl<'a> Template<'a> {
         let (index, volume) =
             each(self.spec.as_ref()?.volumes.as_ref()).find(|(_, volume)| &*volume.name == name)?;
         let sources = volume.projected.as_ref().and_then(|projected| projected.sources.as_ref());
-        let whole = |source: &&Named<'_>| source.items.is_none() && source.optional.is_none();
+        let whole = |source: &&SourceReference<'_>| source.items.is_none() && source.optional.is_none();
         let names = sources.and_then(|sources| {
             let sources = sources.iter().map(|source| source.as_ref()?.config_map.as_ref().filter(whole));
             sources.map(|source| Some(&*source?.name)).collect()
@@ -234,7 +234,7 @@ impl<'a> Template<'a> {
     /// Every reference, in the order of a manifest: volumes, containers, initContainers. Empty names refer to nothing and are
     /// left out.
     pub fn references(&self) -> Vec<Reference<'_>> {
-        let mut found = Found(Vec::new());
+        let mut found = References(Vec::new());
         let Some(spec) = &self.spec else { return found.0 };
         for (i, volume) in each(spec.volumes.as_ref()) {
             found.volume(&format!("/spec/volumes/{i}"), volume);
@@ -256,9 +256,9 @@ fn each<T>(list: Option<&Vec<Option<T>>>) -> impl Iterator<Item = (usize, &T)> {
 }
 
 /// Collects references.
-struct Found<'t>(Vec<Reference<'t>>);
+struct References<'t>(Vec<Reference<'t>>);
 
-impl<'t> Found<'t> {
+impl<'t> References<'t> {
     fn volume(&mut self, at: &str, volume: &'t Volume<'_>) {
         if let Some(source) = &volume.config_map {
             self.named(format!("{at}/configMap/name"), SourceKind::ConfigMap, source);
@@ -302,7 +302,7 @@ impl<'t> Found<'t> {
         }
     }
 
-    fn named(&mut self, pointer: String, kind: SourceKind, source: &'t Named<'_>) {
+    fn named(&mut self, pointer: String, kind: SourceKind, source: &'t SourceReference<'_>) {
         let keys = source.key.as_ref().map(|key| vec![&**key]).or_else(|| item_keys(source.items.as_ref()));
         self.push(pointer, kind, &source.name, keys, source.optional);
     }
@@ -322,7 +322,7 @@ impl<'t> Found<'t> {
 }
 
 /// The keys that `items` names; `None` if there are none, since the reference then reads all keys.
-fn item_keys<'t>(items: Option<&'t Vec<Option<Item<'_>>>>) -> Option<Vec<&'t str>> {
+fn item_keys<'t>(items: Option<&'t Vec<Option<KeyToPath<'_>>>>) -> Option<Vec<&'t str>> {
     let keys: Vec<_> = each(items).map(|(_, item)| &*item.key).collect();
     (!keys.is_empty()).then_some(keys)
 }

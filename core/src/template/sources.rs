@@ -9,7 +9,7 @@ use crate::snapshot::{Digest, ObjectName, SourceKind};
 /// Hex digits of the `revision` label.
 const REVISION_DIGITS: usize = 10;
 /// Up to this many entries, a scan is faster than an index.
-const FEW: usize = 8;
+const MAX_SCANNED: usize = 8;
 /// The longest annotation, in bytes. Source: Kubernetes' limit of all annotations of an object, `TotalAnnotationSizeLimitB`.
 const LONGEST: usize = 256 << 10;
 
@@ -40,17 +40,17 @@ impl<V: Eq> Eq for SourceMap<V> {}
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "V: DeserializeOwned"))]
-struct Wire<V> {
+struct ParsedSourceMap<V> {
     #[serde(default = "BTreeMap::new")]
     configmaps: BTreeMap<String, V>,
     #[serde(default = "BTreeMap::new")]
     secrets: BTreeMap<String, V>,
 }
 
-/// The serialized form of [`Wire`].
+/// The serialized form of [`ParsedSourceMap`].
 #[derive(Serialize)]
 #[serde(bound(serialize = "V: Serialize"))]
-struct Written<'a, V> {
+struct SourceMapJson<'a, V> {
     #[serde(skip_serializing_if = "OfKind::is_empty")]
     configmaps: OfKind<'a, V>,
     #[serde(skip_serializing_if = "OfKind::is_empty")]
@@ -111,7 +111,7 @@ impl<V: Serialize + DeserializeOwned> SourceMap<V> {
         if text.len() > LONGEST {
             return None;
         }
-        let wire: Wire<V> = serde_json::from_str(text).ok()?;
+        let wire: ParsedSourceMap<V> = serde_json::from_str(text).ok()?;
         let configmaps =
             wire.configmaps.into_iter().map(|(name, value)| (SourceKind::ConfigMap, name, value));
         let secrets = wire.secrets.into_iter().map(|(name, value)| (SourceKind::Secret, name, value));
@@ -122,7 +122,7 @@ impl<V: Serialize + DeserializeOwned> SourceMap<V> {
 
     /// The annotation's text.
     pub fn to_annotation(&self) -> String {
-        let written = Written {
+        let written = SourceMapJson {
             configmaps: OfKind(SourceKind::ConfigMap, &self.values),
             secrets: OfKind(SourceKind::Secret, &self.values),
         };
@@ -135,7 +135,7 @@ impl SourceMap<String> {
     /// The source of a snapshot; the first one in order if there are several. The caller may ask for each reference of a
     /// template: an answer takes no longer than a look into a map.
     pub fn source_of(&self, kind: SourceKind, snapshot: &str) -> Option<&ObjectName> {
-        if self.values.len() <= FEW {
+        if self.values.len() <= MAX_SCANNED {
             let mut entries = self.values.iter();
             let found = entries.find(|(source, value)| source.kind == kind && *value == snapshot);
             return found.map(|(source, _)| source);

@@ -36,7 +36,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         }
         Action::Poke { workload, condition } => match api.poke(&workload, &condition, now).await {
             // A watch may report the change late, or never.
-            Err(error) if error.is_conflict() => Ok(Outcome::Changed(api.look(&workload).await?)),
+            Err(error) if error.is_conflict() => Ok(Outcome::Changed(api.read_workload(&workload).await?)),
             record => Ok(Outcome::Poked(Box::new(record?))),
         },
         Action::SetOwners { snapshot, version, verify: Some(digest), .. }
@@ -70,7 +70,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         Action::Sweep { snapshot, version, digest } => sweep(api, &snapshot, &version, &digest).await,
         Action::Release { object, version } => release(api, &object, &version).await,
         Action::WriteEvent(event) => {
-            api.tell(&event).await?;
+            api.create_event(&event).await?;
             Ok(Outcome::Done)
         }
         Action::OptIn(namespace) => Ok(Outcome::Unlabelled(api.unlabelled(&namespace).await?)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::records::SourceRecord;
-use crate::{few::FewSet, snapshot::Digests, uid::Uid};
+use crate::{compact::CompactSet, snapshot::Digests, uid::Uid};
 
 /// Up to this number, all snapshots of a source are checked at every change.
 pub(crate) const FEW: usize = 8;
@@ -20,7 +20,7 @@ pub(crate) type Age = (Timestamp, Arc<str>);
 #[derive(Debug, Default)]
 pub(crate) struct ByAge {
     /// Oldest first.
-    ages: FewSet<Age>,
+    ages: CompactSet<Age>,
     /// The ranking of the last check, if there are many.
     pub ranking: Option<Box<Ranking>>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Ranking {
     pub bound_itself: bool,
     pub digests: Digests,
     /// Snapshots to check once the source has been read.
-    pub again: FewSet<Arc<str>>,
+    pub again: CompactSet<Arc<str>>,
 }
 
 impl Ranking {
@@ -44,7 +44,7 @@ impl Ranking {
             keep: source.keep,
             bound_itself: source.present.bound_itself,
             digests: source.present.digests.clone(),
-            again: FewSet::default(),
+            again: CompactSet::default(),
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::change::Change;
-use crate::{cluster::Owner, controller::name::Name, few::FewSet, uid::Uid};
+use crate::{cluster::Owner, compact::CompactSet, controller::name::Name, uid::Uid};
 
 /// What live reads found, by snapshot or bound object, until a watch reports a change of these owners.
 #[derive(Debug, Default)]
@@ -74,8 +74,8 @@ impl Findings {
     pub(crate) fn forget_former_owners(
         &mut self,
         name: &Name,
-        old: Option<&FewSet<Owner>>,
-        new: Option<&FewSet<Owner>>,
+        old: Option<&CompactSet<Owner>>,
+        new: Option<&CompactSet<Owner>>,
     ) {
         let Some(finding) = self.0.get_mut(name) else { return };
         let Some(new) = new else {

@@ -6,8 +6,8 @@ use std::{collections::HashSet, sync::Arc};
 use super::records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, User};
 use crate::{
     cluster::{Owner, WorkloadKey},
+    compact::{CompactMap, CompactSet},
     controller::name::Name,
-    few::{FewMap, FewSet},
     resolve::{Record, Use},
     snapshot::ObjectName,
 };
@@ -79,13 +79,13 @@ impl<T: Intern> Intern for Vec<T> {
 }
 
 /// The order stays, because the texts are equal. The set is rebuilt because its values cannot be changed in place.
-impl<T: Intern + Ord> Intern for FewSet<T> {
+impl<T: Intern + Ord> Intern for CompactSet<T> {
     fn intern(&mut self, interner: &mut Interner) {
         *self = std::mem::take(self).into_iter().map(|value| interner.intern(value)).collect();
     }
 }
 
-impl<K: Intern + Ord, V> Intern for FewMap<K, V> {
+impl<K: Intern + Ord, V> Intern for CompactMap<K, V> {
     fn intern(&mut self, interner: &mut Interner) {
         *self = std::mem::take(self).into_iter().map(|(key, value)| (interner.intern(key), value)).collect();
     }

@@ -41,8 +41,8 @@ use self::{
 };
 use crate::{
     cluster::{Owner, Precondition, WorkloadKey, workload_owner},
+    compact::CompactSet,
     controller::name::Name,
-    few::FewSet,
     kinds::{REVISION_KINDS, WorkloadKind},
     resolve::{Record, Use},
     snapshot::ObjectName,
@@ -173,7 +173,7 @@ impl Index {
     }
 
     /// The users of the object, as owners.
-    pub(crate) fn owners_by_use(&self, name: &Name) -> FewSet<Owner> {
+    pub(crate) fn owners_by_use(&self, name: &Name) -> CompactSet<Owner> {
         self.users.of(name).filter_map(|user| self.owner(user)).collect()
     }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
-    few::FewSet,
+    compact::CompactSet,
     names,
     resolve::{Observed, Present, Use, parse_keep, parse_max_in_flight},
     snapshot::Digest,
@@ -131,7 +131,7 @@ pub struct SnapshotRecord {
     /// When it was created.
     pub created: Timestamp,
     /// Its ownerReferences.
-    pub owners: FewSet<Owner>,
+    pub owners: CompactSet<Owner>,
 }
 
 impl SnapshotRecord {
@@ -147,5 +147,5 @@ pub struct BoundRecord {
     /// The uid and resourceVersion that writes require.
     pub version: Version,
     /// Its ownerReferences, including those that others added.
-    pub owners: FewSet<Owner>,
+    pub owners: CompactSet<Owner>,
 }

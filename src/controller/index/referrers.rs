@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
+    compact::CompactSet,
     controller::name::Name,
-    few::FewSet,
     kinds::WorkloadKind,
     resolve::{Health, Referrer, may_lend_template},
 };
@@ -32,7 +32,7 @@ struct NamespaceRollouts {
     /// By the Rollout's name.
     rollouts: HashMap<Arc<str>, Referrer>,
     /// The Rollouts by the name of the workload whose template they use.
-    by_target: HashMap<Arc<str>, FewSet<Arc<str>>>,
+    by_target: HashMap<Arc<str>, CompactSet<Arc<str>>>,
 }
 
 impl NamespaceRollouts {

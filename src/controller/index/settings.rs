@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{records::SnapshotRecord, served::Served};
 use crate::{
-    cluster::{DigestKeys, MOST_NAMES},
+    cluster::{DigestKeys, MAX_NAMES},
     kinds::Kinds,
     snapshot::Rotated,
 };
@@ -32,7 +32,7 @@ impl Settings {
             served: Served::default(),
             rotated: Rotated::default(),
             keys: DigestKeys::default(),
-            max_names: MOST_NAMES,
+            max_names: MAX_NAMES,
         }
     }
 

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{interner::Interner, records::User};
-use crate::{controller::name::Name, few::FewSet};
+use crate::{compact::CompactSet, controller::name::Name};
 
 /// The users of each name.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
-    by_name: HashMap<Name, FewSet<User>>,
+    by_name: HashMap<Name, CompactSet<User>>,
     /// Workloads and revisions that are being deleted.
     being_deleted: HashSet<User>,
 }

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     cluster::Owner,
+    compact::CompactSet,
     controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
-    few::FewSet,
 };
 
 impl State {
@@ -33,7 +33,7 @@ impl State {
         let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
         let wanted = at_most(MAX_OWNERS.saturating_sub(others), all.clone(), &record.owners);
-        let owners: FewSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
+        let owners: CompactSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
         if has_stale && !unbind && !all.is_empty() {
             self.queue.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);

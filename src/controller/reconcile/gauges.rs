@@ -1,18 +1,18 @@
 //! The numbers for metrics that summarize the state.
 
-use crate::{controller::reconcile::state::State, resolve::Record, telemetry::metrics::Standing};
+use crate::{controller::reconcile::state::State, resolve::Record, telemetry::metrics::StateCounts};
 
 impl State {
     /// The numbers for metrics. A replica that does not lead reads no sources and rolls nothing, so it only reports numbers
     /// of objects.
-    pub fn standing(&mut self, leads: bool) -> Standing {
+    pub fn standing(&mut self, leads: bool) -> StateCounts {
         let index = &self.index;
-        let known = Standing {
+        let known = StateCounts {
             workloads: index.workloads().len(),
             sources: index.sources().len(),
             snapshots: index.snapshots().len(),
             unreadable: index.unreadable().len(),
-            ..Standing::default()
+            ..StateCounts::default()
         };
         if !leads {
             return known;
@@ -32,7 +32,7 @@ impl State {
         let count = |holds: &dyn Fn(&str, &Record) -> bool| {
             index.workloads().filter(|(key, record)| holds(&key.namespace, record)).count()
         };
-        Standing {
+        StateCounts {
             pending: self.queue.pending_rolls(),
             held: self.holds.len(),
             pinned: count(&|namespace, record| index.pinned(namespace, record).next().is_some()),

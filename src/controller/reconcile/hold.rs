@@ -205,8 +205,8 @@ fn was_rolled_back(index: &Index, record: &Record, source: &Name, known: &Source
 mod tests {
     use super::*;
     use crate::{
+        compact::CompactSet,
         controller::{Action, Config, Outcome, State},
-        few::FewSet,
         kinds::Kinds,
         resolve::Observed,
         snapshot::{ObjectName, SourceKind},
@@ -240,7 +240,7 @@ mod tests {
                 optional: false,
             }],
             seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
-            taken_unhealthy: FewSet::default(),
+            taken_unhealthy: CompactSet::default(),
             generation: None,
             track: true,
             min_interval: std::time::Duration::ZERO,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     cluster::Owner,
+    compact::CompactSet,
     controller::{
         index::{
             Index,
@@ -11,7 +12,6 @@ use crate::{
         },
         name::Name,
     },
-    few::FewSet,
 };
 
 /// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB;
@@ -23,13 +23,13 @@ pub const MAX_OWNERS: usize = 2048;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// These owners.
-    Owners(FewSet<Owner>),
+    Owners(CompactSet<Owner>),
     /// Not known yet: its source has not been read.
     Unknown,
 }
 
 /// The users of an object as owners: those that the index knows, and those that a live read has proven.
-pub(crate) fn users(index: &Index, name: &Name) -> FewSet<Owner> {
+pub(crate) fn users(index: &Index, name: &Name) -> CompactSet<Owner> {
     index.owners_by_use(name).into_iter().chain(index.findings().used(name).cloned()).collect()
 }
 
@@ -57,7 +57,11 @@ pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wan
 }
 
 /// At most `limit` of these owners, those already present first.
-pub(crate) fn at_most(limit: usize, owners: FewSet<Owner>, present: &FewSet<Owner>) -> FewSet<Owner> {
+pub(crate) fn at_most(
+    limit: usize,
+    owners: CompactSet<Owner>,
+    present: &CompactSet<Owner>,
+) -> CompactSet<Owner> {
     if owners.len() <= limit {
         return owners;
     }
@@ -66,10 +70,10 @@ pub(crate) fn at_most(limit: usize, owners: FewSet<Owner>, present: &FewSet<Owne
 }
 
 /// The wanted owners, and as many of the present ones as there is room for.
-pub(crate) fn beside(wanted: FewSet<Owner>, present: FewSet<Owner>) -> Vec<Owner> {
+pub(crate) fn beside(wanted: CompactSet<Owner>, present: CompactSet<Owner>) -> Vec<Owner> {
     let room = MAX_OWNERS.saturating_sub(wanted.len());
     let more: Vec<_> = present.into_iter().filter(|owner| !wanted.contains(owner)).take(room).collect();
-    let all: FewSet<_> = wanted.into_iter().chain(more).collect();
+    let all: CompactSet<_> = wanted.into_iter().chain(more).collect();
     all.into_iter().collect()
 }
 
@@ -79,7 +83,7 @@ mod tests {
 
     #[test]
     fn existing_owners_stay_above_the_owner_limit() {
-        let owners = |numbers: std::ops::Range<usize>| -> FewSet<Owner> {
+        let owners = |numbers: std::ops::Range<usize>| -> CompactSet<Owner> {
             numbers
                 .map(|i| Owner::new("apps/v1", "ReplicaSet", format!("set-{i}"), format!("uid-{i}")))
                 .collect()
@@ -91,7 +95,7 @@ mod tests {
         assert_eq!(at_most(10, owners(0..100), &kept), kept, "no second write is needed");
         assert_eq!(at_most(10, owners(0..10), &owners(5..50)), owners(0..10));
         let (wanted, stale) = (owners(0..MAX_OWNERS - 5), owners(5000..6000));
-        let all: FewSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
+        let all: CompactSet<_> = beside(wanted.clone(), stale.clone()).into_iter().collect();
         assert_eq!(all.len(), MAX_OWNERS, "stale owners fill the remaining places");
         assert!(wanted.is_subset(&all) && !stale.is_disjoint(&all));
     }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     cluster::Owner,
+    compact::CompactSet,
     controller::{
         action::Action,
         index::{Index, records::SourceState},
@@ -21,7 +22,6 @@ use crate::{
         queue::Task,
         reconcile::state::State,
     },
-    few::FewSet,
 };
 
 /// How long owners to add are collected before they are written: one write for many workloads.
@@ -239,7 +239,7 @@ impl State {
         let since = self.unused_since.get(name).copied();
         let (Some(record), Some(since)) = (self.index.snapshot(name), since) else { return Decision::Done };
         let wanted = owners::wanted(&self.index, name, record);
-        if wanted != Wanted::Owners(FewSet::default()) {
+        if wanted != Wanted::Owners(CompactSet::default()) {
             if wanted == Wanted::Unknown {
                 self.index.rank_when_read(name);
             }

@@ -9,6 +9,7 @@ use serde::de::DeserializeSeed as _;
 use super::object::{FromText, PartialObject, RawObject};
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
+    compact::CompactSet,
     controller::{
         index::{
             records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, SourceState, User},
@@ -18,7 +19,6 @@ use crate::{
         name::Name,
         reconcile::state::State,
     },
-    few::FewSet,
     json::At,
     kinds::REVISION_KINDS,
     names,
@@ -289,7 +289,7 @@ fn bound_record(meta: &ObjectMeta) -> BoundRecord {
     BoundRecord { version, owners: owners(meta) }
 }
 
-fn owners(meta: &ObjectMeta) -> FewSet<Owner> {
+fn owners(meta: &ObjectMeta) -> CompactSet<Owner> {
     let owners = meta.owner_references.iter().flatten().map(|owner| Owner {
         controller: owner.controller.unwrap_or(false),
         block_owner_deletion: owner.block_owner_deletion.unwrap_or(false),

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
-use confrev::admission::server::{Drained, Limits, serve};
+use confrev::server::{Drained, ServerLimits, serve};
 use confrev::telemetry::Metrics;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -78,12 +78,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(tls: Arc<ServerConfig>, limits: Limits) -> Self {
+    pub(crate) async fn start(tls: Arc<ServerConfig>, limits: ServerLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self::start_on(listener, tls, limits)
     }
 
-    pub(crate) fn start_on(listener: TcpListener, tls: Arc<ServerConfig>, limits: Limits) -> Self {
+    pub(crate) fn start_on(listener: TcpListener, tls: Arc<ServerConfig>, limits: ServerLimits) -> Self {
         let address = listener.local_addr().unwrap();
         let (begun, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (tell, held) = (begun.clone(), release.clone());
@@ -211,6 +211,11 @@ async fn read(
 }
 
 /// Limits that no test reaches by accident.
-pub(crate) fn wide() -> Limits {
-    Limits { handshake: LIMIT, header: LIMIT, drain: Duration::from_secs(30), ..Limits::default() }
+pub(crate) fn wide() -> ServerLimits {
+    ServerLimits {
+        handshake: LIMIT,
+        header: LIMIT,
+        drain: Duration::from_secs(30),
+        ..ServerLimits::default()
+    }
 }

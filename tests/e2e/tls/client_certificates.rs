@@ -3,9 +3,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use confrev::telemetry::log::causes;
+use confrev::telemetry::causes;
 use confrev::telemetry::{Metrics, Readiness};
-use confrev::tls::{Clients, Source};
+use confrev::tls::{CertificateSource, Clients};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -32,7 +32,7 @@ impl Running {
         let pair = Made::new();
         let files = Mount::new(&pair.files());
         let condition = Readiness::new().register("serving certificate");
-        let source = Source::files(files.dir(), Metrics::new(), condition).unwrap();
+        let source = CertificateSource::files(files.dir(), Metrics::new(), condition).unwrap();
         let mount = Mount::new(&[("ca.crt", authority.pem.as_bytes())]);
         let names = names.iter().map(ToString::to_string).collect();
         let clients = Clients::open(mount.dir().join("ca.crt"), names).unwrap();

@@ -2,9 +2,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use confrev::admission::server::Limits;
+use confrev::server::ServerLimits;
 use confrev::telemetry::{Metrics, Readiness};
-use confrev::tls::Source;
+use confrev::tls::CertificateSource;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
@@ -16,10 +16,10 @@ use crate::{LIMIT, metric, until};
 fn tls(pair: &Made) -> Arc<ServerConfig> {
     let condition = Readiness::new().register("serving certificate");
     let mount = Mount::new(&pair.files());
-    Source::files(mount.dir(), Metrics::new(), condition).unwrap().server_config()
+    CertificateSource::files(mount.dir(), Metrics::new(), condition).unwrap().server_config()
 }
 
-async fn start(limits: Limits) -> (Made, Server) {
+async fn start(limits: ServerLimits) -> (Made, Server) {
     let pair = Made::new();
     let server = Server::start(tls(&pair), limits).await;
     (pair, server)
@@ -57,7 +57,7 @@ async fn garbage_ends_only_its_own_connection() {
 
 #[tokio::test]
 async fn missing_handshake_or_head_ends_the_connection() {
-    let limits = Limits {
+    let limits = ServerLimits {
         handshake: Duration::from_millis(100),
         header: Duration::from_millis(100),
         drain: Duration::from_millis(100),
@@ -67,7 +67,7 @@ async fn missing_handshake_or_head_ends_the_connection() {
     closed(&mut TcpStream::connect(server.address).await.unwrap()).await;
     counted(&server, "handshake-timeout").await;
 
-    let (pair, server) = start(Limits { handshake: LIMIT, ..limits }).await;
+    let (pair, server) = start(ServerLimits { handshake: LIMIT, ..limits }).await;
     let mut stream =
         connect(server.address, pair.certificate.as_bytes(), "localhost", b"http/1.1").await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: loc").await.unwrap();
@@ -77,7 +77,7 @@ async fn missing_handshake_or_head_ends_the_connection() {
 
 #[tokio::test]
 async fn idle_connections_are_closed_but_not_busy_ones() {
-    let limits = Limits { idle: Duration::from_millis(200), ..wide() };
+    let limits = ServerLimits { idle: Duration::from_millis(200), ..wide() };
     let (pair, server) = start(limits).await;
     let (busy, idle) = (
         Held::new(server.address, &pair.certificate).await,
@@ -95,7 +95,7 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
 #[tokio::test]
 async fn idle_connections_outlive_the_header_timeout() {
     let header = Duration::from_millis(100);
-    let (pair, server) = start(Limits { header, ..wide() }).await;
+    let (pair, server) = start(ServerLimits { header, ..wide() }).await;
     let certificate = pair.certificate.as_bytes();
     let mut http1 = connect(server.address, certificate, "localhost", b"http/1.1").await.unwrap();
     let http2 = Held::new(server.address, &pair.certificate).await;
@@ -115,7 +115,7 @@ async fn idle_connections_outlive_the_header_timeout() {
 
 #[tokio::test]
 async fn slow_head_over_http2_ends_its_connection() {
-    let (pair, server) = start(Limits { header: Duration::from_millis(100), ..wide() }).await;
+    let (pair, server) = start(ServerLimits { header: Duration::from_millis(100), ..wide() }).await;
     let mut stream = connect(server.address, pair.certificate.as_bytes(), "localhost", b"h2").await.unwrap();
     // The preface, the settings, and a header block without its end.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -127,7 +127,7 @@ async fn slow_head_over_http2_ends_its_connection() {
 
 #[tokio::test]
 async fn requests_beyond_the_share_are_refused() {
-    let (pair, server) = start(Limits { requests: 4, ..wide() }).await;
+    let (pair, server) = start(ServerLimits { requests: 4, ..wide() }).await;
     let held = Held::new(server.address, &pair.certificate).await;
     let each = || async {
         let answer = held.get("/held").await.unwrap();
@@ -147,7 +147,7 @@ async fn requests_beyond_the_share_are_refused() {
 
 #[tokio::test]
 async fn connections_per_address_are_limited() {
-    let (pair, server) = start(Limits { connections_per_address: 2, ..wide() }).await;
+    let (pair, server) = start(ServerLimits { connections_per_address: 2, ..wide() }).await;
     let (one, two) = (
         Held::new(server.address, &pair.certificate).await,
         Held::new(server.address, &pair.certificate).await,
@@ -162,7 +162,7 @@ async fn connections_per_address_are_limited() {
 
 #[tokio::test]
 async fn slow_request_is_answered_with_503() {
-    let (pair, server) = start(Limits { request: Duration::from_millis(50), ..wide() }).await;
+    let (pair, server) = start(ServerLimits { request: Duration::from_millis(50), ..wide() }).await;
     let held = Held::new(server.address, &pair.certificate).await;
     assert_eq!(held.get("/held").await.unwrap().0.as_u16(), 503);
     counted(&server, "request-timeout").await;
@@ -193,7 +193,7 @@ impl<T, E> ErrOr<T> for Result<T, E> {
 
 #[tokio::test]
 async fn idle_connections_make_room_but_not_busy_ones() {
-    let (pair, server) = start(Limits { connections: 3, ..wide() }).await;
+    let (pair, server) = start(ServerLimits { connections: 3, ..wide() }).await;
     let (useful, busy) = (
         Held::new(server.address, &pair.certificate).await,
         Held::new(server.address, &pair.certificate).await,
@@ -226,7 +226,7 @@ async fn idle_connections_make_room_but_not_busy_ones() {
 
 #[tokio::test]
 async fn new_connection_waits_while_all_are_busy() {
-    let (pair, server) = start(Limits { connections: 1, ..wide() }).await;
+    let (pair, server) = start(ServerLimits { connections: 1, ..wide() }).await;
     let busy = Held::new(server.address, &pair.certificate).await;
     let answered = async {
         let answer = busy.get("/held").await.unwrap();
@@ -276,7 +276,7 @@ async fn stop_answers_requests_in_flight() {
 
 #[tokio::test]
 async fn stop_cuts_requests_that_do_not_end() {
-    let (pair, mut server) = start(Limits { drain: Duration::from_millis(200), ..wide() }).await;
+    let (pair, mut server) = start(ServerLimits { drain: Duration::from_millis(200), ..wide() }).await;
     let busy = Held::new(server.address, &pair.certificate).await;
     let begun = server.begun.clone();
     let answer = tokio::spawn(async move { busy.get("/held").await });

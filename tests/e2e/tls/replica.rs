@@ -6,13 +6,13 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::map_response;
 use axum::response::Response;
 use confrev::admission;
-use confrev::admission::server::{Drained, serve};
 use confrev::cluster::KubeApi;
 use confrev::controller::{Config, Shared, State};
 use confrev::kinds::Kinds;
+use confrev::server::{Drained, serve};
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::webhooks::Keeper;
-use confrev::tls::{Lifetimes, SelfSignedOptions, Source, Transition};
+use confrev::tls::{CertificateSource, Lifetimes, SelfSignedOptions, Transition};
 use jiff::SignedDuration;
 use kube::Client;
 use tokio::net::TcpListener;
@@ -25,7 +25,7 @@ use crate::until;
 
 pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
-    pub(crate) source: Source,
+    pub(crate) source: CertificateSource,
     readiness: Readiness,
     server: JoinHandle<Drained>,
     keepers: Vec<JoinHandle<()>>,
@@ -37,21 +37,24 @@ impl Replica {
         let condition = readiness.register("certificate");
         let webhook_url = Some(stage.service.url());
         let options = SelfSignedOptions { namespace: NAMESPACE.to_owned(), webhook_url, lifetimes };
-        let source = Source::self_signed(client.clone(), options, metrics.clone(), condition).await.unwrap();
+        let source = CertificateSource::self_signed(client.clone(), options, metrics.clone(), condition)
+            .await
+            .unwrap();
         Self::start(stage, client, source, readiness, metrics).await
     }
 
     pub(crate) async fn files(stage: &Stage, mount: &Mount, transition: Transition) -> Self {
         let (client, readiness, metrics) = (stage.own_client().await, Readiness::new(), Metrics::new());
         let condition = readiness.register("certificate");
-        let source = Source::files_with(mount.dir(), transition, metrics.clone(), condition).unwrap();
+        let source =
+            CertificateSource::files_with(mount.dir(), transition, metrics.clone(), condition).unwrap();
         Self::start(stage, client, source, readiness, metrics).await
     }
 
     async fn start(
         stage: &Stage,
         client: Client,
-        source: Source,
+        source: CertificateSource,
         readiness: Readiness,
         metrics: Metrics,
     ) -> Self {
@@ -74,7 +77,7 @@ impl Replica {
         };
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let api = KubeApi::new(client, kinds.clone(), metrics.clone());
-        let limits = admission::Limits::default();
+        let limits = admission::ReviewLimits::default();
         let context = admission::Context { api, kinds, secrets: false, limits, shared, metrics };
         let router = admission::router(context).layer(map_response(closing));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -3,10 +3,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use confrev::telemetry::log::causes;
+use confrev::telemetry::causes;
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::webhooks::Keeper;
-use confrev::tls::{Lifetimes, SelfSignedOptions, Source, WebhookUrl};
+use confrev::tls::{CertificateSource, Lifetimes, SelfSignedOptions, WebhookUrl};
 use confrev_controlplane::{ControlPlane, holds_for};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -34,9 +34,9 @@ fn options(namespace: &str) -> SelfSignedOptions {
     SelfSignedOptions { namespace: namespace.to_owned(), webhook_url: None, lifetimes }
 }
 
-async fn self_signed(client: &Client, options: SelfSignedOptions) -> Result<Source, String> {
+async fn self_signed(client: &Client, options: SelfSignedOptions) -> Result<CertificateSource, String> {
     let condition = Readiness::new().register("serving certificate");
-    let source = Source::self_signed(client.clone(), options, Metrics::new(), condition).await;
+    let source = CertificateSource::self_signed(client.clone(), options, Metrics::new(), condition).await;
     source.map_err(|error| causes(&error))
 }
 
@@ -143,11 +143,12 @@ impl Story {
         (story, server)
     }
 
-    async fn replica(&mut self) -> Source {
+    async fn replica(&mut self) -> CertificateSource {
         let options = SelfSignedOptions { webhook_url: Some(self.url.clone()), ..options(NAMESPACE) };
         let condition = self.readiness.register("serving certificate");
-        let source =
-            Source::self_signed(self.client.clone(), options, Metrics::new(), condition).await.unwrap();
+        let source = CertificateSource::self_signed(self.client.clone(), options, Metrics::new(), condition)
+            .await
+            .unwrap();
         let condition = self.readiness.register("webhook configurations");
         let url = Some(self.url.clone());
         let keeper = Keeper::new(self.client.clone(), NAMESPACE, url, source.clone(), condition);

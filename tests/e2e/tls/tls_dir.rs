@@ -1,9 +1,9 @@
 //! `--tls-dir`: certificates from mounted files.
 use std::time::Duration;
 
-use confrev::telemetry::log::causes;
+use confrev::telemetry::causes;
 use confrev::telemetry::{Metrics, Readiness};
-use confrev::tls::Source;
+use confrev::tls::CertificateSource;
 
 use crate::client::{Held, Made, Server, connect, get_http1, presents, wide};
 use crate::mounted_secret::Mount;
@@ -21,7 +21,7 @@ impl Running {
     async fn start(mount: &Mount) -> Self {
         let (metrics, readiness) = (Metrics::new(), Readiness::new());
         let condition = readiness.register("serving certificate");
-        let source = Source::files(mount.dir(), metrics.clone(), condition).unwrap();
+        let source = CertificateSource::files(mount.dir(), metrics.clone(), condition).unwrap();
         let server = Server::start(source.server_config(), wide()).await;
         let task = tokio::spawn(async move { source.run().await });
         Self { server, metrics, readiness, task }
@@ -47,7 +47,7 @@ impl Drop for Running {
 
 fn refusal(mount: &Mount) -> String {
     let condition = Readiness::new().register("serving certificate");
-    causes(&Source::files(mount.dir(), Metrics::new(), condition).unwrap_err())
+    causes(&CertificateSource::files(mount.dir(), Metrics::new(), condition).unwrap_err())
 }
 
 /// The Secret is swapped twice.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Router, body::Body};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
-    admission::{Context, Limits, router},
+    admission::{Context, ReviewLimits, router},
     controller::{Config, Shared, State},
     kinds::Kinds,
     telemetry::{Metrics, Readiness},
@@ -39,7 +39,7 @@ impl Site {
         };
         let world = World::default();
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
-        let (limits, metrics) = (Limits::default(), Metrics::new());
+        let (limits, metrics) = (ReviewLimits::default(), Metrics::new());
         let context = Context { api: world.clone(), kinds, secrets: true, limits, shared, metrics };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { router: router(context), world, runtime }

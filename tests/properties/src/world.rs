@@ -179,11 +179,11 @@ impl Api for World {
         panic!("admission lists nothing")
     }
 
-    async fn tell(&self, _: &Event) -> Result<(), ApiError> {
+    async fn create_event(&self, _: &Event) -> Result<(), ApiError> {
         panic!("admission writes no Events")
     }
 
-    async fn look(&self, _: &WorkloadKey) -> Result<Live, ApiError> {
+    async fn read_workload(&self, _: &WorkloadKey) -> Result<Live, ApiError> {
         panic!("admission reads no stored workload")
     }
 

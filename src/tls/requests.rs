@@ -8,14 +8,14 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Resource};
 
-use crate::telemetry::log::causes;
+use crate::telemetry::causes;
 
 /// The time limit of a request to the API server. kube's client itself has none.
 pub(super) const REQUEST: Duration = Duration::from_secs(10);
 
 /// A request to the API server that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum RequestError {
     /// The API server refused, or the connection failed.
     #[error(transparent)]
     Kube(#[from] kube::Error),
@@ -24,7 +24,7 @@ pub enum Failure {
     TimedOut,
 }
 
-impl Failure {
+impl RequestError {
     /// True if the object was not in the state that the write expected: read it again and decide anew.
     pub(super) fn stale(&self) -> bool {
         // The API server answers 422 if the `test` of a JSON patch fails.
@@ -38,8 +38,13 @@ impl Failure {
 }
 
 /// Sends a request, with a time limit.
-pub(super) async fn within<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
-    tokio::time::timeout(REQUEST, request).await.map_err(|_| Failure::TimedOut)?.map_err(Failure::Kube)
+pub(super) async fn within<T>(
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, RequestError> {
+    tokio::time::timeout(REQUEST, request)
+        .await
+        .map_err(|_| RequestError::TimedOut)?
+        .map_err(RequestError::Kube)
 }
 
 /// An item each time that the object `name` may have changed. The watch requests only metadata and selects by name, so

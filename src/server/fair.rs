@@ -47,18 +47,18 @@ impl Default for Client {
 
 /// The semaphore. Clones share the units.
 #[derive(Clone, Debug)]
-pub(crate) struct Fair(Arc<Mutex<State>>, usize);
+pub(crate) struct FairSemaphore(Arc<Mutex<Units>>, usize);
 
 /// Units in use. Dropping the permit frees the units.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    fair: Fair,
+    fair: FairSemaphore,
     client: Client,
     amount: usize,
 }
 
 #[derive(Debug)]
-struct State {
+struct Units {
     free: usize,
     addresses: HashMap<IpAddr, Address>,
     /// Requests in all queues.
@@ -97,10 +97,10 @@ enum Refusal {
     Namespace,
 }
 
-impl Fair {
+impl FairSemaphore {
     /// A semaphore with this many units.
     pub(crate) fn new(units: usize) -> Self {
-        let state = State { free: units, addresses: HashMap::new(), waiting: 0, grants: 0 };
+        let state = Units { free: units, addresses: HashMap::new(), waiting: 0, grants: 0 };
         Self(Arc::new(Mutex::new(state)), units)
     }
 
@@ -165,12 +165,12 @@ impl Fair {
         Permit { fair: self.clone(), client, amount }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Units> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Units {
     /// Whether the client may take `amount` more.
     fn check(&self, client: &Client, amount: usize) -> Result<(), Refusal> {
         if amount > self.free {
@@ -348,13 +348,13 @@ mod tests {
     }
 
     /// Takes single units until there are no more.
-    fn exhaust(fair: &Fair, client: &Client) -> Vec<Permit> {
+    fn exhaust(fair: &FairSemaphore, client: &Client) -> Vec<Permit> {
         std::iter::from_fn(|| fair.try_acquire(client, 1)).collect()
     }
 
     #[test]
     fn each_further_address_finds_free_units() {
-        let fair = Fair::new(130);
+        let fair = FairSemaphore::new(130);
         let alone = exhaust(&fair, &address(1));
         assert_eq!(alone.len(), 97, "three quarters");
         let held: Vec<_> = (2..6).map(|last| exhaust(&fair, &address(last))).collect();
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn each_further_namespace_finds_free_units() {
-        let fair = Fair::new(128);
+        let fair = FairSemaphore::new(128);
         let tenants =
             ["one", "two", "three"].map(|name| exhaust(&fair, &address(1).of_namespace(name)).len());
         // The permits were dropped in between, so each namespace got its full share.
@@ -383,7 +383,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn client_with_fewest_units_is_served_first() {
-        let fair = Fair::new(4);
+        let fair = FairSemaphore::new(4);
         let (greedy, modest) = (address(1), address(2));
         let mut held = exhaust(&fair, &greedy);
         held.extend(exhaust(&fair, &address(3)));
@@ -399,7 +399,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn clients_that_hold_nothing_take_turns() {
-        let fair = Fair::new(1);
+        let fair = FairSemaphore::new(1);
         let held = fair.try_acquire(&address(9), 1);
         let mut order = Vec::new();
         let ask = |last: u8| {
@@ -421,7 +421,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn abandoned_requests_hold_no_units() {
-        let fair = Fair::new(1);
+        let fair = FairSemaphore::new(1);
         let held = fair.try_acquire(&address(1), 1);
         assert!(fair.acquire(&address(2), 1, soon()).await.is_none(), "the deadline has passed");
         assert!(fair.acquire(&address(2), 1, soon()).now_or_never().is_none());
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn units_of_a_namespace_stay_within_its_share() {
-        let fair = Fair::new(128);
+        let fair = FairSemaphore::new(128);
         let body = |amount| fair.try_acquire(&address(1), amount).unwrap();
         let mut permits: Vec<_> = (0..6).map(|_| body(16)).collect();
         let assigned = permits.iter_mut().filter_map(|permit| permit.assign("one").then_some(())).count();
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn merged_and_shrunk_permits_free_all_units() {
-        let fair = Fair::new(100);
+        let fair = FairSemaphore::new(100);
         let mut permit = fair.try_acquire(&address(1), 10).unwrap();
         permit.merge(fair.try_acquire(&address(1), 20).unwrap());
         assert_eq!((permit.amount(), fair.lock().free), (30, 70));

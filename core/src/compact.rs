@@ -6,19 +6,19 @@ const ONE_BY_ONE: usize = 8;
 
 /// A set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FewSet<T>(Vec<T>);
+pub struct CompactSet<T>(Vec<T>);
 
 /// A map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FewMap<K, V>(Box<[(K, V)]>);
+pub struct CompactMap<K, V>(Box<[(K, V)]>);
 
-impl<T> Default for FewSet<T> {
+impl<T> Default for CompactSet<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T: Ord> FewSet<T> {
+impl<T: Ord> CompactSet<T> {
     /// Adds an element. Returns whether it is new.
     pub fn insert(&mut self, element: T) -> bool {
         let Err(at) = self.0.binary_search(&element) else { return false };
@@ -52,7 +52,7 @@ impl<T: Ord> FewSet<T> {
     }
 }
 
-impl<T> FewSet<T> {
+impl<T> CompactSet<T> {
     /// Whether the set has no elements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -69,7 +69,7 @@ impl<T> FewSet<T> {
     }
 }
 
-impl<T: Ord> FromIterator<T> for FewSet<T> {
+impl<T: Ord> FromIterator<T> for CompactSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
         let mut elements: Vec<_> = elements.into_iter().collect();
         elements.sort_unstable();
@@ -79,7 +79,7 @@ impl<T: Ord> FromIterator<T> for FewSet<T> {
     }
 }
 
-impl<'s, T> IntoIterator for &'s FewSet<T> {
+impl<'s, T> IntoIterator for &'s CompactSet<T> {
     type Item = &'s T;
     type IntoIter = std::slice::Iter<'s, T>;
 
@@ -88,7 +88,7 @@ impl<'s, T> IntoIterator for &'s FewSet<T> {
     }
 }
 
-impl<T> IntoIterator for FewSet<T> {
+impl<T> IntoIterator for CompactSet<T> {
     type Item = T;
     type IntoIter = std::vec::IntoIter<T>;
 
@@ -97,13 +97,13 @@ impl<T> IntoIterator for FewSet<T> {
     }
 }
 
-impl<K, V> Default for FewMap<K, V> {
+impl<K, V> Default for CompactMap<K, V> {
     fn default() -> Self {
         Self(Box::default())
     }
 }
 
-impl<K, V> IntoIterator for FewMap<K, V> {
+impl<K, V> IntoIterator for CompactMap<K, V> {
     type Item = (K, V);
     type IntoIter = std::vec::IntoIter<(K, V)>;
 
@@ -112,7 +112,7 @@ impl<K, V> IntoIterator for FewMap<K, V> {
     }
 }
 
-impl<K: Ord, V> FewMap<K, V> {
+impl<K: Ord, V> CompactMap<K, V> {
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
         let at = self.0.binary_search_by(|(known, _)| known.cmp(key)).ok()?;
@@ -125,7 +125,7 @@ impl<K: Ord, V> FewMap<K, V> {
     }
 }
 
-impl<K: Ord, V> FromIterator<(K, V)> for FewMap<K, V> {
+impl<K: Ord, V> FromIterator<(K, V)> for CompactMap<K, V> {
     /// If a key occurs twice, its first value is kept.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
@@ -142,46 +142,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_set_behaves_like_btree_set() {
-        let (mut few, mut many) = (FewSet::default(), BTreeSet::new());
+    fn compact_set_behaves_like_btree_set() {
+        let (mut compact, mut btree) = (CompactSet::default(), BTreeSet::new());
         // Every pair of steps occurs.
         let mut step = 7_u32;
         for _ in 0..10_000 {
             step = step.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let (element, puts) = (step >> 27, step >> 26 & 1 == 1);
             let changed = if puts {
-                (few.insert(element), many.insert(element))
+                (compact.insert(element), btree.insert(element))
             } else {
-                (few.remove(&element), many.remove(&element))
+                (compact.remove(&element), btree.remove(&element))
             };
             assert_eq!(changed.0, changed.1);
-            assert_eq!(few.contains(&element), puts);
-            assert!(few.iter().eq(&many) && few.is_empty() == many.is_empty());
+            assert_eq!(compact.contains(&element), puts);
+            assert!(compact.iter().eq(&btree) && compact.is_empty() == btree.is_empty());
         }
-        let half: FewSet<_> = few.iter().copied().take(2).collect();
-        let none: FewSet<_> = [100].into_iter().collect();
-        assert!(none.is_disjoint(&few) && !half.is_disjoint(&few));
-        assert!(half.is_subset(&few) && !few.is_subset(&half) && few == many.iter().copied().collect());
+        let half: CompactSet<_> = compact.iter().copied().take(2).collect();
+        let none: CompactSet<_> = [100].into_iter().collect();
+        assert!(none.is_disjoint(&compact) && !half.is_disjoint(&compact));
+        assert!(
+            half.is_subset(&compact)
+                && !compact.is_subset(&half)
+                && compact == btree.iter().copied().collect()
+        );
     }
 
     /// Of two values for one key, the first one stays.
     #[test]
-    fn few_map_behaves_like_btree_map() {
+    fn compact_map_behaves_like_btree_map() {
         let pairs = [(3, 'c'), (1, 'a'), (2, 'b'), (1, 'z')];
-        let few: FewMap<_, _> = pairs.into_iter().collect();
-        let many: BTreeMap<_, _> = pairs.into_iter().rev().collect();
+        let compact: CompactMap<_, _> = pairs.into_iter().collect();
+        let btree: BTreeMap<_, _> = pairs.into_iter().rev().collect();
         for key in 0..5 {
-            assert_eq!(few.get(&key), many.get(&key));
-            assert_eq!(few.contains_key(&key), many.contains_key(&key));
+            assert_eq!(compact.get(&key), btree.get(&key));
+            assert_eq!(compact.contains_key(&key), btree.contains_key(&key));
         }
     }
 
     #[test]
     fn small_set_has_no_spare_capacity() {
-        let mut few = FewSet::default();
+        let mut compact = CompactSet::default();
         for element in 0..ONE_BY_ONE {
-            few.insert(element);
-            assert_eq!(few.0.capacity(), few.0.len());
+            compact.insert(element);
+            assert_eq!(compact.0.capacity(), compact.0.len());
         }
     }
 }

@@ -1,84 +1,29 @@
-//! The key of the digests of Secrets: created once, and kept in a Secret that all replicas share.
+//! Keeps the key of the digests of Secrets: created once, and kept in a Secret that all replicas share.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::Method;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 
-use super::{ApiError, KubeApi, path};
-use crate::snapshot::{KEY_BYTES, Key, KeyId, Keying, SourceKind};
+use super::{digest_keys::DigestKeys, error::ApiError, kube_api::KubeApi, path};
+use crate::snapshot::{KEY_BYTES, SourceKind};
 
 /// The name of the Secret.
-const SECRET: &str = "confrev-digest-key";
+const KEY_SECRET: &str = "confrev-digest-key";
 /// The entry of the Secret that holds the key.
 const ENTRY: &str = "key";
 /// How often the Secret is read again.
-const LOOK: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// How often the first read is repeated when another replica writes first.
-const ATTEMPTS: u32 = 5;
-
-/// The keys that this replica knows, the current one first. Clones share them.
-#[derive(Clone)]
-pub struct DigestKeys(Arc<ArcSwap<Known>>);
-
-/// The keys, and the bytes of the current one.
-#[derive(Default)]
-struct Known {
-    keys: Arc<[Key]>,
-    present: Option<[u8; KEY_BYTES]>,
-}
-
-impl Default for DigestKeys {
-    fn default() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Known::default())))
-    }
-}
-
-/// Ids only: a key is never printed.
-impl std::fmt::Debug for DigestKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.load().keys.iter().map(Key::id)).finish()
-    }
-}
-
-impl DigestKeys {
-    /// Whether digests under this key can be computed.
-    pub fn knows(&self, id: KeyId) -> bool {
-        self.0.load().keys.iter().any(|key| key.id() == id)
-    }
-
-    /// How the content of Secrets in a namespace is digested.
-    pub fn keying(&self, namespace: &str) -> Keying {
-        Keying::new(namespace, Arc::clone(&self.0.load().keys))
-    }
-
-    /// Makes this key the current one; the others are still recognised. Returns whether the current key changed.
-    pub fn set(&self, bytes: &[u8; KEY_BYTES]) -> bool {
-        let key = Key::new(bytes);
-        let known = self.0.load();
-        if known.keys.first().is_some_and(|first| first.id() == key.id()) {
-            return false;
-        }
-        let others: Vec<_> = known.keys.iter().filter(|known| known.id() != key.id()).cloned().collect();
-        let keys = [key].into_iter().chain(others).collect();
-        self.0.store(Arc::new(Known { keys, present: Some(*bytes) }));
-        true
-    }
-
-    /// The bytes of the current key.
-    fn present(&self) -> Option<[u8; KEY_BYTES]> {
-        self.0.load().present
-    }
-}
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Why no key is available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The Secret cannot be read or written.
-    #[error("cannot {verb} Secret {namespace}/{SECRET}: {source}")]
+    #[error("cannot {verb} Secret {namespace}/{KEY_SECRET}: {source}")]
     Api {
         /// The verb that failed.
         verb: &'static str,
@@ -90,7 +35,7 @@ pub enum KeyError {
     },
     /// The Secret holds no valid key.
     #[error(
-        "Secret {namespace}/{SECRET} holds no key of {KEY_BYTES} bytes under {ENTRY:?}: restore it from a backup, or \
+        "Secret {namespace}/{KEY_SECRET} holds no key of {KEY_BYTES} bytes under {ENTRY:?}: restore it from a backup, or \
          delete it to get a new key"
     )]
     Malformed {
@@ -99,7 +44,7 @@ pub enum KeyError {
     },
     /// Others create and delete the Secret again and again.
     #[error(
-        "Secret {namespace}/{SECRET} was created and deleted {ATTEMPTS} times in a row: find out what deletes it"
+        "Secret {namespace}/{KEY_SECRET} was created and deleted {MAX_ATTEMPTS} times in a row: find out what deletes it"
     )]
     Contended {
         /// The Secret's namespace.
@@ -129,7 +74,7 @@ impl KeyKeeper {
     pub async fn run(&self, changed: impl Fn() + Send) {
         let mut failed = false;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             match self.converge().await {
                 Ok(is_other) => {
                     failed = false;
@@ -150,7 +95,7 @@ impl KeyKeeper {
     /// Makes the key in the Secret the current one. If the Secret does not exist, writes the current key to it, or a
     /// new one. Returns whether the key is another one than before.
     async fn converge(&self) -> Result<bool, KeyError> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             if let Some(bytes) = self.read().await? {
                 let is_other = self.keys.set(&bytes);
                 if is_other {
@@ -158,7 +103,7 @@ impl KeyKeeper {
                 }
                 return Ok(is_other);
             }
-            let known = self.keys.present();
+            let known = self.keys.current();
             let bytes = match known {
                 Some(bytes) => bytes,
                 None => random()?,
@@ -167,11 +112,11 @@ impl KeyKeeper {
                 self.keys.set(&bytes);
                 if known.is_some() {
                     tracing::warn!(
-                        secret = SECRET,
+                        secret = KEY_SECRET,
                         "the key of the digests of Secrets was deleted and has been recreated"
                     );
                 } else {
-                    tracing::info!(secret = SECRET, keys = ?self.keys, "a key of the digests of Secrets was created");
+                    tracing::info!(secret = KEY_SECRET, keys = ?self.keys, "a key of the digests of Secrets was created");
                 }
                 return Ok(known.is_none());
             }
@@ -181,7 +126,7 @@ impl KeyKeeper {
 
     /// The key in the Secret; `None` if the Secret does not exist.
     async fn read(&self) -> Result<Option<[u8; KEY_BYTES]>, KeyError> {
-        let path = path::object("v1", &self.namespace, SourceKind::Secret.plural(), SECRET)
+        let path = path::object("v1", &self.namespace, SourceKind::Secret.plural(), KEY_SECRET)
             .map_err(|source| self.error("read", source))?;
         let answer = match self.api.call("get", Method::GET, path, "", Vec::new()).await {
             Err(error) if error.is_not_found() => return Ok(None),
@@ -200,7 +145,7 @@ impl KeyKeeper {
         let body = json!({
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": SECRET, "namespace": self.namespace},
+            "metadata": {"name": KEY_SECRET, "namespace": self.namespace},
             "type": "Opaque",
             "data": {ENTRY: BASE64_STANDARD.encode(bytes)},
         });
@@ -221,20 +166,4 @@ fn random() -> Result<[u8; KEY_BYTES], KeyError> {
     let mut bytes = [0; KEY_BYTES];
     SystemRandom::new().fill(&mut bytes).map_err(|_| KeyError::Random)?;
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn new_key_comes_first_and_old_stays_known() {
-        let keys = DigestKeys::default();
-        assert!(keys.set(&[1; KEY_BYTES]) && !keys.set(&[1; KEY_BYTES]) && keys.set(&[2; KEY_BYTES]));
-        let ids = [1, 2].map(|byte| Key::new(&[byte; KEY_BYTES]).id());
-        assert!(ids.iter().all(|id| keys.knows(*id)));
-        assert_eq!(keys.present(), Some([2; KEY_BYTES]));
-        assert!(!keys.knows(Key::new(&[3; KEY_BYTES]).id()));
-        assert_eq!(format!("{keys:?}"), format!("{:?}", [ids[1], ids[0]]), "only the ids are printed");
-    }
 }

@@ -9,23 +9,23 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Refused requests after which a connection is cut: answering each would take time from others.
-const MOST_REFUSED: usize = 20;
+const MAX_REFUSED: usize = 20;
 
 /// How long an address is distrusted after one of its connections was cut, and the part of the connections that it may hold
 /// during that time. Otherwise it would open a new connection for each that is cut, and handshakes take time from others.
 const DISTRUST: Duration = Duration::from_secs(30);
 const DISTRUSTED_PART: usize = 8;
 /// The number of known addresses at which those without connections are forgotten.
-const REMEMBERED: usize = 1024;
+const MAX_ADDRESSES: usize = 1024;
 
 /// The open connections.
 #[derive(Clone, Debug)]
-pub(super) struct Connections(Arc<Inner>);
+pub(super) struct Connections(Arc<Registry>);
 
 #[derive(Debug)]
-struct Inner {
-    most: usize,
-    most_of_address: usize,
+struct Registry {
+    max: usize,
+    max_of_address: usize,
     open: Mutex<Open>,
     /// Notified when a connection ended, or had its last request answered.
     changed: Notify,
@@ -55,7 +55,7 @@ impl Origin {
 
 /// The result for a new connection.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum Placement {
     /// It is open.
     Open(Arc<Connection>),
     /// It is open, and replaces an idle connection of its address, which has as many as allowed.
@@ -72,14 +72,14 @@ pub(super) struct Connection {
     number: u64,
     address: IpAddr,
     open: Connections,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     evict: Notify,
     cut: Notify,
-    calmed: Notify,
+    became_idle: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     /// Requests whose answers are not sent yet, and when each began.
     busy: BTreeMap<u64, Instant>,
     /// Requests so far.
@@ -95,7 +95,7 @@ struct State {
 
 /// A request whose answer is not sent yet.
 #[derive(Debug)]
-pub(super) struct Busy {
+pub(super) struct InProgress {
     connection: Arc<Connection>,
     number: u64,
     /// When the first byte of the request's head arrived.
@@ -104,31 +104,31 @@ pub(super) struct Busy {
 
 impl Connections {
     /// An empty list, with limits for all connections and for those of one address.
-    pub(super) fn new(most: usize, most_of_address: usize) -> Self {
-        Self(Arc::new(Inner { most, most_of_address, open: Mutex::default(), changed: Notify::new() }))
+    pub(super) fn new(max: usize, max_of_address: usize) -> Self {
+        Self(Arc::new(Registry { max, max_of_address, open: Mutex::default(), changed: Notify::new() }))
     }
 
     /// Adds a connection. If its address has as many as allowed, an idle one of that address is evicted.
-    pub(super) fn enter(&self, address: IpAddr) -> Entry {
-        let Inner { most, most_of_address, .. } = *self.0;
+    pub(super) fn open(&self, address: IpAddr) -> Placement {
+        let Registry { max, max_of_address, .. } = *self.0;
         let (all, origin) = {
             let open = self.lock();
             (open.all.len(), open.of_address.get(&address).copied().unwrap_or_default())
         };
         let of_address = origin.count;
-        if origin.is_distrusted() && of_address >= most_of_address.div_ceil(DISTRUSTED_PART) {
-            return Entry::Refused;
+        if origin.is_distrusted() && of_address >= max_of_address.div_ceil(DISTRUSTED_PART) {
+            return Placement::Refused;
         }
-        let is_crowded = most_of_address < most && of_address >= most_of_address;
+        let is_crowded = max_of_address < max && of_address >= max_of_address;
         if is_crowded {
             // Evicted connections take a moment to close. Only a few of them may be open beside the others.
-            let is_room = of_address < most_of_address + most_of_address.div_ceil(8);
+            let is_room = of_address < max_of_address + max_of_address.div_ceil(8);
             if !is_room || !self.evict_where(|connection| connection.address == address) {
-                return Entry::Refused;
+                return Placement::Refused;
             }
         }
-        if all >= most {
-            return Entry::Full;
+        if all >= max {
+            return Placement::Full;
         }
         let mut open = self.lock();
         let number = open.next;
@@ -137,7 +137,7 @@ impl Connections {
             number,
             address,
             open: self.clone(),
-            state: Mutex::new(State {
+            state: Mutex::new(ConnectionState {
                 busy: BTreeMap::new(),
                 served: 0,
                 refused: 0,
@@ -147,14 +147,14 @@ impl Connections {
             }),
             evict: Notify::new(),
             cut: Notify::new(),
-            calmed: Notify::new(),
+            became_idle: Notify::new(),
         });
         open.all.insert(number, Arc::downgrade(&connection));
-        if open.of_address.len() >= REMEMBERED {
+        if open.of_address.len() >= MAX_ADDRESSES {
             open.of_address.retain(|_, origin| origin.count > 0);
         }
         open.of_address.entry(address).or_default().count += 1;
-        if is_crowded { Entry::Replaces(connection) } else { Entry::Open(connection) }
+        if is_crowded { Placement::Replaces(connection) } else { Placement::Open(connection) }
     }
 
     /// Evicts an idle connection: the least important one of the address that has most. Returns false if none is idle.
@@ -176,26 +176,26 @@ impl Connections {
             (state.busy.is_empty() && !state.evicted).then_some((rank, connection))
         });
         let Some((_, chosen)) = idle.min_by_key(|(rank, _)| *rank) else { return false };
-        chosen.ask_to_go();
+        chosen.ask_to_close();
         true
     }
 
     /// Ends a busy connection of the address that has most, if that is many more than `address` has. Returns false if no
     /// address has that many.
     pub(super) fn cut(&self, address: IpAddr) -> bool {
-        let (all, most, mine) = {
+        let (all, largest, mine) = {
             let open = self.lock();
             let all: Vec<Arc<Connection>> = open.all.values().filter_map(Weak::upgrade).collect();
-            let most = open.of_address.iter().max_by_key(|(_, origin)| origin.count);
+            let largest = open.of_address.iter().max_by_key(|(_, origin)| origin.count);
             let mine = open.of_address.get(&address).map_or(0, |origin| origin.count);
-            (all, most.map(|(address, origin)| (*address, origin.count)), mine)
+            (all, largest.map(|(address, origin)| (*address, origin.count)), mine)
         };
-        let Some((address, _)) = most.filter(|(_, count)| *count > 2 * mine + 1) else { return false };
+        let Some((address, _)) = largest.filter(|(_, count)| *count > 2 * mine + 1) else { return false };
         let candidates = all.iter().filter(|connection| connection.address == address);
         let chosen =
             candidates.filter(|connection| !connection.state().evicted).min_by_key(|c| c.state().last);
         let Some(chosen) = chosen else { return false };
-        chosen.ask_to_go();
+        chosen.ask_to_close();
         true
     }
 
@@ -215,7 +215,7 @@ impl Connection {
         self.evict.notified().await;
     }
 
-    fn ask_to_go(&self) {
+    fn ask_to_close(&self) {
         self.state().evicted = true;
         self.evict.notify_one();
     }
@@ -226,26 +226,26 @@ impl Connection {
     }
 
     /// Whether it ever sent a request.
-    pub(super) fn served(&self) -> bool {
+    pub(super) fn has_sent_request(&self) -> bool {
         self.state().served > 0
     }
 
     /// Begins a request, which ends when the guard is dropped.
-    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+    pub(super) fn begin_request(self: &Arc<Self>) -> InProgress {
         let mut state = self.state();
         let number = state.served;
         state.served += 1;
         let start = state.head.take().unwrap_or_else(Instant::now);
         state.busy.insert(number, start);
-        Busy { connection: self.clone(), number, start }
+        InProgress { connection: self.clone(), number, start }
     }
 
     /// Records a request that was refused because the address has too many.
-    pub(super) fn refuse(&self) {
+    pub(super) fn refuse_request(&self) {
         let mut state = self.state();
         state.head = None;
         state.refused += 1;
-        if state.refused == MOST_REFUSED {
+        if state.refused == MAX_REFUSED {
             self.cut.notify_one();
             if let Some(origin) = self.open.lock().of_address.get_mut(&self.address) {
                 origin.distrusted = Some(Instant::now() + DISTRUST);
@@ -254,7 +254,7 @@ impl Connection {
     }
 
     /// Returns when too many requests of this connection were refused.
-    pub(super) async fn refused(&self) {
+    pub(super) async fn refused_too_often(&self) {
         self.cut.notified().await;
     }
 
@@ -306,7 +306,7 @@ impl Connection {
             };
             if is_busy {
                 // Woken by the end of any request; a permit left from an earlier one costs one more round.
-                self.calmed.notified().await;
+                self.became_idle.notified().await;
             } else if last.elapsed() >= limit {
                 return;
             } else {
@@ -315,7 +315,7 @@ impl Connection {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -335,12 +335,12 @@ impl Drop for Connection {
     }
 }
 
-impl Drop for Busy {
+impl Drop for InProgress {
     fn drop(&mut self) {
         let mut state = self.connection.state();
         state.busy.remove(&self.number);
         state.last = Instant::now();
-        self.connection.calmed.notify_one();
+        self.connection.became_idle.notify_one();
         if state.busy.is_empty() {
             self.connection.open.0.changed.notify_one();
         }
@@ -357,13 +357,13 @@ mod tests {
     }
 
     fn entered(connections: &Connections, last: u8) -> Arc<Connection> {
-        match connections.enter(address(last)) {
-            Entry::Open(connection) | Entry::Replaces(connection) => connection,
+        match connections.open(address(last)) {
+            Placement::Open(connection) | Placement::Replaces(connection) => connection,
             other => panic!("{other:?}"),
         }
     }
 
-    fn asked_to_go(connection: &Connection) -> bool {
+    fn is_evicted(connection: &Connection) -> bool {
         connection.evicted().now_or_never().is_some()
     }
 
@@ -372,27 +372,27 @@ mod tests {
     async fn connections_without_requests_are_evicted_first() {
         let connections = Connections::new(9, 9);
         let [old, new, silent] = [(); 3].map(|()| entered(&connections, 1));
-        drop(old.busy());
+        drop(old.begin_request());
         tokio::time::advance(Duration::from_secs(1)).await;
-        drop(new.busy());
+        drop(new.begin_request());
         assert!(connections.evict());
-        assert!(asked_to_go(&silent));
+        assert!(is_evicted(&silent));
         assert!(connections.evict());
-        assert!(asked_to_go(&old));
-        assert!(!asked_to_go(&new));
+        assert!(is_evicted(&old));
+        assert!(!is_evicted(&new));
     }
 
     #[tokio::test]
     async fn busy_or_evicted_connections_are_not_evicted() {
         let connections = Connections::new(9, 9);
         let (one, two) = (entered(&connections, 1), entered(&connections, 1));
-        let busy = one.busy();
+        let busy = one.begin_request();
         assert!(connections.evict());
-        assert!(asked_to_go(&two));
+        assert!(is_evicted(&two));
         assert!(!connections.evict());
         drop(busy);
         assert!(connections.evict());
-        assert!(asked_to_go(&one));
+        assert!(is_evicted(&one));
     }
 
     #[tokio::test]
@@ -411,11 +411,11 @@ mod tests {
         let connections = Connections::new(4, 4);
         let modest = entered(&connections, 1);
         let greedy = [(); 3].map(|()| entered(&connections, 2));
-        drop(greedy.each_ref().map(Connection::busy));
-        assert!(matches!(connections.enter(address(3)), Entry::Full));
+        drop(greedy.each_ref().map(Connection::begin_request));
+        assert!(matches!(connections.open(address(3)), Placement::Full));
         assert!(connections.evict());
-        assert!(!asked_to_go(&modest), "it had no request, but its address has one connection");
-        assert!(asked_to_go(&greedy[0]));
+        assert!(!is_evicted(&modest), "it had no request, but its address has one connection");
+        assert!(is_evicted(&greedy[0]));
     }
 
     #[tokio::test]
@@ -423,13 +423,13 @@ mod tests {
         let connections = Connections::new(8, 2);
         let other = entered(&connections, 1);
         let (one, two) = (entered(&connections, 2), entered(&connections, 2));
-        let _busy = two.busy();
+        let _busy = two.begin_request();
         let three = entered(&connections, 2);
-        assert!(asked_to_go(&one) && !asked_to_go(&other));
-        assert!(matches!(connections.enter(address(2)), Entry::Refused), "the first is still open");
+        assert!(is_evicted(&one) && !is_evicted(&other));
+        assert!(matches!(connections.open(address(2)), Placement::Refused), "the first is still open");
         drop(one);
-        let _three = three.busy();
-        assert!(matches!(connections.enter(address(2)), Entry::Refused), "all are busy");
+        let _three = three.begin_request();
+        assert!(matches!(connections.open(address(2)), Placement::Refused), "all are busy");
         entered(&connections, 3);
     }
 
@@ -437,14 +437,14 @@ mod tests {
     async fn address_with_refused_requests_has_fewer_connections() {
         let connections = Connections::new(64, 16);
         let one = entered(&connections, 1);
-        for _ in 0..MOST_REFUSED {
-            assert!(one.refused().now_or_never().is_none());
-            one.refuse();
+        for _ in 0..MAX_REFUSED {
+            assert!(one.refused_too_often().now_or_never().is_none());
+            one.refuse_request();
         }
-        assert!(one.refused().now_or_never().is_some());
+        assert!(one.refused_too_often().now_or_never().is_some());
         drop(one);
         let _held = [(); 2].map(|()| entered(&connections, 1));
-        assert!(matches!(connections.enter(address(1)), Entry::Refused));
+        assert!(matches!(connections.open(address(1)), Placement::Refused));
         entered(&connections, 2);
         tokio::time::advance(DISTRUST).await;
         entered(&connections, 1);
@@ -454,10 +454,10 @@ mod tests {
     async fn busy_connections_of_a_greedy_address_are_cut() {
         let connections = Connections::new(4, 4);
         let greedy = [(); 4].map(|()| entered(&connections, 2));
-        let _busy = greedy.each_ref().map(Connection::busy);
+        let _busy = greedy.each_ref().map(Connection::begin_request);
         assert!(!connections.evict() && !connections.cut(address(2)));
         assert!(connections.cut(address(1)));
-        assert!(greedy.iter().any(|connection| asked_to_go(connection)));
+        assert!(greedy.iter().any(|connection| is_evicted(connection)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -465,7 +465,7 @@ mod tests {
         let connections = Connections::new(9, 9);
         let one = entered(&connections, 1);
         let limit = Duration::from_secs(10);
-        let busy = one.busy();
+        let busy = one.begin_request();
         tokio::time::advance(limit * 2).await;
         assert!(one.idle(limit).now_or_never().is_none(), "busy");
         drop(busy);
@@ -486,7 +486,7 @@ mod tests {
         one.received(|_| true);
         one.head_overdue(limit).await;
         assert_eq!(start.elapsed(), limit);
-        let busy = one.busy();
+        let busy = one.begin_request();
         assert_eq!(busy.start, start);
         assert!(one.head_overdue(limit).now_or_never().is_none(), "the head is complete");
     }

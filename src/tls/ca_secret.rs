@@ -6,31 +6,53 @@
 //! 3. The old CA leaves the bundle when all its certificates must have expired.
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::authority::{self, Authority, after, to_pem};
+use super::ca::{CaError, CertificateAuthority, after, to_pem};
 use super::pair::Validity;
-use super::self_signed::Lifetimes;
 use super::trust::{Bundle, certificates};
 
 const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
+const SIGNING_KEY: &str = "tls.key";
 const BUNDLE: &str = "ca.crt";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 /// When `tls.crt` began to sign, RFC 3339.
 const SINCE: &str = "since";
 
+/// The lifetimes of certificates. The defaults are for production; tests use seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Lifetimes {
+    /// The lifetime of the CA; the next one is made after four fifths of it.
+    pub authority: Duration,
+    /// The lifetime of a serving certificate, which is renewed after two thirds of it. At most a fifth of the CA's.
+    pub serving: Duration,
+    /// How long a CA must have been in the webhook configurations before it issues anything: time for every API server
+    /// to learn of it.
+    pub settle: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self {
+            authority: Duration::from_hours(3650 * 24),
+            serving: Duration::from_hours(30 * 24),
+            settle: Duration::from_secs(30),
+        }
+    }
+}
+
 /// The content of the Secret.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct CaSecret {
     /// The CA that signs.
-    pub(super) current: Arc<Authority>,
+    pub(super) current: Arc<CertificateAuthority>,
     /// The CA that will sign once it is trusted everywhere.
-    pub(super) next: Option<Arc<Authority>>,
+    pub(super) next: Option<Arc<CertificateAuthority>>,
     /// The CAs that clients trust.
     pub(super) bundle: Vec<CertificateDer<'static>>,
     /// When `current` began to sign; `None` if somebody else wrote the Secret.
@@ -39,17 +61,17 @@ pub(super) struct Shared {
 
 /// What a replica knows besides the Secret.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ReplicaCas {
     /// The CA of its own serving certificate.
-    pub(super) own: Option<Arc<Authority>>,
+    pub(super) own: Option<Arc<CertificateAuthority>>,
     /// The CAs that every API server trusts by now.
     pub(super) settled: Vec<CertificateDer<'static>>,
 }
 
-impl Shared {
+impl CaSecret {
     /// The first content of the Secret.
-    pub(super) fn create(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, authority::Error> {
-        let current = Arc::new(Authority::generate(now, lifetimes.authority)?);
+    pub(super) fn create(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, CaError> {
+        let current = Arc::new(CertificateAuthority::generate(now, lifetimes.authority)?);
         let bundle = vec![current.certificate().clone()];
         Ok(Self { current, next: None, bundle, since: Some(now) })
     }
@@ -57,20 +79,21 @@ impl Shared {
     /// The content after the Secret was deleted while replicas run. Deleting the Secret asks for another CA. `own`
     /// still signs the certificates in use, so the other CA follows by the usual steps.
     pub(super) fn recreate(
-        own: Arc<Authority>,
+        own: Arc<CertificateAuthority>,
         now: Timestamp,
         lifetimes: &Lifetimes,
-    ) -> Result<Self, authority::Error> {
+    ) -> Result<Self, CaError> {
         let bundle = vec![own.certificate().clone()];
         Self { current: own, next: None, bundle, since: Some(now) }.with_next(now, lifetimes)
     }
 
     /// Reads the data of the Secret.
-    pub(super) fn parse(data: &BTreeMap<String, ByteString>) -> Result<Self, authority::Error> {
+    pub(super) fn parse(data: &BTreeMap<String, ByteString>) -> Result<Self, CaError> {
         let field = |name: &str| data.get(name).map_or(&[][..], |value| &value.0);
-        let current = Arc::new(Authority::from_pem(field(CERTIFICATE), field(KEY))?);
+        let current = Arc::new(CertificateAuthority::from_pem(field(CERTIFICATE), field(SIGNING_KEY))?);
         // A broken next CA signs nothing yet, so nothing is lost: another one is made in time.
-        let next = Authority::from_pem(field(NEXT_CERTIFICATE), field(NEXT_KEY)).ok().map(Arc::new);
+        let next =
+            CertificateAuthority::from_pem(field(NEXT_CERTIFICATE), field(NEXT_KEY)).ok().map(Arc::new);
         let since = std::str::from_utf8(field(SINCE)).ok().and_then(|text| text.parse().ok());
         Ok(Self { current, next, bundle: certificates(field(BUNDLE)), since })
     }
@@ -79,7 +102,7 @@ impl Shared {
     pub(super) fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::from([
             (CERTIFICATE, to_pem(self.current.certificate())),
-            (KEY, self.current.key_pem()),
+            (SIGNING_KEY, self.current.key_pem()),
             (BUNDLE, self.bundle.iter().map(to_pem).collect()),
         ]);
         data.extend(self.since.map(|since| (SINCE, since.to_string())));
@@ -98,10 +121,10 @@ impl Shared {
     /// The next content at `now`; `None` if the content need not change.
     pub(super) fn follow(
         &self,
-        known: &Known,
+        known: &ReplicaCas,
         now: Timestamp,
         lifetimes: &Lifetimes,
-    ) -> Result<Option<Self>, authority::Error> {
+    ) -> Result<Option<Self>, CaError> {
         let expired = now >= self.current.validity().to;
         let mut after = match &self.next {
             Some(next) if expired || known.settled.contains(next.certificate()) => self.promote(next, now),
@@ -110,24 +133,24 @@ impl Shared {
             None if now >= renewal(self.current.validity()) => self.clone().with_next(now, lifetimes)?,
             _ => self.clone(),
         };
-        after.mend_bundle(known, now, lifetimes);
+        after.update_bundle(known, now, lifetimes);
         Ok((!after.same(self)).then_some(after))
     }
 
-    fn with_next(mut self, now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, authority::Error> {
-        let next = Authority::generate(now, lifetimes.authority)?;
+    fn with_next(mut self, now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, CaError> {
+        let next = CertificateAuthority::generate(now, lifetimes.authority)?;
         self.bundle.push(next.certificate().clone());
         self.next = Some(Arc::new(next));
         Ok(self)
     }
 
-    fn promote(&self, next: &Arc<Authority>, now: Timestamp) -> Self {
+    fn promote(&self, next: &Arc<CertificateAuthority>, now: Timestamp) -> Self {
         Self { current: next.clone(), next: None, bundle: self.bundle.clone(), since: Some(now) }
     }
 
     /// Sets the bundle to the CAs that sign, will sign, or have signed certificates that may still be served; no
     /// others.
-    fn mend_bundle(&mut self, known: &Known, now: Timestamp, lifetimes: &Lifetimes) {
+    fn update_bundle(&mut self, known: &ReplicaCas, now: Timestamp, lifetimes: &Lifetimes) {
         let since = *self.since.get_or_insert(now);
         let mut wanted = vec![self.current.certificate().clone()];
         wanted.extend(self.next.iter().map(|next| next.certificate().clone()));
@@ -160,12 +183,12 @@ impl Shared {
     /// `known.own` with the validity `serving`, is still good.
     pub(super) fn issuer(
         &self,
-        known: &Known,
+        known: &ReplicaCas,
         serving: Option<Validity>,
         now: Timestamp,
-    ) -> Option<Arc<Authority>> {
+    ) -> Option<Arc<CertificateAuthority>> {
         let (Some(own), Some(serving)) = (&known.own, serving) else { return Some(self.current.clone()) };
-        let trusted = |authority: &Authority| known.settled.contains(authority.certificate());
+        let trusted = |authority: &CertificateAuthority| known.settled.contains(authority.certificate());
         let moved = own.certificate() != self.current.certificate();
         let own_trusted = self.bundle.contains(own.certificate());
         if moved && (trusted(&self.current) || !own_trusted || now >= own.validity().to) {
@@ -178,15 +201,15 @@ impl Shared {
 
 /// A CA is renewed after four fifths of its life: two years before the end of ten.
 fn renewal(validity: Validity) -> Timestamp {
-    part(validity, 4, 5)
+    fraction_of_life(validity, 4, 5)
 }
 
 /// A serving certificate is renewed after two thirds of its life.
 pub(super) fn renewal_of_serving(validity: Validity) -> Timestamp {
-    part(validity, 2, 3)
+    fraction_of_life(validity, 2, 3)
 }
 
-fn part(validity: Validity, of: i32, whole: i32) -> Timestamp {
+fn fraction_of_life(validity: Validity, of: i32, whole: i32) -> Timestamp {
     let life = validity.from.duration_until(validity.to);
     validity.from.checked_add(life / whole * of).unwrap_or(validity.to)
 }
@@ -195,7 +218,6 @@ fn part(validity: Validity, of: i32, whole: i32) -> Timestamp {
 mod tests {
     use super::*;
     use jiff::SignedDuration;
-    use std::time::Duration;
 
     const DAY: Duration = Duration::from_hours(24);
     const LIFETIMES: Lifetimes = Lifetimes {
@@ -212,7 +234,7 @@ mod tests {
         start() + SignedDuration::from_hours(24 * count)
     }
 
-    fn follow(shared: &Shared, known: &Known, now: Timestamp) -> Option<Shared> {
+    fn follow(shared: &CaSecret, known: &ReplicaCas, now: Timestamp) -> Option<CaSecret> {
         shared.follow(known, now, &LIFETIMES).unwrap()
     }
 
@@ -222,8 +244,8 @@ mod tests {
 
     #[test]
     fn valid_ca_and_certificate_are_not_renewed() {
-        let shared = Shared::create(start(), &LIFETIMES).unwrap();
-        let known = Known { own: Some(shared.current.clone()), ..Known::default() };
+        let shared = CaSecret::create(start(), &LIFETIMES).unwrap();
+        let known = ReplicaCas { own: Some(shared.current.clone()), ..ReplicaCas::default() };
         assert!(follow(&shared, &known, day(1)).is_none());
         assert!(follow(&shared, &known, day(2900)).is_none());
         assert!(shared.issuer(&known, Some(serving(day(0))), day(19)).is_none());
@@ -231,27 +253,27 @@ mod tests {
 
     #[test]
     fn the_secret_is_read_as_it_was_written() {
-        let shared = Shared::create(start(), &LIFETIMES).unwrap().with_next(start(), &LIFETIMES).unwrap();
-        let again = Shared::parse(&shared.data()).unwrap();
+        let shared = CaSecret::create(start(), &LIFETIMES).unwrap().with_next(start(), &LIFETIMES).unwrap();
+        let again = CaSecret::parse(&shared.data()).unwrap();
         assert!(again.same(&shared));
         assert_eq!(again.bundle_pem(), shared.bundle_pem());
     }
 
     #[test]
     fn a_serving_certificate_is_renewed_after_two_thirds() {
-        let shared = Shared::create(start(), &LIFETIMES).unwrap();
-        let known = Known { own: Some(shared.current.clone()), ..Known::default() };
+        let shared = CaSecret::create(start(), &LIFETIMES).unwrap();
+        let known = ReplicaCas { own: Some(shared.current.clone()), ..ReplicaCas::default() };
         assert!(shared.issuer(&known, Some(serving(day(0))), day(21)).is_some());
         assert!(
-            shared.issuer(&Known::default(), None, day(0)).is_some(),
+            shared.issuer(&ReplicaCas::default(), None, day(0)).is_some(),
             "the first certificate is issued immediately"
         );
     }
 
     #[test]
     fn next_ca_signs_only_after_it_is_trusted() {
-        let first = Shared::create(start(), &LIFETIMES).unwrap();
-        let mut known = Known { own: Some(first.current.clone()), ..Known::default() };
+        let first = CaSecret::create(start(), &LIFETIMES).unwrap();
+        let mut known = ReplicaCas { own: Some(first.current.clone()), ..ReplicaCas::default() };
 
         let with_next = follow(&first, &known, day(2921)).expect("four fifths of 3650 days are over");
         assert_eq!(with_next.current.certificate(), first.current.certificate());
@@ -282,22 +304,22 @@ mod tests {
 
     #[test]
     fn expired_ca_is_replaced_without_waiting() {
-        let first = Shared::create(start(), &LIFETIMES).unwrap();
+        let first = CaSecret::create(start(), &LIFETIMES).unwrap();
         let late = day(3651);
-        let fresh = follow(&first, &Known::default(), late).expect("a new CA");
+        let fresh = follow(&first, &ReplicaCas::default(), late).expect("a new CA");
         assert_ne!(fresh.current.certificate(), first.current.certificate());
         assert_eq!(fresh.bundle, [fresh.current.certificate().clone()]);
         let staged = first.clone().with_next(day(2921), &LIFETIMES).unwrap();
-        let promoted = follow(&staged, &Known::default(), late).expect("the next CA");
+        let promoted = follow(&staged, &ReplicaCas::default(), late).expect("the next CA");
         assert_eq!(promoted.current.certificate(), staged.next.unwrap().certificate());
     }
 
     #[test]
     fn recreated_secret_has_current_and_next_ca() {
-        let first = Shared::create(start(), &LIFETIMES).unwrap();
-        let again = Shared::recreate(first.current.clone(), day(5), &LIFETIMES).unwrap();
+        let first = CaSecret::create(start(), &LIFETIMES).unwrap();
+        let again = CaSecret::recreate(first.current.clone(), day(5), &LIFETIMES).unwrap();
         assert_eq!(again.current.certificate(), first.current.certificate());
-        let known = Known { own: Some(first.current), settled: again.bundle.clone() };
+        let known = ReplicaCas { own: Some(first.current), settled: again.bundle.clone() };
         let promoted = follow(&again, &known, day(5)).expect("the next CA signs as soon as it is trusted");
         assert_ne!(promoted.current.certificate(), again.current.certificate());
     }
@@ -305,8 +327,8 @@ mod tests {
     #[test]
     fn other_ca_in_secret_signs_once_trusted() {
         let (mine, other) =
-            (Shared::create(start(), &LIFETIMES).unwrap(), Shared::create(day(1), &LIFETIMES).unwrap());
-        let mut known = Known { own: Some(mine.current.clone()), settled: mine.bundle.clone() };
+            (CaSecret::create(start(), &LIFETIMES).unwrap(), CaSecret::create(day(1), &LIFETIMES).unwrap());
+        let mut known = ReplicaCas { own: Some(mine.current.clone()), settled: mine.bundle.clone() };
         let both =
             follow(&other, &known, day(1)).expect("the CA of the served certificate must stay trusted");
         assert_eq!(both.bundle.len(), 2);
@@ -318,9 +340,9 @@ mod tests {
 
     #[test]
     fn bundle_without_signing_ca_is_repaired() {
-        let mut shared = Shared::create(start(), &LIFETIMES).unwrap();
+        let mut shared = CaSecret::create(start(), &LIFETIMES).unwrap();
         let whole = shared.bundle.clone();
         shared.bundle.clear();
-        assert_eq!(follow(&shared, &Known::default(), day(1)).expect("repaired").bundle, whole);
+        assert_eq!(follow(&shared, &ReplicaCas::default(), day(1)).expect("repaired").bundle, whole);
     }
 }

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{
-    Failure,
-    inventory::{Inventory, Key, Live, OptedIn, Snapshot, source},
+    failure::Failure,
+    inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, source},
     target::Target,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 /// The state of a workload towards one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Standing {
+pub(super) enum SourceState {
     /// It has the current content, or one that is equal in the keys that it uses.
     Current,
     /// Its references stay as written.
@@ -44,7 +44,7 @@ pub(super) enum Standing {
     Missing,
 }
 
-impl Standing {
+impl SourceState {
     /// The word for this state.
     pub(super) const fn word(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ pub(super) struct UsedSource {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) snapshot: Option<String>,
     /// The workload's state towards it.
-    pub(super) standing: Standing,
+    pub(super) standing: SourceState,
     /// The source's kind and name.
     #[serde(skip)]
     pub(super) object: ObjectName,
@@ -100,17 +100,18 @@ pub(super) async fn of_workload(
         if found.iter().any(|known| known.object == used.source) {
             continue;
         }
-        let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&Live::Forbidden);
+        let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&LiveSource::Forbidden);
         let learned = learned(target, inventory, workload, used, present).await?;
         let present = learned.as_ref().unwrap_or(present);
         let mut standing = without_contents(workload, inventory, used, present);
         // If only keys changed that the workload does not use, it keeps its snapshot.
-        let may_read_the_same = matches!(standing, Standing::Pinned | Standing::AsCreated);
-        if let (Live::There(present), Some(held), true) = (present, &used.snapshot, may_read_the_same) {
+        let may_read_the_same = matches!(standing, SourceState::Pinned | SourceState::AsCreated);
+        if let (LiveSource::Present(present), Some(held), true) = (present, &used.snapshot, may_read_the_same)
+        {
             let held = ObjectName::new(used.source.kind, held.clone());
             let held = source(target, &workload.key(&held)).await?;
             if held.is_some_and(|held| reads_the_same(workload, &used.source, &held, present)) {
-                standing = Standing::Current;
+                standing = SourceState::Current;
             }
         }
         let name = format!("{}/{}", used.source.kind.as_str(), used.source.name);
@@ -131,15 +132,15 @@ async fn learned(
     inventory: &Inventory,
     workload: &OptedIn,
     used: &Use,
-    present: &Live,
-) -> Result<Option<Live>, Failure> {
-    let Live::There(present) = present else { return Ok(None) };
+    present: &LiveSource,
+) -> Result<Option<LiveSource>, Failure> {
+    let LiveSource::Present(present) = present else { return Ok(None) };
     let held = used.snapshot.as_ref().map(|name| ObjectName::new(used.source.kind, name.clone()));
     let seen = workload.record.seen.get(&used.source);
     let is_unknown = |digest: Option<&Digest>| {
         digest.is_some_and(|digest| digest.key().is_some() && !present.digests().contains(digest))
     };
-    let states = |key: &&Key, snapshot: &Snapshot| {
+    let states = |key: &&SourceKey, snapshot: &Snapshot| {
         let is_its = snapshot.source == used.source && key.0 == workload.namespace();
         let is_wanted = Some(&key.1) == held.as_ref() || snapshot.digest.as_ref() == seen;
         is_its && is_wanted && is_unknown(snapshot.digest.as_ref())
@@ -157,55 +158,60 @@ async fn learned(
     for key in stating {
         source(target, key).await?.iter().for_each(|snapshot| present.learn(snapshot));
     }
-    Ok(Some(Live::There(present)))
+    Ok(Some(LiveSource::Present(present)))
 }
 
 fn is_bound(inventory: &Inventory, workload: &OptedIn, object: &ObjectName) -> bool {
     let live = inventory.sources.get(&workload.key(object));
-    matches!(live, Some(Live::There(live)) if live.is_bound_itself())
+    matches!(live, Some(LiveSource::Present(live)) if live.is_bound_itself())
 }
 
 /// The state as far as names and digests show it.
-fn without_contents(workload: &OptedIn, inventory: &Inventory, used: &Use, present: &Live) -> Standing {
+fn without_contents(
+    workload: &OptedIn,
+    inventory: &Inventory,
+    used: &Use,
+    present: &LiveSource,
+) -> SourceState {
     let (source, snapshot) = (&used.source, used.snapshot.as_deref());
     let record = &workload.record;
     let excluded = record.uses.iter().any(|used| used.source == *source && used.excluded);
     match (present, snapshot) {
-        (Live::Forbidden, _) => Standing::Unknown,
-        (Live::Gone, None) if is_optional(workload, source) => Standing::Absent,
-        (Live::Gone, None) => Standing::Missing,
-        (Live::Gone, Some(_)) => Standing::SourceGone,
-        (Live::There(present), _) if present.is_bound_itself() => Standing::Bound,
-        (Live::There(present), None)
+        (LiveSource::Forbidden, _) => SourceState::Unknown,
+        (LiveSource::Missing, None) if is_optional(workload, source) => SourceState::Absent,
+        (LiveSource::Missing, None) => SourceState::Missing,
+        (LiveSource::Missing, Some(_)) => SourceState::SourceGone,
+        (LiveSource::Present(present), _) if present.is_bound_itself() => SourceState::Bound,
+        (LiveSource::Present(present), None)
             if !excluded
                 && (present.is_live() == Some(true) || (used.live && present.is_live().is_none())) =>
         {
             // The digest in `seen` of a Secret uses a key of the installation, so it may be unknown here.
             let is_known = |seen: &Digest| present.digests().judge(seen).is_some();
             match record.seen.get(source) {
-                Some(seen) if !is_known(seen) || present.digests().contains(seen) => Standing::Live,
-                _ if !workload.kind.rolls => Standing::AsCreated,
-                _ if record.track => Standing::Pending,
-                _ => Standing::Paused,
+                Some(seen) if !is_known(seen) || present.digests().contains(seen) => SourceState::Live,
+                _ if !workload.kind.rolls => SourceState::AsCreated,
+                _ if record.track => SourceState::Pending,
+                _ => SourceState::Paused,
             }
         }
-        (Live::There(present), _) if excluded || present.stays_as_written() => Standing::AsWritten,
-        (Live::There(_), None) if !workload.kind.rolls => Standing::AsWritten,
-        (Live::There(_), None) if record.track => Standing::Pending,
-        (Live::There(_), None) => Standing::Paused,
-        (Live::There(present), Some(snapshot)) => {
+        (LiveSource::Present(present), _) if excluded || present.stays_as_written() => SourceState::AsWritten,
+        (LiveSource::Present(_), None) if !workload.kind.rolls => SourceState::AsWritten,
+        (LiveSource::Present(_), None) if record.track => SourceState::Pending,
+        (LiveSource::Present(_), None) => SourceState::Paused,
+        (LiveSource::Present(present), Some(snapshot)) => {
             let held = ObjectName::new(source.kind, snapshot);
             let digest = inventory.snapshots.get(&workload.key(&held)).and_then(|snapshot| snapshot.digest);
             if digest.is_some_and(|digest| present.digests().contains(&digest)) {
-                Standing::Current
+                SourceState::Current
             } else if !workload.kind.rolls {
-                Standing::AsCreated
+                SourceState::AsCreated
             } else if record.has_seen(source, present.digests()) {
-                Standing::Pinned
+                SourceState::Pinned
             } else if record.track {
-                Standing::Pending
+                SourceState::Pending
             } else {
-                Standing::Paused
+                SourceState::Paused
             }
         }
     }
@@ -274,7 +280,7 @@ mod tests {
         let kinds = Kinds::default();
         let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
         for (optional, standing, word) in
-            [(true, Standing::Absent, "absent: demo"), (false, Standing::Missing, "missing: demo")]
+            [(true, SourceState::Absent, "absent: demo"), (false, SourceState::Missing, "missing: demo")]
         {
             let volume = json!({"name": "v", "configMap": {"name": "demo", "optional": optional}});
             let deployment = json!({
@@ -283,7 +289,10 @@ mod tests {
             });
             let workload = OptedIn::read(deployments, deployment, &Rotated::default()).unwrap();
             let used = &workload.record.uses[0];
-            assert_eq!(without_contents(&workload, &Inventory::default(), used, &Live::Gone), standing);
+            assert_eq!(
+                without_contents(&workload, &Inventory::default(), used, &LiveSource::Missing),
+                standing
+            );
             let source = UsedSource {
                 source: "ConfigMap/demo".to_owned(),
                 snapshot: None,
@@ -298,11 +307,11 @@ mod tests {
     fn deployment_reports_state_of_referencing_rollout() {
         let kinds = Kinds::default();
         let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
-        let told_with = |status: serde_json::Value,
-                         namespace: &str,
-                         of: &str,
-                         generation: &str,
-                         phase: &str| {
+        let state_with = |status: serde_json::Value,
+                          namespace: &str,
+                          of: &str,
+                          generation: &str,
+                          phase: &str| {
             let deployment = json!({
                 "metadata": {"name": "web", "namespace": "shop", "uid": "d", "generation": 2},
                 "spec": {"replicas": 0, "template": {}},
@@ -321,8 +330,8 @@ mod tests {
             inventory.let_rollouts_say_how_their_templates_fare();
             super::rollout(&inventory.workloads[0])
         };
-        let told = |namespace: &str, of: &str, generation: &str, phase: &str| {
-            told_with(json!({"observedGeneration": 2}), namespace, of, generation, phase)
+        let state_of = |namespace: &str, of: &str, generation: &str, phase: &str| {
+            state_with(json!({"observedGeneration": 2}), namespace, of, generation, phase)
         };
         for (namespace, of, generation, phase, word) in [
             ("shop", "web", "2", "Healthy", "settled"),
@@ -333,10 +342,14 @@ mod tests {
             ("shop", "other", "1", "Degraded", "settled"),
             ("elsewhere", "web", "1", "Degraded", "settled"),
         ] {
-            assert_eq!(told(namespace, of, generation, phase), word, "{namespace} {of} {generation} {phase}");
+            assert_eq!(
+                state_of(namespace, of, generation, phase),
+                word,
+                "{namespace} {of} {generation} {phase}"
+            );
         }
         // The status of the Deployment itself is outdated.
         let own = json!({"observedGeneration": 1});
-        assert_eq!(told_with(own, "shop", "web", "2", "Healthy"), "progressing");
+        assert_eq!(state_with(own, "shop", "web", "2", "Healthy"), "progressing");
     }
 }

@@ -11,7 +11,7 @@ use rcgen::{
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::pair::{self, Pair, Validity};
+use super::pair::{Pair, PairError, Validity};
 use super::url::WebhookUrl;
 
 /// Certificates become valid a little before they are issued, for API servers whose clock is behind; less so if their
@@ -19,7 +19,7 @@ use super::url::WebhookUrl;
 const SKEW: Duration = Duration::from_mins(5);
 
 /// A CA: its certificate and its signing key.
-pub(super) struct Authority {
+pub(super) struct CertificateAuthority {
     certificate: CertificateDer<'static>,
     key: KeyPair,
     validity: Validity,
@@ -27,10 +27,10 @@ pub(super) struct Authority {
 
 /// Why a CA cannot be read, or cannot issue a certificate.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CaError {
     /// The certificate cannot be read.
     #[error("the certificate of the CA cannot be read")]
-    Certificate(#[source] pair::Error),
+    Certificate(#[source] PairError),
     /// The key cannot be read.
     #[error("the key of the CA cannot be read")]
     Key(#[source] rcgen::Error),
@@ -48,61 +48,66 @@ pub enum Error {
     Make(#[source] rcgen::Error),
     /// The issued certificate cannot be used.
     #[error("the issued certificate cannot be used")]
-    Made(#[source] pair::Error),
+    Made(#[source] PairError),
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// A new CA, valid from `now` on for `lifetime`.
-    pub(super) fn generate(now: Timestamp, lifetime: Duration) -> Result<Self, Error> {
-        let key = KeyPair::generate().map_err(Error::Make)?;
+    pub(super) fn generate(now: Timestamp, lifetime: Duration) -> Result<Self, CaError> {
+        let key = KeyPair::generate().map_err(CaError::Make)?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::OrganizationName, "confrev");
         // The time distinguishes the subjects of an old and a new CA, for people who read a bundle.
         params.distinguished_name.push(DnType::CommonName, format!("confrev CA {now:.0}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        set_validity(&mut params, before(now, lifetime), after(now, lifetime));
-        let certificate = params.self_signed(&key).map_err(Error::Make)?.der().clone();
+        set_validity(&mut params, validity_start(now, lifetime), after(now, lifetime));
+        let certificate = params.self_signed(&key).map_err(CaError::Make)?.der().clone();
         Self::new(certificate, key)
     }
 
     /// Reads a CA from `tls.crt` and `tls.key`.
-    pub(super) fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
+    pub(super) fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CaError> {
         let certificate = CertificateDer::from_pem_slice(certificate)
-            .map_err(|error| Error::Certificate(pair::Error::Certificate(error.to_string())))?;
-        let key = KeyPair::from_pem(&String::from_utf8_lossy(key)).map_err(Error::Key)?;
+            .map_err(|error| CaError::Certificate(PairError::Certificate(error.to_string())))?;
+        let key = KeyPair::from_pem(&String::from_utf8_lossy(key)).map_err(CaError::Key)?;
         Self::new(certificate, key)
     }
 
-    fn new(certificate: CertificateDer<'static>, key: KeyPair) -> Result<Self, Error> {
-        let validity = Validity::of(&certificate).map_err(Error::Certificate)?;
+    fn new(certificate: CertificateDer<'static>, key: KeyPair) -> Result<Self, CaError> {
+        let validity = Validity::of(&certificate).map_err(CaError::Certificate)?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&certificate)
-            .map_err(|error| Error::Certificate(pair::Error::Certificate(error.to_string())))?;
+            .map_err(|error| CaError::Certificate(PairError::Certificate(error.to_string())))?;
         if parsed.public_key().raw != key.subject_public_key_info() {
-            return Err(Error::Mismatch);
+            return Err(CaError::Mismatch);
         }
         if !parsed.is_ca() {
-            return Err(Error::NoAuthority);
+            return Err(CaError::NoAuthority);
         }
         Ok(Self { certificate, key, validity })
     }
 
     /// A serving certificate with a key of its own, valid from `now` on for `lifetime`, but no longer than the CA
     /// itself.
-    pub(super) fn issue(&self, names: &[SanType], now: Timestamp, lifetime: Duration) -> Result<Pair, Error> {
-        let key = KeyPair::generate().map_err(Error::Make)?;
+    pub(super) fn issue(
+        &self,
+        names: &[SanType],
+        now: Timestamp,
+        lifetime: Duration,
+    ) -> Result<Pair, CaError> {
+        let key = KeyPair::generate().map_err(CaError::Make)?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "confrev");
         params.subject_alt_names = names.to_vec();
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let from = before(now, lifetime).max(self.validity.from);
+        let from = validity_start(now, lifetime).max(self.validity.from);
         set_validity(&mut params, from, after(now, lifetime).min(self.validity.to));
-        let issuer = Issuer::from_ca_cert_der(&self.certificate, &self.key).map_err(Error::Make)?;
-        let certificate = params.signed_by(&key, &issuer).map_err(Error::Make)?;
-        let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|_| Error::Mismatch)?;
-        Pair::new(vec![certificate.der().clone()], key, now).map_err(Error::Made)
+        let issuer = Issuer::from_ca_cert_der(&self.certificate, &self.key).map_err(CaError::Make)?;
+        let certificate = params.signed_by(&key, &issuer).map_err(CaError::Make)?;
+        let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|_| CaError::Mismatch)?;
+        Pair::new(vec![certificate.der().clone()], key, now).map_err(CaError::Made)
     }
 
     pub(super) fn certificate(&self) -> &CertificateDer<'static> {
@@ -119,15 +124,15 @@ impl Authority {
     }
 }
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for CertificateAuthority {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Authority").field("validity", &self.validity).finish_non_exhaustive()
+        out.debug_struct("CertificateAuthority").field("validity", &self.validity).finish_non_exhaustive()
     }
 }
 
 /// The names in a serving certificate: the Service `confrev` in `namespace`, this machine, and the host of
 /// `--webhook-url`.
-pub(super) fn names(namespace: &str, url: Option<&WebhookUrl>) -> Result<Vec<SanType>, Error> {
+pub(super) fn certificate_names(namespace: &str, url: Option<&WebhookUrl>) -> Result<Vec<SanType>, CaError> {
     let mut hosts = vec![
         format!("confrev.{namespace}.svc"),
         format!("confrev.{namespace}.svc.cluster.local"),
@@ -142,7 +147,7 @@ pub(super) fn names(namespace: &str, url: Option<&WebhookUrl>) -> Result<Vec<San
             Ok(address) => Ok(SanType::IpAddress(address)),
             Err(_) => match host.as_str().try_into() {
                 Ok(name) => Ok(SanType::DnsName(name)),
-                Err(error) => Err(Error::Name(host, error)),
+                Err(error) => Err(CaError::Name(host, error)),
             },
         })
         .collect()
@@ -166,7 +171,7 @@ pub(super) fn after(start: Timestamp, lifetime: Duration) -> Timestamp {
 }
 
 /// The start of the validity of a certificate that is issued at `now` for `lifetime`.
-fn before(now: Timestamp, lifetime: Duration) -> Timestamp {
+fn validity_start(now: Timestamp, lifetime: Duration) -> Timestamp {
     now.checked_sub(SKEW.min(lifetime / 20)).unwrap_or(now)
 }
 
@@ -194,13 +199,15 @@ mod tests {
         "2030-06-01T12:00:00Z".parse().unwrap()
     }
 
-    fn verify(pair: &Pair, roots: &[&Authority], name: &str, at: Timestamp) -> Result<(), String> {
+    fn verify(pair: &Pair, roots: &[&CertificateAuthority], name: &str, at: Timestamp) -> Result<(), String> {
         let mut store = RootCertStore::empty();
         for root in roots {
             store.add(root.certificate().clone()).unwrap();
         }
         let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(store), pair::provider()).build().unwrap();
+            WebPkiServerVerifier::builder_with_provider(Arc::new(store), super::super::pair::provider())
+                .build()
+                .unwrap();
         let at = UnixTime::since_unix_epoch(Duration::from_secs(at.as_second().try_into().unwrap()));
         let name = ServerName::try_from(name.to_owned()).unwrap();
         verifier
@@ -211,9 +218,9 @@ mod tests {
 
     #[test]
     fn serving_certificate_is_valid_for_its_names_only() {
-        let authority = Authority::generate(now(), DAY * 365).unwrap();
+        let authority = CertificateAuthority::generate(now(), DAY * 365).unwrap();
         let url: WebhookUrl = "https://192.0.2.7:8443".parse().unwrap();
-        let names = names("tools", Some(&url)).unwrap();
+        let names = certificate_names("tools", Some(&url)).unwrap();
         let pair = authority.issue(&names, now(), DAY).unwrap();
         for name in [
             "confrev.tools.svc",
@@ -231,16 +238,19 @@ mod tests {
     /// It is invalid after its expiry.
     #[test]
     fn serving_certificate_tolerates_a_clock_that_lags() {
-        let authority = Authority::generate(now(), DAY * 365).unwrap();
-        let pair = authority.issue(&names("n", None).unwrap(), now(), DAY).unwrap();
+        let authority = CertificateAuthority::generate(now(), DAY * 365).unwrap();
+        let pair = authority.issue(&certificate_names("n", None).unwrap(), now(), DAY).unwrap();
         verify(&pair, &[&authority], "localhost", now() - SignedDuration::from_mins(4)).unwrap();
         verify(&pair, &[&authority], "localhost", now() + SignedDuration::from_hours(25)).unwrap_err();
     }
 
     #[test]
     fn bundle_verifies_certificates_of_both_cas() {
-        let (old, new) = (Authority::generate(now(), DAY).unwrap(), Authority::generate(now(), DAY).unwrap());
-        let names = names("n", None).unwrap();
+        let (old, new) = (
+            CertificateAuthority::generate(now(), DAY).unwrap(),
+            CertificateAuthority::generate(now(), DAY).unwrap(),
+        );
+        let names = certificate_names("n", None).unwrap();
         let pairs = [old.issue(&names, now(), DAY).unwrap(), new.issue(&names, now(), DAY).unwrap()];
         for pair in &pairs {
             verify(pair, &[&old, &new], "localhost", now()).unwrap();
@@ -250,30 +260,35 @@ mod tests {
 
     #[test]
     fn serving_certificate_never_outlives_its_ca() {
-        let authority = Authority::generate(now(), DAY).unwrap();
-        let pair = authority.issue(&names("n", None).unwrap(), now(), DAY * 30).unwrap();
+        let authority = CertificateAuthority::generate(now(), DAY).unwrap();
+        let pair = authority.issue(&certificate_names("n", None).unwrap(), now(), DAY * 30).unwrap();
         assert_eq!(pair.validity.to, authority.validity().to);
     }
 
     #[test]
     fn ca_survives_pem_round_trip() {
-        let authority = Authority::generate(now(), DAY).unwrap();
+        let authority = CertificateAuthority::generate(now(), DAY).unwrap();
         let (certificate, key) = (to_pem(authority.certificate()), authority.key_pem());
-        let again = Authority::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-        let pair = again.issue(&names("n", None).unwrap(), now(), DAY).unwrap();
+        let again = CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+        let pair = again.issue(&certificate_names("n", None).unwrap(), now(), DAY).unwrap();
         verify(&pair, &[&authority], "localhost", now()).unwrap();
     }
 
     #[test]
     fn rejects_invalid_ca() {
-        let (one, two) = (Authority::generate(now(), DAY).unwrap(), Authority::generate(now(), DAY).unwrap());
+        let (one, two) = (
+            CertificateAuthority::generate(now(), DAY).unwrap(),
+            CertificateAuthority::generate(now(), DAY).unwrap(),
+        );
         let certificate = to_pem(one.certificate());
-        let read = |certificate: &str, key: &str| Authority::from_pem(certificate.as_bytes(), key.as_bytes());
-        assert!(matches!(read(&certificate, &two.key_pem()), Err(Error::Mismatch)));
-        assert!(matches!(read("garbage", &one.key_pem()), Err(Error::Certificate(_))));
-        assert!(matches!(read(&certificate, "garbage"), Err(Error::Key(_))));
+        let read = |certificate: &str, key: &str| {
+            CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes())
+        };
+        assert!(matches!(read(&certificate, &two.key_pem()), Err(CaError::Mismatch)));
+        assert!(matches!(read("garbage", &one.key_pem()), Err(CaError::Certificate(_))));
+        assert!(matches!(read(&certificate, "garbage"), Err(CaError::Key(_))));
         let key = KeyPair::generate().unwrap();
         let leaf = CertificateParams::new(vec!["x".to_owned()]).unwrap().self_signed(&key).unwrap();
-        assert!(matches!(read(&leaf.pem(), &key.serialize_pem()), Err(Error::NoAuthority)));
+        assert!(matches!(read(&leaf.pem(), &key.serialize_pem()), Err(CaError::NoAuthority)));
     }
 }

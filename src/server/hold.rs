@@ -6,17 +6,17 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 
 /// A body, and the value that is dropped with it.
-struct Held<T> {
+struct HoldingBody<T> {
     body: Body,
     _held: T,
 }
 
 /// Makes the body keep `held` until it is sent or dropped.
-pub(in crate::admission) fn hold<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
-    Body::new(Held { body, _held: held })
+pub(crate) fn hold<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
+    Body::new(HoldingBody { body, _held: held })
 }
 
-impl<T: Unpin> HttpBody for Held<T> {
+impl<T: Unpin> HttpBody for HoldingBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

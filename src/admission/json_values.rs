@@ -1,0 +1,45 @@
+//! Counts the JSON values of a body before it is parsed: each takes many times its text once it is parsed.
+
+/// The number of JSON values in a body, or a few more: every opening of a list or map, and every comma outside of strings. A
+/// body of a few megabytes may hold millions of them, each of which takes many times its text once it is parsed.
+pub(super) fn count_values(body: &[u8]) -> usize {
+    let (mut count, mut rest) = (1, body.iter());
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'"' => rest = after_string(rest.as_slice()).iter(),
+            b'{' | b'[' | b',' => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+/// What follows a string, whose opening quote was read. Most bytes of a body are in strings.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let length = if rest.get(at) == Some(&b'"') { 1 } else { 2 };
+        rest = rest.get(at + length..).unwrap_or_default();
+        if length == 1 {
+            return rest;
+        }
+    }
+    &[]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_values_outside_of_strings() {
+        for (body, count) in [
+            ("1", 1),
+            (r#"{"a":[1,2,3],"b":{}}"#, 7),
+            (r#"["a,{[","\"[,","\\",{}]"#, 6),
+            ("[{},{},{}]", 7),
+            (r#"[",,\"#, 2),
+        ] {
+            assert_eq!(count_values(body.as_bytes()), count, "{body}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The webhook's routes, and the way of a review through them.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use tracing::Instrument as _;
+
+use super::{
+    bodies::ReceivedBody,
+    context::{Caller, Context, HandlerState},
+    request::ReviewRequest,
+    review::{Answer, Review},
+    sources, workloads,
+};
+use crate::{
+    cluster::Api,
+    server::hold,
+    snapshot::SourceKind,
+    telemetry::{metrics, traces},
+};
+
+/// The webhook's routes.
+pub fn router<A: Api>(context: Context<A>) -> Router {
+    Router::new()
+        .route("/mutate/workloads", post(mutate_workloads::<A>))
+        .route("/mutate/configmaps", post(mutate_configmaps::<A>))
+        .route("/mutate/secrets", post(mutate_secrets::<A>))
+        .route("/validate/workloads", post(validate_workloads::<A>))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "no such webhook\n") })
+        .method_not_allowed_fallback(|| async {
+            (StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use POST\n")
+        })
+        .with_state(Arc::new(HandlerState::new(context)))
+}
+
+async fn mutate_workloads<A: Api>(
+    State(state): State<Arc<HandlerState<A>>>,
+    request: ReviewRequest,
+) -> Response {
+    let decide = async |call: &Caller, review: &Review<'_>| workloads::mutate(&state, call, review).await;
+    answer_review(&state, "/mutate/workloads", request, decide).await
+}
+
+async fn mutate_configmaps<A: Api>(
+    State(state): State<Arc<HandlerState<A>>>,
+    request: ReviewRequest,
+) -> Response {
+    let decide = async |call: &Caller, review: &Review<'_>| {
+        sources::mutate(&state, call, SourceKind::ConfigMap, review).await
+    };
+    answer_review(&state, "/mutate/configmaps", request, decide).await
+}
+
+async fn mutate_secrets<A: Api>(
+    State(state): State<Arc<HandlerState<A>>>,
+    request: ReviewRequest,
+) -> Response {
+    let decide = async |call: &Caller, review: &Review<'_>| {
+        sources::mutate(&state, call, SourceKind::Secret, review).await
+    };
+    answer_review(&state, "/mutate/secrets", request, decide).await
+}
+
+async fn validate_workloads<A: Api>(
+    State(state): State<Arc<HandlerState<A>>>,
+    request: ReviewRequest,
+) -> Response {
+    let decide = async |call: &Caller, review: &Review<'_>| workloads::validate(&state, call, review).await;
+    answer_review(&state, "/validate/workloads", request, decide).await
+}
+
+/// Parses the review, decides it, counts it, and writes the answer.
+async fn answer_review<A: Api>(
+    state: &HandlerState<A>,
+    path: &'static str,
+    request: ReviewRequest,
+    decide: impl AsyncFnOnce(&Caller, &Review<'_>) -> Answer,
+) -> Response {
+    let start = std::time::Instant::now();
+    let span = traces::admission(path, request.parent.as_ref());
+    let ReviewRequest { body: ReceivedBody { bytes, mut memory }, mut call, .. } = request;
+    let (outcome, response) = match Review::parse(&bytes) {
+        Err(error) => {
+            (metrics::ReviewOutcome::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
+        }
+        Ok(review) => {
+            if !span.is_disabled() {
+                span.record("k8s.namespace.name", review.namespace());
+                span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
+                span.record("confrev.dry_run", review.dry_run());
+            }
+            let body = |answer: &Answer| {
+                let body = answer.to_json(review.uid());
+                ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+            };
+            if let Some(refusal) = review
+                .refusal(|namespace| !namespace.is_empty() && !state.shared.served().contains(namespace))
+            {
+                let answer = Answer::denied(refusal);
+                (answer.outcome(), body(&answer))
+            } else {
+                call.client = call.client.of_namespace(review.namespace());
+                let decided = async {
+                    let _turn = state.turns.begin(&mut memory, &call.client, call.deadline).await?;
+                    let decided = decide(&call, &review).instrument(span.clone());
+                    tokio::time::timeout_at(call.deadline, decided).await.map_err(|_| {
+                        let message = "the review was not answered before the timeout of the webhook\n";
+                        (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
+                    })
+                };
+                match decided.await {
+                    Err(refusal) => (metrics::ReviewOutcome::Failed, refusal),
+                    Ok(answer) => (answer.outcome(), body(&answer)),
+                }
+            }
+        }
+    };
+    span.record("confrev.outcome", tracing::field::debug(outcome));
+    if matches!(outcome, metrics::ReviewOutcome::Failed) {
+        span.record("otel.status_code", "ERROR");
+    }
+    state.metrics.review(path, outcome, start.elapsed());
+    response.map(|body| hold(body, memory))
+}

@@ -1,0 +1,57 @@
+//! Flags of both `serve` and the commands.
+
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::{
+    kinds::{Kinds, WorkloadKind},
+    snapshot::{Rotated, is_object_name},
+};
+
+/// The flag for kinds besides the built-in ones, for `serve` and for the commands.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct KindFlag {
+    /// A further kind of workload, and the path of its pod template. May be given more than once.
+    #[arg(
+        long = "kind",
+        env = "CONFREV_KIND",
+        value_name = "GROUP/VERSION/RESOURCE/KIND=PATH",
+        value_delimiter = ','
+    )]
+    kinds: Vec<WorkloadKind>,
+}
+
+impl KindFlag {
+    /// The built-in kinds and these.
+    pub(super) fn in_force(&self) -> Arc<Kinds> {
+        Arc::new(Kinds::with(&self.kinds))
+    }
+}
+
+/// The flag for ConfigMaps that the platform rotates, for `serve` and for the commands.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct RotatedFlag {
+    /// A ConfigMap that the platform or a tool rotates, such as a bundle of CA certificates: references to it stay as written,
+    /// in every namespace. May be given more than once.
+    #[arg(
+        long = "rotated-configmap",
+        env = "CONFREV_ROTATED_CONFIGMAP",
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = configmap_name
+    )]
+    names: Vec<String>,
+}
+
+impl RotatedFlag {
+    /// The built-in names and these.
+    pub(super) fn in_force(&self) -> Rotated {
+        Rotated::with(self.names.iter().cloned())
+    }
+}
+
+fn configmap_name(text: &str) -> Result<String, String> {
+    let is_name = is_object_name(text);
+    is_name.then(|| text.to_owned()).ok_or_else(|| "invalid name of a ConfigMap".to_owned())
+}

@@ -1,0 +1,611 @@
+//! [`Api`] on a client of the real API server.
+
+use std::sync::Arc;
+
+use http::{Method, Request, header};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tracing::Instrument as _;
+
+use super::{
+    api::{Api, CALL_LIMIT},
+    digest_keys::DigestKeys,
+    error::ApiError,
+    event::Event,
+    meter::{Meter, MeteredBytes, ResponseBody},
+    objects::{Candidate, Created, Live, MAX_NAMES, Owner, Precondition, Usage, Version, WorkloadKey},
+    patch::{PatchFormat, poke_body},
+    path,
+    reads::SharedReads,
+};
+use crate::{
+    kinds::{Kinds, WorkloadKind},
+    names,
+    resolve::{
+        Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
+        may_lend_template,
+    },
+    snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
+    telemetry::{
+        Metrics,
+        metrics::{EventOutcome, Limit},
+        traces,
+    },
+};
+
+/// The name of confrev in `managedFields`. kube's request builder would set it too, but needs the object's name apart from its
+/// path; here both are checked and joined by [`path`].
+const FIELD_MANAGER: &str = "fieldManager=confrev";
+
+/// The requested form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accept {
+    /// The whole object or list.
+    Json,
+    /// An object's metadata.
+    Metadata,
+    /// A list of objects' metadata.
+    MetadataList,
+}
+
+impl Accept {
+    /// The value of the header.
+    pub(super) const fn value(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            Self::MetadataList => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        }
+    }
+}
+
+/// What is kept of an answer's body.
+#[derive(Clone, Copy, Debug)]
+enum Keep {
+    /// A body of at most that many bytes; a longer body is [`ApiError::TooLarge`].
+    UpTo(usize),
+    /// Nothing, unless the answer is an error. The answer to a write repeats the whole object.
+    Errors,
+}
+
+/// Why a body was not read to its end.
+enum Excess {
+    /// It is longer than the limit of the call.
+    Length,
+    /// Its memory exceeds the limit of the meter.
+    Memory,
+}
+
+/// Calls to the real API server.
+#[derive(Clone)]
+pub struct KubeApi {
+    client: kube::Client,
+    kinds: Arc<Kinds>,
+    metrics: Metrics,
+    /// Admits calls, and counts the memory of answers.
+    meter: Option<Arc<dyn Meter>>,
+    /// The reads of ConfigMaps and Secrets in progress.
+    reads: Arc<SharedReads<(String, ObjectName), Option<Observed>>>,
+    /// The keys of the digests of Secrets.
+    keys: DigestKeys,
+    /// The labels of sources that snapshots carry.
+    copied: Arc<[CopiedLabel]>,
+    /// The ConfigMaps that are never snapshotted.
+    pub(super) rotated: Rotated,
+    /// The most names that a workload to opt in may refer to.
+    pub(super) max_names: usize,
+}
+
+impl KubeApi {
+    /// Makes calls through this client; every call is counted in `metrics`.
+    pub fn new(client: kube::Client, kinds: Arc<Kinds>, metrics: Metrics) -> Self {
+        Self {
+            client,
+            kinds,
+            metrics,
+            meter: None,
+            reads: Arc::default(),
+            keys: DigestKeys::default(),
+            copied: Arc::default(),
+            rotated: Rotated::default(),
+            max_names: MAX_NAMES,
+        }
+    }
+
+    /// Computes the digests of Secrets under these keys.
+    #[must_use]
+    pub fn keyed_by(self, keys: DigestKeys) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// Copies these labels of a source to its snapshots.
+    #[must_use]
+    pub fn copying(self, labels: impl IntoIterator<Item = CopiedLabel>) -> Self {
+        Self { copied: labels.into_iter().collect(), ..self }
+    }
+
+    /// Opts in no workload that refers to more names than this.
+    #[must_use]
+    pub fn with_max_names(self, names: usize) -> Self {
+        Self { max_names: names, ..self }
+    }
+
+    /// Leaves references to these ConfigMaps as written.
+    #[must_use]
+    pub fn leaving(self, rotated: Rotated) -> Self {
+        Self { rotated, ..self }
+    }
+
+    fn observed(
+        &self,
+        namespace: &str,
+        object: &ObjectName,
+        bytes: Vec<u8>,
+        path: &str,
+    ) -> Result<Observed, ApiError> {
+        let keying =
+            if object.kind == SourceKind::Secret { self.keys.keying(namespace) } else { Keying::default() };
+        Observed::read_keyed(object.kind, bytes, keying)
+            .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
+    }
+
+    /// The client, for watches.
+    pub(super) fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// The configured kinds of workloads.
+    pub fn kinds(&self) -> &Arc<Kinds> {
+        &self.kinds
+    }
+
+    /// Reads an object. If the connection breaks, the read is repeated once: a kept-alive connection may close at any
+    /// moment, and a user's write would be refused because of it.
+    pub(super) async fn get(&self, path: String) -> Result<ResponseBody, ApiError> {
+        self.get_up_to(path, Accept::Json, usize::MAX).await
+    }
+
+    /// Reads an answer of at most that many bytes; a longer answer is [`ApiError::TooLarge`].
+    pub(super) async fn get_up_to(
+        &self,
+        path: String,
+        accept: Accept,
+        max: usize,
+    ) -> Result<ResponseBody, ApiError> {
+        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, Keep::UpTo(max)));
+        match get(path.clone()).await {
+            Err(ApiError::Unreachable { .. }) => get(path).await,
+            answer => answer,
+        }
+    }
+
+    async fn patch(
+        &self,
+        path: String,
+        format: PatchFormat,
+        body: &Value,
+        keep: Keep,
+    ) -> Result<ResponseBody, ApiError> {
+        let body = (format.content_type(), body.to_string().into_bytes());
+        self.send("patch", Method::PATCH, path, body, (Accept::Json, keep)).await
+    }
+
+    /// A write whose answer is not needed.
+    async fn write(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        body: Vec<u8>,
+    ) -> Result<(), ApiError> {
+        let body = ("application/json", body);
+        self.send(verb, method, path, body, (Accept::Json, Keep::Errors)).await.map(drop)
+    }
+
+    /// One call: its verb is counted, its time is limited, and an answer that is no success becomes an error. The
+    /// command line uses it for calls that the trait does not have.
+    pub async fn call(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, ApiError> {
+        let keep = (Accept::Json, Keep::UpTo(usize::MAX));
+        let answer = self.send(verb, method, path, (content_type, body), keep).await?;
+        Ok(answer.into_parts().0)
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        (content_type, body): (&str, Vec<u8>),
+        (accept, keep): (Accept, Keep),
+    ) -> Result<ResponseBody, ApiError> {
+        let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
+        let _call = match &self.meter {
+            None => None,
+            Some(meter) => {
+                let call = meter.begin().await;
+                if call.is_none() {
+                    self.metrics.limit_reached(Limit::Calls, 1);
+                    return Err(ApiError::too_many_calls(what));
+                }
+                call
+            }
+        };
+        let span = traces::call(verb, &path);
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept.value());
+        if !content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        let mut request = request
+            .body(Body::from(body))
+            .map_err(|error| ApiError::Answer { what: what.clone(), reason: error.to_string() })?;
+        traces::inject(&span, request.headers_mut());
+        let start = std::time::Instant::now();
+        let answer = tokio::time::timeout(CALL_LIMIT, async {
+            let response = self.client.send(request).await?;
+            let status = response.status();
+            let max = match keep {
+                Keep::UpTo(max) => Some(max),
+                Keep::Errors if status.is_success() => None,
+                Keep::Errors => Some(usize::MAX),
+            };
+            let body = read_up_to(response.into_body(), max, MeteredBytes::new(self.meter.as_ref())).await?;
+            Ok::<_, kube::Error>((status, body))
+        });
+        let answer = answer.instrument(span.clone()).await;
+        let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
+        let code = code.map_or(0, |(status, _)| status.as_u16());
+        self.metrics.api_request(verb, code, start.elapsed());
+        span.record("http.response.status_code", code);
+        if code == 0 || code >= 500 {
+            span.record("otel.status_code", "ERROR");
+        }
+        match answer {
+            Err(_) => Err(ApiError::Late { what, seconds: CALL_LIMIT.as_secs() }),
+            Ok(Err(source)) => Err(ApiError::Unreachable { what, source: Box::new(source) }),
+            Ok(Ok((_, Err(Excess::Length)))) => Err(ApiError::TooLarge { what }),
+            Ok(Ok((_, Err(Excess::Memory)))) => {
+                self.metrics.limit_reached(Limit::ReadBytes, 1);
+                Err(ApiError::too_many_bytes(what))
+            }
+            Ok(Ok((status, Ok(body)))) if status.is_success() => Ok(body),
+            Ok(Ok((status, Ok(body)))) => Err(ApiError::of_status(what, status, &body)),
+        }
+    }
+
+    fn kind(&self, workload: &WorkloadKey) -> Result<&WorkloadKind, ApiError> {
+        self.kinds.iter().nth(workload.kind).ok_or_else(|| ApiError::Answer {
+            what: format!("workload {}/{}", workload.namespace, workload.name),
+            reason: "its kind is not configured".to_owned(),
+        })
+    }
+}
+
+/// Reads a body of at most that many bytes, and counts its memory as it arrives. Without `max`, the body is discarded.
+async fn read_up_to(
+    mut body: Body,
+    max: Option<usize>,
+    mut metered: MeteredBytes,
+) -> Result<Result<ResponseBody, Excess>, kube::Error> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let (Ok(data), Some(max)) = (frame?.into_data(), max) else { continue };
+        let length = bytes.len() + data.len();
+        if length > max {
+            return Ok(Err(Excess::Length));
+        }
+        let room = bytes.capacity();
+        if length > room {
+            // Doubles, as the vector does.
+            let more = length.max(2 * room) - room;
+            if !metered.grow(more) {
+                return Ok(Err(Excess::Memory));
+            }
+            bytes.reserve_exact(room + more - bytes.len());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(Ok(ResponseBody::new(bytes, metered)))
+}
+
+/// The path of a workload.
+fn workload_path(kind: &WorkloadKind, namespace: &str, name: &str) -> Result<String, ApiError> {
+    path::object(&kind.api_version(), namespace, &kind.plural, name)
+}
+
+/// The path of a ConfigMap or Secret.
+fn source_path(object: &ObjectName, namespace: &str) -> Result<String, ApiError> {
+    path::object("v1", namespace, object.kind.plural(), &object.name)
+}
+
+pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::Answer { what: what.to_owned(), reason: error.to_string() })
+}
+
+impl Api for KubeApi {
+    fn metered(&self, meter: Arc<dyn Meter>) -> Self {
+        Self { meter: Some(meter), ..self.clone() }
+    }
+
+    async fn read(&self, namespace: &str, object: &ObjectName) -> Result<Option<Observed>, ApiError> {
+        // No object can have such a name, and it must not become part of a path.
+        if !snapshot::is_object_name(&object.name) {
+            return Ok(None);
+        }
+        let path = source_path(object, namespace)?;
+        let read = async {
+            match self.get(path.clone()).await {
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+                Ok(answer) => {
+                    let (bytes, _metered) = answer.into_parts();
+                    self.observed(namespace, object, bytes, &path).map(Some)
+                }
+            }
+        };
+        self.reads.read((namespace.to_owned(), object.clone()), read).await
+    }
+
+    async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
+        let path = path::namespace(namespace)?;
+        let bytes = match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => {
+                return Ok(NamespaceFacts { terminating: true, ..NamespaceFacts::default() });
+            }
+            other => other?,
+        };
+        let value: Value = parse(&bytes, &path)?;
+        Ok(NamespaceFacts {
+            enabled: value["metadata"]["labels"][names::ENABLED] == "true",
+            secrets: value["metadata"]["annotations"][names::SECRETS] == "true",
+            live_secrets: value["metadata"]["annotations"][names::SECRETS_MODE] == "live",
+            terminating: value["metadata"].get("deletionTimestamp").is_some(),
+        })
+    }
+
+    async fn is_enabled(&self, namespace: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
+        let known = self.kinds.by_kind(&target.api_version, &target.kind);
+        // confrev has no right to read other kinds. Of these kinds, only Deployment is known without configuration.
+        let readable =
+            |kind: &&WorkloadKind| may_lend_template(&kind.kind) && snapshot::is_object_name(&target.name);
+        let Some(kind) = known.filter(readable) else { return Ok(None) };
+        let path = workload_path(kind, namespace, &target.name)?;
+        let bytes = match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            other => other?,
+        };
+        let value: Value = parse(&bytes, &path)?;
+        Ok(Some(value["metadata"]["labels"][names::ENABLED] == "true"))
+    }
+
+    async fn revisions(&self, namespace: &str, of: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
+        self.revisions_of(namespace, of).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        namespace: &str,
+        name: &ObjectName,
+        identity: &Identity,
+        of: &[u8],
+        owners: &[Owner],
+    ) -> Result<Created, ApiError> {
+        let path = path::collection("v1", namespace, name.kind.plural())? + "?" + FIELD_MANAGER;
+        let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
+        let body =
+            snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, &self.copied).map_err(
+                |error| ApiError::Answer { what: format!("create {name}"), reason: error.to_string() },
+            )?;
+        match self.write("create", Method::POST, path, body).await {
+            Ok(()) => {
+                self.metrics.snapshot_created();
+                Ok(Created::Now)
+            }
+            Err(error) if error.is_conflict() => Ok(Created::Exists),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn set_owners(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        owners: &[Owner],
+    ) -> Result<Observed, ApiError> {
+        let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {
+            "uid": version.uid,
+            "resourceVersion": version.resource_version,
+            "ownerReferences": owners,
+        }});
+        let answer = self.patch(path.clone(), PatchFormat::Merge, &body, Keep::UpTo(usize::MAX)).await?;
+        let (bytes, _metered) = answer.into_parts();
+        self.metrics.snapshot_bound();
+        self.observed(namespace, snapshot, bytes, &path)
+    }
+
+    async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
+        let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {"ownerReferences": [owner]}});
+        self.patch(path, PatchFormat::StrategicMerge, &body, Keep::Errors).await?;
+        self.metrics.snapshot_bound();
+        Ok(())
+    }
+
+    async fn delete_snapshot(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+    ) -> Result<(), ApiError> {
+        let path = source_path(snapshot, namespace)?;
+        let preconditions = json!({"uid": version.uid, "resourceVersion": version.resource_version});
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        self.write("delete", Method::DELETE, path, body.to_string().into_bytes()).await?;
+        self.metrics.snapshot_swept();
+        Ok(())
+    }
+
+    async fn poke(
+        &self,
+        workload: &WorkloadKey,
+        condition: &Precondition,
+        now: Timestamp,
+    ) -> Result<Record, ApiError> {
+        let kind = self.kind(workload)?;
+        let path = workload_path(kind, &workload.namespace, &workload.name)? + "?" + FIELD_MANAGER;
+        let (format, body) = poke_body(condition, &auto_roll_value(now));
+        let bytes = match self.patch(path.clone(), format, &body, Keep::UpTo(usize::MAX)).await {
+            // The API server answers 422 without details if the test of a JSON patch fails.
+            Err(ApiError::Refused { what, code: 422, .. }) if format == PatchFormat::Json => {
+                return Err(ApiError::Conflict { what });
+            }
+            other => other?,
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let workload = Workload::parse(kind, &text)
+            .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
+        Ok(Record::of(&workload, Health::read(&kind.kind, &text), &self.rotated))
+    }
+
+    async fn usages(
+        &self,
+        namespace: &str,
+        owners: &[Owner],
+        object: &ObjectName,
+    ) -> Result<Vec<Usage>, ApiError> {
+        self.usages_by(namespace, owners, object).await
+    }
+
+    async fn users_of(&self, namespace: &str, object: &ObjectName) -> Result<Vec<Owner>, ApiError> {
+        self.users_in(namespace, object).await
+    }
+
+    async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
+        let path = path::collection("events.k8s.io/v1", &event.namespace, "events")? + "?" + FIELD_MANAGER;
+        let body = event.to_json().to_string().into_bytes();
+        match self.call("create", Method::POST, path, "application/json", body).await {
+            Ok(_) => {
+                self.metrics.event(event.reason, EventOutcome::Written);
+                Ok(())
+            }
+            // This replica created it in an attempt that got no answer, or the previous leader did.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => {
+                self.metrics.event(event.reason, EventOutcome::Failed);
+                Err(error)
+            }
+        }
+    }
+
+    async fn read_workload(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
+        let kind = self.kind(workload)?;
+        let path = workload_path(kind, &workload.namespace, &workload.name)?;
+        let bytes = match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => return Ok(Live::Apart),
+            other => other?,
+        };
+        Live::read(kind, &String::from_utf8_lossy(&bytes), &self.rotated)
+            .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })
+    }
+
+    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
+        let mut found = Vec::new();
+        for (index, kind) in self.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
+            found.append(&mut self.unlabelled_of_kind(index, kind, namespace).await?);
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A client whose first `times` connections break; afterwards every object is an empty ConfigMap.
+    fn breaking(times: usize) -> (KubeApi, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            let object = br#"{"metadata": {"name": "demo", "uid": "u", "resourceVersion": "1"}}"#;
+            std::future::ready(if number < times {
+                Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+            } else {
+                Ok(http::Response::new(Body::from(object.to_vec())))
+            })
+        });
+        let client = kube::Client::new(service, "default");
+        (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
+    }
+
+    #[tokio::test]
+    async fn retries_read_once_after_a_broken_connection() {
+        let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
+        for (times, calls, is_read) in [(0, 1, true), (1, 2, true), (2, 2, false)] {
+            let (api, asked) = breaking(times);
+            let read = api.read("ns", &demo).await;
+            assert_eq!(read.is_ok_and(|read| read.is_some()), is_read, "{times}");
+            assert_eq!(asked.load(Ordering::SeqCst), calls, "{times}");
+        }
+    }
+
+    /// Admits one call at a time, up to a number of calls.
+    #[derive(Debug)]
+    struct OneAtATime {
+        left: AtomicUsize,
+        places: Arc<tokio::sync::Semaphore>,
+    }
+
+    impl OneAtATime {
+        fn new(calls: usize) -> Arc<Self> {
+            Arc::new(Self { left: AtomicUsize::new(calls), places: Arc::new(tokio::sync::Semaphore::new(1)) })
+        }
+    }
+
+    impl Meter for OneAtATime {
+        fn begin(&self) -> futures::future::BoxFuture<'_, Option<crate::cluster::Call>> {
+            Box::pin(async {
+                self.left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                    .ok()?;
+                let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+                Some(Box::new(place) as crate::cluster::Call)
+            })
+        }
+
+        fn take(&self, _bytes: usize) -> bool {
+            true
+        }
+
+        fn give_back(&self, _bytes: usize) {}
+    }
+
+    /// Fifty readers of one object would otherwise hold fifty places, and keep others from calling.
+    #[tokio::test]
+    async fn readers_that_wait_for_another_read_hold_no_place() {
+        let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
+        let (api, asked) = breaking(0);
+        let api = api.metered(OneAtATime::new(2));
+        let read = futures::future::join_all((0..50).map(|_| api.read("ns", &demo))).await;
+        let answered = read.iter().filter(|read| matches!(read, Ok(Some(_)))).count();
+        let calls = asked.load(Ordering::SeqCst);
+        assert_eq!((answered, calls), (50, 2), "the first read, and one read for all that asked meanwhile");
+        let refused = api.read("ns", &demo).await.unwrap_err().to_string();
+        assert!(refused.contains("--max-calls"), "{refused}");
+        assert!(api.metrics.encode().contains("{limit=\"max-calls\"} 1\n"));
+    }
+}
