@@ -8,8 +8,9 @@ use crate::model::Model;
 
 /// A run with more rounds than this never comes to rest.
 const MOST_ROUNDS: usize = 3000;
-/// The longest time to rest: the grace period, plus some intervals and pauses.
-const LONGEST: SignedDuration = SignedDuration::from_mins(30);
+/// How long the world may take to come to rest: a crash starts the ten minutes of grace of an unused snapshot again, and a run has at
+/// most two.
+const LONGEST: SignedDuration = SignedDuration::from_mins(45);
 
 impl Model {
     /// Runs all components for this time.
