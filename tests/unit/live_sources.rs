@@ -34,15 +34,7 @@ fn live(object: &Value) -> Value {
 fn pending(world: &World, stored: &Value) -> bool {
     let mut stored = stored.clone();
     stored["metadata"]["uid"] = json!("w");
-    let present = |name: &ObjectName| {
-        world.observe(name).map(|observed| Present {
-            digests: observed.digests().clone(),
-            stays_as_written: observed.stays_as_written(),
-            live: observed.is_live(),
-            bound_itself: observed.is_bound_itself(),
-            is_snapshot: observed.identity().is_some(),
-        })
-    };
+    let present = |name: &ObjectName| world.observe(name).as_ref().map(Present::from);
     is_pending(&record(&stored, Health::Settled), present)
 }
 

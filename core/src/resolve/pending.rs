@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Health, Missing, Policy, Workload, policy::auto_roll_time};
+use super::{Health, Missing, Observed, Policy, Workload, policy::auto_roll_time};
 use crate::{
     compact::{CompactMap, CompactSet},
     names,
@@ -81,6 +81,18 @@ pub struct Present {
     pub bound_itself: bool,
     /// It is itself a snapshot: a second one of its source, which makes nothing pending.
     pub is_snapshot: bool,
+}
+
+impl From<&Observed> for Present {
+    fn from(observed: &Observed) -> Self {
+        Self {
+            digests: observed.digests().clone(),
+            stays_as_written: observed.stays_as_written(),
+            live: observed.is_live(),
+            bound_itself: observed.is_bound_itself(),
+            is_snapshot: observed.identity().is_some(),
+        }
+    }
 }
 
 impl Record {

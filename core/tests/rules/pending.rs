@@ -21,15 +21,7 @@ fn record(of: &str, stored: &Value, world: &World) -> Record {
 
 /// Whether the controller rolls this Deployment.
 fn pending(world: &World, stored: &Value) -> bool {
-    let present = |name: &ObjectName| {
-        world.observe(name).map(|observed| Present {
-            digests: observed.digests().clone(),
-            stays_as_written: observed.stays_as_written(),
-            live: observed.is_live(),
-            bound_itself: observed.is_bound_itself(),
-            is_snapshot: observed.identity().is_some(),
-        })
-    };
+    let present = |name: &ObjectName| world.observe(name).as_ref().map(Present::from);
     is_pending(&record("Deployment", stored, world), present)
 }
 

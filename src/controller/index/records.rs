@@ -93,13 +93,7 @@ impl SourceRecord {
         Self {
             uid: observed.uid.as_str().into(),
             resource_version: observed.resource_version.clone(),
-            present: Present {
-                digests: observed.digests().clone(),
-                live: observed.is_live(),
-                stays_as_written: observed.stays_as_written(),
-                bound_itself: observed.is_bound_itself(),
-                is_snapshot: observed.identity().is_some(),
-            },
+            present: observed.into(),
             always: observed.enabled() == Some("true"),
             // Admission reports a malformed count to its writer; here it counts as none.
             max_in_flight: max_in_flight.as_deref().and_then(parse_max_in_flight),

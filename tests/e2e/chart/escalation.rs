@@ -291,7 +291,8 @@ fn source(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"text": "dHJ1ZQ=="}})
 }
 
-fn snapshot(name: &str) -> Value {
+/// A snapshot with confrev's labels, and with content that is valid for both kinds.
+pub(crate) fn snapshot(name: &str) -> Value {
     json!({
         "metadata": {
             "name": name,

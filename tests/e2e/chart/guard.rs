@@ -4,7 +4,10 @@
 use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
-use crate::empty_cluster::{Bare, LIMIT};
+use crate::{
+    empty_cluster::{Bare, LIMIT},
+    escalation::snapshot,
+};
 
 /// The users, in the order of the table's columns.
 const USERS: [&str; 5] =
@@ -104,19 +107,6 @@ impl Kind {
         };
         format!("/api/v1/namespaces/{namespace}/{plural}")
     }
-
-    /// A snapshot with confrev's labels, and with content that is valid for both kinds.
-    fn snapshot(name: &str) -> Value {
-        json!({
-            "metadata": {
-                "name": name,
-                "labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "demo"},
-                "annotations": {"confrev.dev/source-name": "demo", "confrev.dev/digest": "sha256:4a"},
-            },
-            "immutable": true,
-            "data": {"text": "dHJ1ZQ=="},
-        })
-    }
 }
 
 /// The installation with Secrets on, a namespace, and a client for each user.
@@ -151,7 +141,7 @@ impl Trial {
         // The API server enforces a policy a moment after it is stored.
         let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(namespace.name()));
         wait_for("the guard to take effect", LIMIT, || {
-            let (code, answer) = users[1].post(&collection, &Kind::snapshot("trial"));
+            let (code, answer) = users[1].post(&collection, &snapshot("trial"));
             if is_guard(code, &answer) { Ok(()) } else { Err(answer) }
         });
         Self { bare, namespace, users }
@@ -242,14 +232,14 @@ fn guard_protects_snapshots_in_use_from_everybody() {
         };
         // The owner exists; otherwise the garbage collector would delete the snapshot.
         let owner = create(&json!({"metadata": {"name": "user"}}));
-        let mut bound = Kind::snapshot("demo-bound");
+        let mut bound = snapshot("demo-bound");
         let kind_name = format!("{kind:?}");
         bound["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "v1", "kind": kind_name, "name": "user", "uid": owner["metadata"]["uid"],
         }]);
         bound["metadata"]["finalizers"] = json!(["example.com/mine"]);
         let bound = create(&bound);
-        create(&Kind::snapshot("demo-free"));
+        create(&snapshot("demo-free"));
 
         let [one, other] = ["demo-bound", "demo-free"].map(|name| format!("{path}/{name}?dryRun=All"));
         for Row { change, ends } in changes(kind) {
@@ -287,7 +277,7 @@ fn only_confrev_and_backup_restorers_create_snapshots() {
     for kind in [Kind::ConfigMap, Kind::Secret] {
         let path = kind.path(trial.namespace.name());
         let collection = format!("{path}?dryRun=All");
-        let snapshot = Kind::snapshot("demo-4a4a4a4a4a");
+        let snapshot = snapshot("demo-4a4a4a4a4a");
         trial.tried("create", "ygyrr", |api| api.post(&collection, &snapshot));
         let mut mutable = snapshot.clone();
         mutable["immutable"] = json!(false);
@@ -310,7 +300,7 @@ fn only_confrev_and_backup_restorers_create_snapshots() {
     trial.gives_editor("create");
     let collection = format!("{}?dryRun=All", Kind::ConfigMap.path(trial.namespace.name()));
     wait_for("the right to take effect", LIMIT, || {
-        let (code, answer) = trial.users[1].post(&collection, &Kind::snapshot("demo-4a4a4a4a4a"));
+        let (code, answer) = trial.users[1].post(&collection, &snapshot("demo-4a4a4a4a4a"));
         if code == 201 { Ok(()) } else { Err(answer) }
     });
     trial.done();
@@ -357,7 +347,7 @@ fn others_cannot_exceed_cost_limits_of_binding() {
     for kind in [Kind::ConfigMap, Kind::Secret] {
         let path = kind.path(trial.namespace.name());
         let owner = admin.post(&path, &json!({"metadata": {"name": "user"}})).1;
-        let (code, answer) = confrev.post(&path, &Kind::snapshot("demo-4a4a4a4a4a"));
+        let (code, answer) = confrev.post(&path, &snapshot("demo-4a4a4a4a4a"));
         assert_eq!(code, 201, "{answer}");
         let one = format!("{path}/demo-4a4a4a4a4a");
         let patch = |api: &Api, metadata: Value| {
@@ -388,7 +378,7 @@ fn nobody_replaces_snapshots_before_they_are_bound() {
     let [admin, editor, confrev, ..] = &trial.users[..] else { panic!("five users") };
     for kind in [Kind::ConfigMap, Kind::Secret] {
         let path = kind.path(trial.namespace.name());
-        let (code, answer) = confrev.post(&path, &Kind::snapshot("demo-4a4a4a4a4a"));
+        let (code, answer) = confrev.post(&path, &snapshot("demo-4a4a4a4a4a"));
         assert_eq!(code, 201, "{answer}");
         for one in ["/demo-4a4a4a4a4a", "?labelSelector=confrev.dev/source"] {
             let (code, answer) = editor.delete(&format!("{path}{one}"));
