@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    body::Bytes,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
+use http_body_util::Full;
 use tracing::Instrument as _;
 
 use super::{
@@ -85,9 +87,10 @@ async fn answer_review<A: Api>(
     let start = std::time::Instant::now();
     let span = traces::admission(path, request.parent.as_ref());
     let ReviewRequest { body: ReceivedBody { bytes, mut memory }, mut call, .. } = request;
-    let (outcome, response) = match Review::parse(&bytes) {
+    let (outcome, answer) = match Review::parse(&bytes) {
         Err(error) => {
-            (metrics::ReviewOutcome::Failed, (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response())
+            let refusal = (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
+            (metrics::ReviewOutcome::Failed, Err(refusal))
         }
         Ok(review) => {
             if !span.is_disabled() {
@@ -95,15 +98,11 @@ async fn answer_review<A: Api>(
                 span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
                 span.record("confrev.dry_run", review.dry_run());
             }
-            let body = |answer: &Answer| {
-                let body = answer.to_json(review.uid());
-                ([(header::CONTENT_TYPE, "application/json")], body).into_response()
-            };
             if let Some(refusal) = review
                 .refusal(|namespace| !namespace.is_empty() && !state.shared.served().contains(namespace))
             {
                 let answer = Answer::denied(refusal);
-                (answer.outcome(), body(&answer))
+                (answer.outcome(), Ok(answer.to_json(review.uid())))
             } else {
                 call.client = call.client.of_namespace(review.namespace());
                 let decided = async {
@@ -115,8 +114,8 @@ async fn answer_review<A: Api>(
                     })
                 };
                 match decided.await {
-                    Err(refusal) => (metrics::ReviewOutcome::Failed, refusal),
-                    Ok(answer) => (answer.outcome(), body(&answer)),
+                    Err(refusal) => (metrics::ReviewOutcome::Failed, Err(refusal)),
+                    Ok(answer) => (answer.outcome(), Ok(answer.to_json(review.uid()))),
                 }
             }
         }
@@ -126,5 +125,11 @@ async fn answer_review<A: Api>(
         span.record("otel.status_code", "ERROR");
     }
     state.metrics.review(path, outcome, start.elapsed());
-    response.map(|body| hold(body, memory))
+    match answer {
+        Ok(json) => {
+            let body = hold(Full::<Bytes>::from(json), memory);
+            ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+        }
+        Err(refusal) => refusal.map(|body| hold(body, memory)),
+    }
 }

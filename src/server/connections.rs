@@ -75,13 +75,12 @@ pub(super) struct Connection {
     state: Mutex<ConnectionState>,
     evict: Notify,
     cut: Notify,
-    became_idle: Notify,
 }
 
 #[derive(Debug)]
 struct ConnectionState {
-    /// Requests whose answers are not sent yet, and when each began.
-    busy: BTreeMap<u64, Instant>,
+    /// Requests whose answers are not sent yet, and when each began; the oldest first.
+    busy: Vec<(u64, Instant)>,
     /// Requests so far.
     served: u64,
     /// Requests that were refused because the address had too many.
@@ -138,7 +137,7 @@ impl Connections {
             address,
             open: self.clone(),
             state: Mutex::new(ConnectionState {
-                busy: BTreeMap::new(),
+                busy: Vec::new(),
                 served: 0,
                 refused: 0,
                 evicted: false,
@@ -147,7 +146,6 @@ impl Connections {
             }),
             evict: Notify::new(),
             cut: Notify::new(),
-            became_idle: Notify::new(),
         });
         open.all.insert(number, Arc::downgrade(&connection));
         if open.of_address.len() >= MAX_ADDRESSES {
@@ -236,7 +234,7 @@ impl Connection {
         let number = state.served;
         state.served += 1;
         let start = state.head.take().unwrap_or_else(Instant::now);
-        state.busy.insert(number, start);
+        state.busy.push((number, start));
         InProgress { connection: self.clone(), number, start }
     }
 
@@ -290,8 +288,8 @@ impl Connection {
     pub(super) async fn stalled(&self, limit: Duration) {
         loop {
             tokio::time::sleep(limit / 2).await;
-            let oldest = self.state().busy.values().next().copied();
-            if oldest.is_some_and(|start| start.elapsed() >= limit) {
+            let oldest = self.state().busy.first().copied();
+            if oldest.is_some_and(|(_, start)| start.elapsed() >= limit) {
                 return;
             }
         }
@@ -305,8 +303,8 @@ impl Connection {
                 (!state.busy.is_empty(), state.last)
             };
             if is_busy {
-                // Woken by the end of any request; a permit left from an earlier one costs one more round.
-                self.became_idle.notified().await;
+                // To be woken by the end of each request would cost more than to look now and then.
+                tokio::time::sleep(limit / 4).await;
             } else if last.elapsed() >= limit {
                 return;
             } else {
@@ -338,9 +336,8 @@ impl Drop for Connection {
 impl Drop for InProgress {
     fn drop(&mut self) {
         let mut state = self.connection.state();
-        state.busy.remove(&self.number);
+        state.busy.retain(|(number, _)| *number != self.number);
         state.last = Instant::now();
-        self.connection.became_idle.notify_one();
         if state.busy.is_empty() {
             self.connection.open.0.changed.notify_one();
         }

@@ -16,6 +16,9 @@ use tokio::{sync::oneshot, time::Instant};
 
 /// How many units one client may hold for each unit that remains free.
 const PART: usize = 3;
+/// The number of addresses, or of namespaces of one, up to which those without units are kept: most take units again soon,
+/// and each removal frees memory that is then allocated again.
+const KEPT: usize = 32;
 
 /// The client that units are counted for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,8 @@ pub(crate) struct Permit {
 struct Units {
     free: usize,
     addresses: HashMap<IpAddr, Address>,
+    /// The number of addresses at which those without units are forgotten.
+    max_addresses: usize,
     /// Requests in all queues.
     waiting: usize,
     /// Counts grants, to serve clients that hold equally much in turn.
@@ -73,6 +78,8 @@ struct Address {
     last: u64,
     waiting: usize,
     namespaces: HashMap<Option<Arc<str>>, Namespace>,
+    /// The number of namespaces at which those without units are forgotten.
+    max_namespaces: usize,
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +107,8 @@ enum Refusal {
 impl FairSemaphore {
     /// A semaphore with this many units.
     pub(crate) fn new(units: usize) -> Self {
-        let state = Units { free: units, addresses: HashMap::new(), waiting: 0, grants: 0 };
+        let state =
+            Units { free: units, addresses: HashMap::new(), max_addresses: KEPT, waiting: 0, grants: 0 };
         Self(Arc::new(Mutex::new(state)), units)
     }
 
@@ -131,9 +139,9 @@ impl FairSemaphore {
                 return Some(self.permit(client.clone(), amount));
             }
             let (waiter, granted) = oneshot::channel();
-            let address = state.addresses.entry(client.address).or_default();
+            let address = state.address(client.address);
             address.waiting += 1;
-            let namespace = address.namespaces.entry(client.namespace.clone()).or_default();
+            let namespace = address.namespace(client.namespace.as_ref());
             namespace.queue.push_back(Waiter { amount, granted: waiter });
             state.waiting += 1;
             granted
@@ -201,12 +209,22 @@ impl Units {
     fn take(&mut self, client: &Client, amount: usize) {
         self.grants += 1;
         self.free -= amount;
-        let address = self.addresses.entry(client.address).or_default();
+        let grants = self.grants;
+        let address = self.address(client.address);
         address.used += amount;
-        address.last = self.grants;
-        let namespace = address.namespaces.entry(client.namespace.clone()).or_default();
+        address.last = grants;
+        let namespace = address.namespace(client.namespace.as_ref());
         namespace.used += amount;
-        namespace.last = self.grants;
+        namespace.last = grants;
+    }
+
+    /// The address's entry. Before a new one is added to many, those without units are removed.
+    fn address(&mut self, address: IpAddr) -> &mut Address {
+        if self.addresses.len() >= self.max_addresses && !self.addresses.contains_key(&address) {
+            self.addresses.retain(|_, address| address.is_in_use());
+            self.max_addresses = KEPT.max(2 * self.addresses.len());
+        }
+        self.addresses.entry(address).or_default()
     }
 
     fn give_back(&mut self, client: &Client, amount: usize) {
@@ -215,12 +233,6 @@ impl Units {
         address.used -= amount;
         if let Some(namespace) = address.namespaces.get_mut(&client.namespace) {
             namespace.used -= amount;
-            if namespace.used == 0 && namespace.queue.is_empty() {
-                address.namespaces.remove(&client.namespace);
-            }
-        }
-        if address.namespaces.is_empty() {
-            self.addresses.remove(&client.address);
         }
     }
 
@@ -262,20 +274,40 @@ impl Units {
     /// Removes abandoned requests at the head of each queue.
     fn forget_abandoned(&mut self) {
         let waiting = &mut self.waiting;
-        self.addresses.retain(|_, address| {
+        for address in self.addresses.values_mut() {
             if address.waiting > 0 {
                 let of_address = &mut address.waiting;
-                address.namespaces.retain(|_, namespace| {
+                for namespace in address.namespaces.values_mut() {
                     while namespace.queue.front().is_some_and(|waiter| waiter.granted.is_closed()) {
                         namespace.queue.pop_front();
                         *of_address -= 1;
                         *waiting -= 1;
                     }
-                    namespace.used > 0 || !namespace.queue.is_empty()
-                });
+                }
             }
-            !address.namespaces.is_empty()
-        });
+        }
+    }
+}
+
+impl Address {
+    /// The namespace's entry. Before a new one is added to many, those without units are removed.
+    fn namespace(&mut self, namespace: Option<&Arc<str>>) -> &mut Namespace {
+        let namespace = namespace.cloned();
+        if self.namespaces.len() >= self.max_namespaces && !self.namespaces.contains_key(&namespace) {
+            self.namespaces.retain(|_, namespace| namespace.is_in_use());
+            self.max_namespaces = KEPT.max(2 * self.namespaces.len());
+        }
+        self.namespaces.entry(namespace).or_default()
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.used > 0 || self.waiting > 0
+    }
+}
+
+impl Namespace {
+    fn is_in_use(&self) -> bool {
+        self.used > 0 || !self.queue.is_empty()
     }
 }
 
@@ -428,7 +460,8 @@ mod tests {
         drop(held);
         assert!(fair.acquire(&address(3), 1, soon()).await.is_some());
         let state = fair.lock();
-        assert_eq!((state.free, state.waiting, state.addresses.len()), (1, 0, 0), "no units are held");
+        let in_use = state.addresses.values().filter(|address| address.is_in_use()).count();
+        assert_eq!((state.free, state.waiting, in_use), (1, 0, 0), "no units are held");
     }
 
     #[test]
@@ -453,6 +486,25 @@ mod tests {
         assert_eq!(fair.lock().free, 95);
         drop(permit);
         assert_eq!(fair.lock().free, 100);
-        assert!(fair.lock().addresses.is_empty());
+        assert!(fair.lock().addresses.values().all(|address| !address.is_in_use()));
+    }
+
+    #[test]
+    fn few_clients_without_units_are_remembered() {
+        let fair = FairSemaphore::new(1000);
+        let held: Vec<_> = (0..20).map(|last| fair.try_acquire(&address(last), 1)).collect();
+        for host in 0..1000_u16 {
+            let [high, low] = host.to_be_bytes();
+            drop(fair.try_acquire(&Client::new([10, 1, high, low].into()), 1));
+            drop(fair.try_acquire(&address(9).of_namespace(&format!("n{host}")), 1));
+        }
+        let state = fair.lock();
+        assert!(state.addresses.len() <= 2 * (held.len() + 1), "{}", state.addresses.len());
+        let namespaces = state.addresses[&address(9).address].namespaces.len();
+        assert!(namespaces <= KEPT, "{namespaces}");
+        assert!(
+            (0..20).all(|last| state.addresses[&address(last).address].used == 1),
+            "those with units stay"
+        );
     }
 }

@@ -2,28 +2,36 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::{
+    BoxError,
+    body::{Body, Bytes, HttpBody},
+};
 use hyper::body::{Frame, SizeHint};
 
 /// A body, and the value that is dropped with it.
-struct HoldingBody<T> {
-    body: Body,
+struct HoldingBody<B, T> {
+    body: B,
     _held: T,
 }
 
 /// Makes the body keep `held` until it is sent or dropped.
-pub(crate) fn hold<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
+pub(crate) fn hold<B, T>(body: B, held: T) -> Body
+where
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+    T: Send + Unpin + 'static,
+{
     Body::new(HoldingBody { body, _held: held })
 }
 
-impl<T: Unpin> HttpBody for HoldingBody<T> {
+impl<B: HttpBody<Data = Bytes> + Unpin, T: Unpin> HttpBody for HoldingBody<B, T> {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 
