@@ -1,6 +1,6 @@
 //! The webhook's routes, and the way of a review through them.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use axum::{
     Router,
@@ -107,7 +107,8 @@ async fn answer_review<A: Api>(
                 call.client = call.client.of_namespace(review.namespace());
                 let decided = async {
                     let _turn = state.turns.begin(&mut memory, &call.client, call.deadline).await?;
-                    let decided = decide(&call, &review).instrument(span.clone());
+                    // In place: the future is large, and would be copied on its way into the timeout.
+                    let decided = pin!(decide(&call, &review).instrument(span.clone()));
                     tokio::time::timeout_at(call.deadline, decided).await.map_err(|_| {
                         let message = "the review was not answered before the timeout of the webhook\n";
                         (StatusCode::SERVICE_UNAVAILABLE, message).into_response()

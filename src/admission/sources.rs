@@ -3,6 +3,10 @@
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
+use std::sync::LazyLock;
+
+use memchr::memmem;
+
 use super::{
     context::{Caller, Context, HandlerState},
     review::{Answer, Review},
@@ -15,6 +19,10 @@ use crate::{
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     telemetry::metrics::Limit,
 };
+
+/// Finds the label that asks for a mode.
+static FIND_ENABLED: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(names::ENABLED));
 
 /// How many workloads a warning names.
 const NAMED: usize = 3;
@@ -44,7 +52,7 @@ pub(super) async fn mutate<A: Api>(
     };
     let used = context.shared.is_snapshotted(&source);
     // The common case: nothing opted in uses the source, and only a label could ask for more.
-    if !used && !object.contains(names::ENABLED) {
+    if !used && FIND_ENABLED.find(object.as_bytes()).is_none() {
         return Answer::allowed();
     }
     // The API server itself refuses an object that cannot be read, and says why.

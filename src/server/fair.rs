@@ -7,7 +7,7 @@
 //! namespace that holds least.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -63,7 +63,8 @@ pub(crate) struct Permit {
 #[derive(Debug)]
 struct Units {
     free: usize,
-    addresses: HashMap<IpAddr, Address>,
+    /// Sorted maps: hashing costs more than a search among a few clients.
+    addresses: BTreeMap<IpAddr, Address>,
     /// The number of addresses at which those without units are forgotten.
     max_addresses: usize,
     /// Requests in all queues.
@@ -77,7 +78,7 @@ struct Address {
     used: usize,
     last: u64,
     waiting: usize,
-    namespaces: HashMap<Option<Arc<str>>, Namespace>,
+    namespaces: BTreeMap<Option<Arc<str>>, Namespace>,
     /// The number of namespaces at which those without units are forgotten.
     max_namespaces: usize,
 }
@@ -108,7 +109,7 @@ impl FairSemaphore {
     /// A semaphore with this many units.
     pub(crate) fn new(units: usize) -> Self {
         let state =
-            Units { free: units, addresses: HashMap::new(), max_addresses: KEPT, waiting: 0, grants: 0 };
+            Units { free: units, addresses: BTreeMap::new(), max_addresses: KEPT, waiting: 0, grants: 0 };
         Self(Arc::new(Mutex::new(state)), units)
     }
 
