@@ -350,6 +350,14 @@ pub(super) fn revision_template(revision: &Value) -> Option<&Value> {
     kind.template.iter().try_fold(revision, |value, field| value.get(field))
 }
 
+/// The number of a revision, as kubectl and Argo Rollouts count the revisions of a workload.
+pub(super) fn revision_number(revision: &Value) -> Option<i64> {
+    // A Deployment that a Rollout takes its template from counts revisions of its own.
+    let keys = ["rollout.argoproj.io/revision", "deployment.kubernetes.io/revision"];
+    let stated = keys.iter().find_map(|key| annotation(revision, key)?.parse().ok());
+    stated.or_else(|| revision["revision"].as_i64())
+}
+
 /// The content of the `sources` annotation of a template.
 pub(super) fn sources_of(template: Option<&Value>) -> SourceMap<String> {
     let entered = template.and_then(|template| annotation(template, names::SOURCES));

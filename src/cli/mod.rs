@@ -1,5 +1,6 @@
 //! The program's commands and their options.
 
+mod admitted;
 mod check;
 mod complete;
 mod diff;
@@ -16,6 +17,7 @@ mod moves;
 mod output;
 mod prune;
 mod render;
+mod restore;
 mod serve;
 mod source_state;
 mod status;
@@ -64,7 +66,7 @@ enum Command {
     /// Let a workload follow changes again.
     Resume(moves::Track),
     /// Write the content of a snapshot back to its source.
-    Restore(moves::Restore),
+    Restore(restore::Restore),
     /// Print manifests as admission would change them, without a cluster.
     Render(render::RenderOptions),
     /// Show which snapshots can be deleted, and why or why not.

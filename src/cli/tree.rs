@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    inventory::{Inventory, OptedIn, Scope, annotation, label, revision_template, sources_of, text},
+    inventory::{
+        Inventory, OptedIn, Scope, annotation, label, revision_number, revision_template, sources_of, text,
+    },
     output::{self, Colour, OutputFlag, OutputFormat, paint},
     source_state, status,
     target::{Flags, Target},
@@ -90,6 +92,7 @@ fn live_of(template: Option<&Value>) -> SourceMap<Digest> {
 fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Node {
     let pods = inventory.pods_of(workload, revision);
     let mut notes = vec![format!("revision {}", label(revision, names::REVISION).unwrap_or_default())];
+    notes.extend(revision_number(revision).map(|number| format!("number {number}")));
     notes.extend(role(inventory, workload, revision).map(str::to_owned));
     notes.push(output::count(pods.len(), "pod"));
     let sources = sources_of(revision_template(revision));

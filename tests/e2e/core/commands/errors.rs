@@ -85,7 +85,7 @@ const ROWS: [Row; 14] = [
     },
     Row {
         command: "restore",
-        wrong: (&["demo"], "<REVISION>"),
+        wrong: (&["demo", "~0", "more"], "'more'"),
         missing: Some((&["demo", "~7"], "has 1 snapshots, and no \"~7\"")),
         works: &["demo", "~0"],
     },

@@ -3,6 +3,7 @@
 mod effects;
 mod errors;
 mod goldens;
+mod moves;
 
 use std::process::Command;
 
