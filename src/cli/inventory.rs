@@ -54,9 +54,9 @@ pub(super) struct Inventory {
     pub(super) workloads: Vec<OptedIn>,
     /// Rollouts, opted in or not: one may take its template from an opted-in workload.
     pub(super) rollouts: Vec<Value>,
-    /// ReplicaSets, ControllerRevisions and Jobs with the `revision` label.
+    /// ReplicaSets, ControllerRevisions and Jobs with the `revision` label, or of an opted-in workload.
     pub(super) revisions: Vec<Value>,
-    /// Pods with the `revision` label.
+    /// Pods with the `revision` label, or of such a revision or workload.
     pub(super) pods: Vec<Value>,
     /// Snapshots.
     pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
@@ -161,12 +161,42 @@ impl Inventory {
         inventory.let_rollouts_say_how_their_templates_fare();
         for kind in &REVISION_KINDS {
             let collection = scope.collection(&kind.api_version(), kind.plural);
-            inventory.revisions.extend(target.list(&collection, kind.kind, names::REVISION).await?);
+            let mut found = target.list(&collection, kind.kind, "").await?;
+            found.retain(|revision| inventory.has_config(revision));
+            inventory.revisions.extend(found);
         }
-        inventory.pods = target.list(&scope.collection("v1", "pods"), "Pod", names::REVISION).await?;
+        inventory.pods = target.list(&scope.collection("v1", "pods"), "Pod", "").await?;
+        let mut pods = std::mem::take(&mut inventory.pods);
+        pods.retain(|pod| inventory.has_config(pod));
+        inventory.pods = pods;
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         inventory.read_sources(target).await?;
         Ok(inventory)
+    }
+
+    /// Whether the revision or pod has the `revision` label, or belongs to an opted-in workload. Those from before the opt-in, and
+    /// those whose sources are missing, have no label.
+    fn has_config(&self, object: &Value) -> bool {
+        let workloads = self.workloads.iter().map(|workload| text(&workload.value, "/metadata/uid"));
+        let others = self.rollouts.iter().chain(&self.revisions);
+        let mut uids = workloads.chain(others.map(|other| text(other, "/metadata/uid")));
+        label(object, names::REVISION).is_some() || is_owned(object, |owner| uids.any(|uid| uid == owner))
+    }
+
+    /// The Rollouts that take their template from this workload.
+    pub(super) fn referrers(&self, workload: &OptedIn) -> impl Iterator<Item = &Value> {
+        self.rollouts.iter().filter(|rollout| takes_template_from(rollout, workload))
+    }
+
+    /// The workload from which a labelled Rollout takes its template, and whether that workload is opted in.
+    pub(super) fn template_of(&self, workload: &OptedIn) -> Option<(String, bool)> {
+        let reference =
+            workload.value.pointer("/spec/workloadRef").filter(|_| workload.kind.kind == "Rollout")?;
+        let lends = |other: &OptedIn| {
+            other.namespace() == workload.namespace() && takes_template_from(&workload.value, other)
+        };
+        let name = format!("{}/{}", text(reference, "/kind"), text(reference, "/name"));
+        Some((name, self.workloads.iter().any(lends)))
     }
 
     /// Sets each workload's health to the worst of its own and of the Rollouts that take its template.

@@ -3,6 +3,7 @@
 mod admitted;
 mod check;
 mod complete;
+mod delays;
 mod diff;
 mod digest;
 mod duration;
@@ -15,6 +16,7 @@ mod limits;
 mod manifests;
 mod moves;
 mod output;
+mod pauses;
 mod prune;
 mod render;
 mod restore;

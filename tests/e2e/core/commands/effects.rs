@@ -37,7 +37,7 @@ fn status_history_diff_and_tree_show_running_config() {
             .iter()
             .map(|line| line.split("   ").map(str::trim).filter(|c| !c.is_empty()).collect())
             .collect();
-        assert_eq!(cells[0], ["WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT"]);
+        assert_eq!(cells[0], ["WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "REASON"]);
         assert_eq!(
             (cells[1][0], &cells[1][2..]),
             (&*reference(&web), &["2 present", "current", "settled"][..])

@@ -4,6 +4,7 @@ mod effects;
 mod errors;
 mod goldens;
 mod moves;
+mod reasons;
 
 use std::process::Command;
 
