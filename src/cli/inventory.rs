@@ -401,7 +401,7 @@ fn is_owned(value: &Value, mut is: impl FnMut(&str) -> bool) -> bool {
 }
 
 /// Whether `text` names this kind: the kind, its resource or a common short name, with or without the group.
-fn is_called(kind: &WorkloadKind, text: &str) -> bool {
+pub(super) fn is_called(kind: &WorkloadKind, text: &str) -> bool {
     const SHORT: [(&str, &str); 5] = [
         ("deploy", "deployments"),
         ("sts", "statefulsets"),
@@ -416,18 +416,21 @@ fn is_called(kind: &WorkloadKind, text: &str) -> bool {
         && (name == kind.kind.to_ascii_lowercase() || name == kind.plural || is_short)
 }
 
+/// The kind of sources with this name.
+pub(super) fn source_kind(text: &str) -> Option<SourceKind> {
+    match text.to_ascii_lowercase().as_str() {
+        "cm" | "configmap" | "configmaps" => Some(SourceKind::ConfigMap),
+        "secret" | "secrets" => Some(SourceKind::Secret),
+        _ => None,
+    }
+}
+
 /// Parses the name of a source: `name`, `configmap/name` or `secret/name`.
 pub(super) fn source_name(text: &str) -> Result<ObjectName, Failure> {
     let (kind, name) = text.split_once('/').unwrap_or(("configmap", text));
-    let kind = match kind.to_ascii_lowercase().as_str() {
-        "cm" | "configmap" | "configmaps" => SourceKind::ConfigMap,
-        "secret" | "secrets" => SourceKind::Secret,
-        _ => {
-            return Err(Failure::Usage(format!(
-                "invalid source {text:?}: use configmap/NAME or secret/NAME"
-            )));
-        }
-    };
+    let kind = source_kind(kind).ok_or_else(|| {
+        Failure::Usage(format!("invalid source {text:?}: use configmap/NAME or secret/NAME"))
+    })?;
     if crate::snapshot::is_object_name(name) {
         Ok(ObjectName::new(kind, name))
     } else {

@@ -13,6 +13,7 @@ mod history;
 mod impact;
 mod inventory;
 mod limits;
+mod line;
 mod manifests;
 mod moves;
 mod output;
@@ -95,6 +96,11 @@ impl Cli {
         let name = if called.starts_with("kubectl") { "kubectl confrev" } else { "confrev" };
         if called == "kubectl_complete-confrev" {
             line.insert(1, "__complete".into());
+        }
+        // The words of a line to complete stay as they are.
+        if line.get(1).is_some_and(|word| word != "__complete") {
+            let words = line.split_off(1);
+            line.extend(line::normalize(words));
         }
         let parsed = Self::command().bin_name(name).try_get_matches_from(line);
         let command = match parsed.and_then(|matches| Self::from_arg_matches(&matches)) {

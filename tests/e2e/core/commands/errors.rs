@@ -190,6 +190,27 @@ fn arguments_not_matching_the_cluster_give_one_error() {
     }
 }
 
+/// Flags before the command, and a type and a name in two words.
+#[test]
+fn lines_in_the_form_of_kubectl_work() {
+    let _confrev = running();
+    let world = World::new("commands-lines");
+    world.set_config("demo", "A");
+    world.apply(&Workload::new(Kind::Deployment, "web", &["demo"]).manifest()).ok();
+    for line in [
+        &["-n", world.name(), "tree", "deploy", "web"][..],
+        &["--namespace", world.name(), "undo", "--dry-run", "deploy", "web"],
+        &["--namespace", world.name(), "history", "configmap", "demo"],
+    ] {
+        let said = confrev(line);
+        if line.contains(&"undo") {
+            assert!(said.failed(1).contains("Deployment/web has no revision"), "{line:?}");
+        } else {
+            assert!(said.ok().contains("demo-"), "{line:?}");
+        }
+    }
+}
+
 #[test]
 fn wrong_arguments_point_to_the_help() {
     for arguments in
