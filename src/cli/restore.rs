@@ -8,7 +8,7 @@ use super::{
     failure::Failure,
     flags::DryRun,
     history::History,
-    inventory::{Snapshot, source_name, text},
+    inventory::{self, Scope, Snapshot, source_name, text},
     output,
     target::{Flags, Target},
 };
@@ -62,7 +62,7 @@ impl Restore {
                 )));
             }
             // A source without snapshots does not get here.
-            (None, None) => history.find("~0")?,
+            (None, None) => newest(&target, &history).await?,
         };
         let restored = match &history.present {
             Some(present) => changed(&history, present, found)?,
@@ -103,6 +103,24 @@ impl RestoredSource {
             other => other.map(drop),
         }
     }
+}
+
+/// The newest snapshot. Creation times have whole seconds: of several, the one that a workload uses.
+async fn newest<'h>(target: &Target, history: &'h History) -> Result<&'h (String, Snapshot), Failure> {
+    let first = history.find("~0")?;
+    let equal = history.snapshots.iter().filter(|(_, snapshot)| snapshot.created == first.1.created);
+    let equal: Vec<_> = equal.collect();
+    let workloads = match inventory::workloads(target, &Scope::Namespace(target.namespace.clone())).await {
+        _ if equal.len() == 1 => return Ok(first),
+        // The user may not read workloads.
+        Err(Failure::Refused(_)) => Vec::new(),
+        other => other?,
+    };
+    let is_used = |name: &str| {
+        let mut uses = workloads.iter().flat_map(|workload| &workload.record.uses);
+        uses.any(|used| used.source == history.source && used.snapshot.as_deref() == Some(name))
+    };
+    Ok(equal.into_iter().find(|(name, _)| is_used(name)).unwrap_or(first))
 }
 
 /// A source that exists: the fields of its content are replaced.
