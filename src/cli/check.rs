@@ -236,8 +236,11 @@ async fn leader(target: &Target, home: &str) -> Result<CheckResult, Failure> {
     let renewed: Option<Timestamp> = text(&lease, "/spec/renewTime").parse().ok();
     let lasts = lease["spec"]["leaseDurationSeconds"].as_i64().unwrap_or(15);
     let is_fresh = renewed.is_some_and(|renewed| Timestamp::now().duration_since(renewed).as_secs() <= lasts);
-    Ok(if holder.is_empty() || !is_fresh {
-        bad(format!("the Lease was last renewed by {holder:?} at {}", text(&lease, "/spec/renewTime")), HINT)
+    let at = text(&lease, "/spec/renewTime");
+    Ok(if holder.is_empty() {
+        bad(format!("the Lease was released at {at}; no replica holds it"), HINT)
+    } else if !is_fresh {
+        bad(format!("the Lease was last renewed by {holder} at {at}"), HINT)
     } else {
         good(holder)
     })

@@ -143,7 +143,9 @@ pub(super) fn compare(kind: SourceKind, old: &Side, new: &Side, show_values: boo
         if let ([Ok(before), Ok(after)], false) = (texts, hidden) {
             let diff = TextDiff::from_lines(before, after);
             let heads = (format!("{} {key}", old.name), format!("{} {key}", new.name));
-            let text = diff.unified_diff().context_radius(3).header(&heads.0, &heads.1).to_string();
+            let mut unified = diff.unified_diff();
+            let text =
+                unified.context_radius(3).missing_newline_hint(false).header(&heads.0, &heads.1).to_string();
             out.extend(text.lines().map(|line| coloured(line) + "\n"));
         } else {
             let old_line = format!("-{key}: {}", summary(before));

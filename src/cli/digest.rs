@@ -20,7 +20,7 @@ use crate::{
 /// Options of `digest`.
 #[derive(Debug, Args)]
 pub(super) struct DigestOptions {
-    /// Manifests to read, in YAML or JSON; `-` for standard input.
+    /// Manifests to read, in YAML or JSON: a file, a folder, or `-` for standard input.
     #[arg(short, long, value_name = "FILE", required = true)]
     filename: Vec<PathBuf>,
     #[command(flatten)]
@@ -31,8 +31,8 @@ pub(super) struct DigestOptions {
 /// never a snapshot, `-` and the reason take its place. Other objects are skipped.
 pub(super) fn run(options: &DigestOptions) -> Result<(), Failure> {
     let (mut lines, rotated) = (String::new(), options.rotated.in_force());
-    for file in &options.filename {
-        lines.push_str(&digest_lines(&file.display().to_string(), &manifests::read(file)?, &rotated)?);
+    for (file, object) in manifests::read_all(&options.filename)? {
+        lines.push_str(&digest_lines(&file, std::slice::from_ref(&object), &rotated)?);
     }
     // All or nothing: no line is printed if a later object is invalid.
     output::print(&lines)

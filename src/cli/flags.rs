@@ -2,12 +2,23 @@
 
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::{
     kinds::{Kinds, WorkloadKind},
     snapshot::{Rotated, is_object_name},
 };
+
+/// How a write is only tried, as with kubectl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DryRun {
+    /// The API server and its webhooks check the write.
+    Server,
+    /// Nothing is sent to be written.
+    Client,
+    /// It is written.
+    None,
+}
 
 /// The flag for kinds besides the built-in ones, for `serve` and for the commands.
 #[derive(Clone, Debug, Default, Args)]

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
+    delays::{self, Delay},
     failure::Failure,
     inventory::{self, Inventory, OptedIn, Scope, source_name},
     manifests,
@@ -46,6 +47,9 @@ struct Effect {
     rolls: bool,
     /// The workload would roll, but admission would refuse it.
     refused: bool,
+    /// Why it would not roll at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay: Option<String>,
     why: String,
 }
 
@@ -54,13 +58,15 @@ impl Row for Effect {
         (&["NAMESPACE", "SOURCE", "WORKLOAD", "ROLLS", "WHY"], 5);
 
     fn cells(&self) -> Vec<String> {
-        let rolls = match (self.rolls, self.refused) {
-            (true, _) => "yes",
-            (false, true) => "refused",
-            (false, false) => "no",
+        let rolls = match (self.rolls, self.refused, &self.delay) {
+            (true, _, None) => "yes",
+            (true, _, Some(_)) => "later",
+            (false, true, _) => "refused",
+            (false, false, _) => "no",
         };
         let namespace = if self.show_namespace { self.namespace.clone() } else { String::new() };
-        vec![namespace, self.source.clone(), self.workload.clone(), rolls.to_owned(), self.why.clone()]
+        let why = std::iter::once(&self.why).chain(&self.delay).map(String::as_str).collect::<Vec<_>>();
+        vec![namespace, self.source.clone(), self.workload.clone(), rolls.to_owned(), why.join("; ")]
     }
 
     fn name(&self) -> String {
@@ -97,8 +103,24 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
         let scope = Scope::Namespace(namespace.clone());
         let inventory =
             Inventory { workloads: inventory::workloads(&target, &scope).await?, ..Inventory::default() };
-        for workload in inventory.workloads.iter().filter(|workload| workload.sources().contains(source)) {
-            let (mut rolls, mut why) = effect(&target, workload, source, content.as_ref()).await?;
+        let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
+        let users: Vec<_> = users.collect();
+        let present = match inventory::source(&target, &(namespace.clone(), source.clone())).await {
+            // The user may not read it.
+            Err(Failure::Refused(_)) => None,
+            Ok(None) if content.is_none() && users.is_empty() => {
+                let message =
+                    format!("{source} does not exist in namespace {namespace:?}, and no workload uses it");
+                return Err(Failure::NotFound(message));
+            }
+            other => other?,
+        };
+        let content_then = content.as_ref().or(present.as_ref());
+        let limit = content_then.and_then(delays::limit);
+        let first = effects.len();
+        for workload in &users {
+            let (mut rolls, mut why) =
+                effect(&target, workload, source, (content.as_ref(), present.as_ref())).await?;
             let given = given.get(namespace.as_str()).filter(|_| rolls);
             let refusal = match given {
                 Some(given) => refusal(&target, workload, given).await?,
@@ -109,6 +131,9 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
                 (rolls, why) = (false, refusal);
             }
             let name = format!("{}/{}", source.kind.as_str(), source.name);
+            let hold = content_then
+                .filter(|_| rolls)
+                .and_then(|content| delays::hold(&inventory, workload, source, content.digests(), limit));
             effects.push(Effect {
                 show_namespace,
                 namespace: namespace.clone(),
@@ -116,8 +141,15 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
                 workload: workload.reference(),
                 rolls,
                 refused,
+                delay: hold.map(|hold| hold.to_string()),
                 why,
             });
+        }
+        let rolling = effects[first..].iter().filter(|effect| effect.rolls).count();
+        for (effect, workload) in effects[first..].iter_mut().zip(&users) {
+            if effect.rolls && effect.delay.is_none() {
+                effect.delay = delays::of_change(workload, limit, rolling);
+            }
         }
     }
     output::list(options.output.output, &effects, "no opted-in workload uses these sources")
@@ -128,7 +160,7 @@ async fn effect(
     target: &Target,
     workload: &OptedIn,
     source: &ObjectName,
-    content: Option<&Observed>,
+    (content, present): (Option<&Observed>, Option<&Observed>),
 ) -> Result<(bool, String), Failure> {
     let record = &workload.record;
     let Some(used) = record.uses.iter().find(|used| used.source == *source) else {
@@ -136,6 +168,12 @@ async fn effect(
     };
     let live = content.map_or(Some(used.live), Observed::is_live).unwrap_or(used.live);
     let as_written = content.is_some_and(Observed::stays_as_written) && !live;
+    if content.or(present).is_some_and(Observed::is_bound_itself) {
+        return Ok((
+            false,
+            "it is bound to its revisions and stays as written: no workload rolls to its change".to_owned(),
+        ));
+    }
     if used.excluded || as_written {
         return Ok((
             false,
@@ -147,6 +185,13 @@ async fn effect(
     }
     if !record.track {
         return Ok((false, "paused: it rolls to the change at its next apply".to_owned()));
+    }
+    let is_unresolved_secret = source.kind == SourceKind::Secret && used.snapshot.is_none() && !used.live;
+    if is_unresolved_secret
+        && present.is_some()
+        && let Some(delay @ Delay::SecretsOff) = delays::probe(target, workload, Some(source)).await
+    {
+        return Ok((false, format!("its references stay as written: {delay}")));
     }
     let Some(content) = content else {
         let why =

@@ -54,9 +54,9 @@ pub(super) struct Inventory {
     pub(super) workloads: Vec<OptedIn>,
     /// Rollouts, opted in or not: one may take its template from an opted-in workload.
     pub(super) rollouts: Vec<Value>,
-    /// ReplicaSets, ControllerRevisions and Jobs with the `revision` label.
+    /// ReplicaSets, ControllerRevisions and Jobs with the `revision` label, or of an opted-in workload.
     pub(super) revisions: Vec<Value>,
-    /// Pods with the `revision` label.
+    /// Pods with the `revision` label, or of such a revision or workload.
     pub(super) pods: Vec<Value>,
     /// Snapshots.
     pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
@@ -161,12 +161,42 @@ impl Inventory {
         inventory.let_rollouts_say_how_their_templates_fare();
         for kind in &REVISION_KINDS {
             let collection = scope.collection(&kind.api_version(), kind.plural);
-            inventory.revisions.extend(target.list(&collection, kind.kind, names::REVISION).await?);
+            let mut found = target.list(&collection, kind.kind, "").await?;
+            found.retain(|revision| inventory.has_config(revision));
+            inventory.revisions.extend(found);
         }
-        inventory.pods = target.list(&scope.collection("v1", "pods"), "Pod", names::REVISION).await?;
+        inventory.pods = target.list(&scope.collection("v1", "pods"), "Pod", "").await?;
+        let mut pods = std::mem::take(&mut inventory.pods);
+        pods.retain(|pod| inventory.has_config(pod));
+        inventory.pods = pods;
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         inventory.read_sources(target).await?;
         Ok(inventory)
+    }
+
+    /// Whether the revision or pod has the `revision` label, or belongs to an opted-in workload. Those from before the opt-in, and
+    /// those whose sources are missing, have no label.
+    fn has_config(&self, object: &Value) -> bool {
+        let workloads = self.workloads.iter().map(|workload| text(&workload.value, "/metadata/uid"));
+        let others = self.rollouts.iter().chain(&self.revisions);
+        let mut uids = workloads.chain(others.map(|other| text(other, "/metadata/uid")));
+        label(object, names::REVISION).is_some() || is_owned(object, |owner| uids.any(|uid| uid == owner))
+    }
+
+    /// The Rollouts that take their template from this workload.
+    pub(super) fn referrers(&self, workload: &OptedIn) -> impl Iterator<Item = &Value> {
+        self.rollouts.iter().filter(|rollout| takes_template_from(rollout, workload))
+    }
+
+    /// The workload from which a labelled Rollout takes its template, and whether that workload is opted in.
+    pub(super) fn template_of(&self, workload: &OptedIn) -> Option<(String, bool)> {
+        let reference =
+            workload.value.pointer("/spec/workloadRef").filter(|_| workload.kind.kind == "Rollout")?;
+        let lends = |other: &OptedIn| {
+            other.namespace() == workload.namespace() && takes_template_from(&workload.value, other)
+        };
+        let name = format!("{}/{}", text(reference, "/kind"), text(reference, "/name"));
+        Some((name, self.workloads.iter().any(lends)))
     }
 
     /// Sets each workload's health to the worst of its own and of the Rollouts that take its template.
@@ -350,6 +380,14 @@ pub(super) fn revision_template(revision: &Value) -> Option<&Value> {
     kind.template.iter().try_fold(revision, |value, field| value.get(field))
 }
 
+/// The number of a revision, as kubectl and Argo Rollouts count the revisions of a workload.
+pub(super) fn revision_number(revision: &Value) -> Option<i64> {
+    // A Deployment that a Rollout takes its template from counts revisions of its own.
+    let keys = ["rollout.argoproj.io/revision", "deployment.kubernetes.io/revision"];
+    let stated = keys.iter().find_map(|key| annotation(revision, key)?.parse().ok());
+    stated.or_else(|| revision["revision"].as_i64())
+}
+
 /// The content of the `sources` annotation of a template.
 pub(super) fn sources_of(template: Option<&Value>) -> SourceMap<String> {
     let entered = template.and_then(|template| annotation(template, names::SOURCES));
@@ -363,7 +401,7 @@ fn is_owned(value: &Value, mut is: impl FnMut(&str) -> bool) -> bool {
 }
 
 /// Whether `text` names this kind: the kind, its resource or a common short name, with or without the group.
-fn is_called(kind: &WorkloadKind, text: &str) -> bool {
+pub(super) fn is_called(kind: &WorkloadKind, text: &str) -> bool {
     const SHORT: [(&str, &str); 5] = [
         ("deploy", "deployments"),
         ("sts", "statefulsets"),
@@ -378,18 +416,21 @@ fn is_called(kind: &WorkloadKind, text: &str) -> bool {
         && (name == kind.kind.to_ascii_lowercase() || name == kind.plural || is_short)
 }
 
+/// The kind of sources with this name.
+pub(super) fn source_kind(text: &str) -> Option<SourceKind> {
+    match text.to_ascii_lowercase().as_str() {
+        "cm" | "configmap" | "configmaps" => Some(SourceKind::ConfigMap),
+        "secret" | "secrets" => Some(SourceKind::Secret),
+        _ => None,
+    }
+}
+
 /// Parses the name of a source: `name`, `configmap/name` or `secret/name`.
 pub(super) fn source_name(text: &str) -> Result<ObjectName, Failure> {
     let (kind, name) = text.split_once('/').unwrap_or(("configmap", text));
-    let kind = match kind.to_ascii_lowercase().as_str() {
-        "cm" | "configmap" | "configmaps" => SourceKind::ConfigMap,
-        "secret" | "secrets" => SourceKind::Secret,
-        _ => {
-            return Err(Failure::Usage(format!(
-                "invalid source {text:?}: use configmap/NAME or secret/NAME"
-            )));
-        }
-    };
+    let kind = source_kind(kind).ok_or_else(|| {
+        Failure::Usage(format!("invalid source {text:?}: use configmap/NAME or secret/NAME"))
+    })?;
     if crate::snapshot::is_object_name(name) {
         Ok(ObjectName::new(kind, name))
     } else {

@@ -1,7 +1,9 @@
 //! The program's commands and their options.
 
+mod admitted;
 mod check;
 mod complete;
+mod delays;
 mod diff;
 mod digest;
 mod duration;
@@ -11,11 +13,14 @@ mod history;
 mod impact;
 mod inventory;
 mod limits;
+mod line;
 mod manifests;
 mod moves;
 mod output;
+mod pauses;
 mod prune;
 mod render;
+mod restore;
 mod serve;
 mod source_state;
 mod status;
@@ -64,7 +69,7 @@ enum Command {
     /// Let a workload follow changes again.
     Resume(moves::Track),
     /// Write the content of a snapshot back to its source.
-    Restore(moves::Restore),
+    Restore(restore::Restore),
     /// Print manifests as admission would change them, without a cluster.
     Render(render::RenderOptions),
     /// Show which snapshots can be deleted, and why or why not.
@@ -91,6 +96,11 @@ impl Cli {
         let name = if called.starts_with("kubectl") { "kubectl confrev" } else { "confrev" };
         if called == "kubectl_complete-confrev" {
             line.insert(1, "__complete".into());
+        }
+        // The words of a line to complete stay as they are.
+        if line.get(1).is_some_and(|word| word != "__complete") {
+            let words = line.split_off(1);
+            line.extend(line::normalize(words));
         }
         let parsed = Self::command().bin_name(name).try_get_matches_from(line);
         let command = match parsed.and_then(|matches| Self::from_arg_matches(&matches)) {

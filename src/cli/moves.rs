@@ -1,7 +1,7 @@
 //! `kubectl confrev undo`, `pin`, `unpin`, `pause` and `resume`: moving a workload between revisions of its config.
 //!
 //! Every write is the user's own, is conditional on the state that was read, and passes admission like any other.
-//! Admission makes an undo or a pin last; nothing is remembered here.
+//! Admission makes an undo or a pin last; nothing is remembered here. A move that admission would not complete is not written.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,15 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
+    admitted::{self, Goal},
     failure::Failure,
+    flags::DryRun,
     history::History,
     inventory::{
-        Inventory, OptedIn, Scope, annotation, label, revision_template, source_name, sources_of, text,
+        Inventory, OptedIn, Scope, label, revision_number, revision_template, source_name, sources_of,
     },
     output,
+    source_state::{self, SourceState, UsedSource},
     target::{Flags, Target},
 };
 use crate::{
@@ -29,9 +32,10 @@ use crate::{
 pub(super) struct Common {
     /// The workload, as kind/name or name.
     workload: String,
-    /// Only print what would change. The API server checks the change, and nothing is written.
-    #[arg(long)]
-    dry_run: bool,
+    /// Only print what would change. With `server`, the default, the API server and confrev check the change, and nothing is
+    /// written.
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "server")]
+    dry_run: Option<DryRun>,
     #[command(flatten)]
     flags: Flags,
 }
@@ -42,6 +46,9 @@ pub(super) struct Undo {
     /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
+    /// The revision to roll back to, as `tree` numbers it. Default: the previous one with other config.
+    #[arg(long, value_name = "N", default_value_t, hide_default_value = true)]
+    to_revision: i64,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
     common: Common,
@@ -96,14 +103,22 @@ impl Common {
     }
 
     fn done(&self, said: &[String]) -> Result<(), Failure> {
-        let suffix = if self.dry_run { " (dry run: nothing was written)" } else { "" };
+        let suffix = match self.dry_run {
+            Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
+            Some(DryRun::None) | None => "",
+        };
         output::print(&said.iter().fold(String::new(), |text, line| text + line + suffix + "\n"))
     }
 }
 
 impl FoundWorkload {
-    /// Points the references to each source to the given name.
-    async fn point(&self, wanted: &BTreeMap<ObjectName, String>, dry_run: bool) -> Result<(), Failure> {
+    /// Points the references to each source to the given name, if admission resolves them as wanted.
+    async fn point(
+        &self,
+        names: &BTreeMap<ObjectName, String>,
+        goals: &BTreeMap<ObjectName, Goal>,
+        dry_run: Option<DryRun>,
+    ) -> Result<(), Failure> {
         let workload = Workload::read(&self.workload.kind, &self.workload.value)
             .map_err(|error| Failure::Refused(format!("{}: {error}", self.workload.reference())))?;
         let entered = workload.sources();
@@ -114,13 +129,14 @@ impl FoundWorkload {
         for reference in workload.template.iter().flat_map(Template::references) {
             let written = ObjectName::new(reference.kind, reference.name);
             let source = entered.source_of(reference.kind, reference.name).unwrap_or(&written);
-            if let Some(name) = wanted.get(source).filter(|name| *name != reference.name) {
+            if let Some(name) = names.get(source).filter(|name| *name != reference.name) {
                 let path = format!("{root}{}", reference.pointer);
                 operations.push(json!({"op": "test", "path": path, "value": reference.name}));
                 operations.push(json!({"op": "replace", "path": path, "value": name}));
             }
         }
-        match self.write("application/json-patch+json", &Value::Array(operations), dry_run).await {
+        let patch = ("application/json-patch+json", &Value::Array(operations));
+        match self.write_admitted(patch, goals, dry_run).await {
             // The API server's message for a failed test has no more details.
             Err(Failure::Refused(message)) if message.contains("rejected our request") => {
                 let workload = self.workload.reference();
@@ -130,14 +146,24 @@ impl FoundWorkload {
         }
     }
 
-    async fn annotate(&self, key: &str, value: Value, dry_run: bool) -> Result<(), Failure> {
-        let uid = &self.workload.value["metadata"]["uid"];
-        let body = json!({"metadata": {"uid": uid, "annotations": {key: value}}});
-        self.write("application/merge-patch+json", &body, dry_run).await
+    /// Makes a write that admission completes.
+    async fn write_admitted(
+        &self,
+        patch: (&str, &Value),
+        goals: &BTreeMap<ObjectName, Goal>,
+        dry_run: Option<DryRun>,
+    ) -> Result<(), Failure> {
+        let only_try = match dry_run {
+            Some(DryRun::Client) => return Ok(()),
+            Some(DryRun::Server) => true,
+            Some(DryRun::None) | None => false,
+        };
+        admitted::write(&self.target, &self.workload, patch, goals, only_try).await.map(drop)
     }
 
-    async fn write(&self, content_type: &str, body: &Value, dry_run: bool) -> Result<(), Failure> {
-        self.target.patch(&self.workload.path(), content_type, body, dry_run).await.map(drop)
+    fn annotation(&self, key: &str, value: &Value) -> Value {
+        let uid = &self.workload.value["metadata"]["uid"];
+        json!({"metadata": {"uid": uid, "annotations": {key: value}}})
     }
 
     /// The snapshot of each source in the current template.
@@ -169,7 +195,7 @@ impl FoundWorkload {
 }
 
 impl Undo {
-    /// Rolls the config back to the previous revision; the rest of the template stays as it is.
+    /// Rolls the config back to a previous revision; the rest of the template stays as it is.
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
         let found = self.common.find().await?;
@@ -177,47 +203,60 @@ impl Undo {
             found.must_use(only)?;
         }
         let held = found.held();
-        let before = before(&found, &held, only.as_ref()).ok_or_else(|| {
-            Failure::NotFound(format!(
-                "{} has no revision with other config to roll back to",
-                found.workload.reference()
-            ))
-        })?;
+        let before = self.before(&found, &held, only.as_ref())?;
+        if before.is_empty() {
+            let workload = found.workload.reference();
+            let said = format!("{workload} already uses the config of revision {}", self.to_revision);
+            return self.common.done(&[said]);
+        }
         let said: Vec<_> =
             before.iter().map(|(source, name)| found.says(source, held.get(source), name)).collect();
-        found.point(&before, self.common.dry_run).await?;
+        found.point(&before, &snapshots(&before), self.common.dry_run).await?;
         self.common.done(&said)
+    }
+
+    /// The snapshots of the given revision, or of the newest one with other config, as far as they differ from `held`.
+    fn before(
+        &self,
+        found: &FoundWorkload,
+        held: &BTreeMap<ObjectName, String>,
+        only: Option<&ObjectName>,
+    ) -> Result<BTreeMap<ObjectName, String>, Failure> {
+        let workload = found.workload.reference();
+        let mut revisions = found.inventory.revisions_of(&found.workload);
+        // An undo reuses an old revision object under a new number, so revisions are ordered by number. Those without a
+        // number keep their order by age.
+        revisions.sort_by_key(|revision| std::cmp::Reverse(revision_number(revision).unwrap_or_default()));
+        let mut others =
+            revisions.iter().filter(|revision| label(revision, names::REVISION).is_some()).map(|revision| {
+                let sources = sources_of(revision_template(revision));
+                let is_other = |(source, name): &(&ObjectName, &String)| {
+                    only.is_none_or(|only| only == *source)
+                        && held.get(*source).is_some_and(|held| held != *name)
+                };
+                let other =
+                    sources.iter().filter(is_other).map(|(source, name)| (source.clone(), name.clone()));
+                (revision_number(revision), other.collect::<BTreeMap<_, _>>())
+            });
+        if self.to_revision == 0 {
+            let other = others.map(|(_, other)| other).find(|other| !other.is_empty());
+            return other.ok_or_else(|| {
+                Failure::NotFound(format!("{workload} has no revision with other config to roll back to"))
+            });
+        }
+        let of_number = others.find(|(number, _)| *number == Some(self.to_revision));
+        of_number.map(|(_, other)| other).ok_or_else(|| {
+            let number = self.to_revision;
+            Failure::NotFound(format!(
+                "{workload} has no revision {number} with config: see kubectl confrev tree --all {workload}"
+            ))
+        })
     }
 }
 
-/// The snapshots of the newest revision with other config, as far as they differ from `held`.
-fn before(
-    found: &FoundWorkload,
-    held: &BTreeMap<ObjectName, String>,
-    only: Option<&ObjectName>,
-) -> Option<BTreeMap<ObjectName, String>> {
-    let revisions = found.inventory.revisions_of(&found.workload);
-    // An undo reuses an old revision object under a new number, so revisions are ordered by number. Those without a
-    // number keep their order by age.
-    let number = |revision: &&&Value| {
-        let keys = ["deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"];
-        let stated = keys.iter().find_map(|key| annotation(revision, key)?.parse::<i64>().ok());
-        stated.or_else(|| revision["revision"].as_i64()).unwrap_or_default()
-    };
-    let mut ordered: Vec<_> = revisions.iter().collect();
-    ordered.sort_by_key(|revision| std::cmp::Reverse(number(revision)));
-    ordered.into_iter().find_map(|revision| {
-        label(revision, names::REVISION)?;
-        let sources = sources_of(revision_template(revision));
-        let other: BTreeMap<_, _> = sources
-            .iter()
-            .filter(|(source, name)| {
-                only.is_none_or(|only| only == *source) && held.get(*source).is_some_and(|held| held != *name)
-            })
-            .map(|(source, name)| (source.clone(), name.clone()))
-            .collect();
-        (!other.is_empty()).then_some(other)
-    })
+/// The references should name these snapshots.
+fn snapshots(names: &BTreeMap<ObjectName, String>) -> BTreeMap<ObjectName, Goal> {
+    names.iter().map(|(source, name)| (source.clone(), Goal::Snapshot(name.clone()))).collect()
 }
 
 impl Pin {
@@ -227,17 +266,33 @@ impl Pin {
         let found = self.common.find().await?;
         found.must_use(&source)?;
         let history = History::read(&found.target, source.clone()).await?;
-        let (name, _) = history.find(&self.revision)?;
+        let (name, snapshot) = history.find(&self.revision)?;
         let held = found.held();
+        let workload = found.workload.reference();
+        if history.is_present(snapshot) {
+            let then = if held.get(&source) == Some(name) {
+                format!("to keep it, run `kubectl confrev pause {workload}`")
+            } else {
+                format!(
+                    "run `kubectl confrev unpin {workload}`, and to keep it then, `kubectl confrev pause {workload}`"
+                )
+            };
+            return Err(Failure::Refused(format!(
+                "{name} is the present content of {source}, which no pin keeps: {then}"
+            )));
+        }
         if held.get(&source) == Some(name) && found.is_pending(&source, &history) {
-            let workload = found.workload.reference();
             return Err(Failure::Refused(format!(
                 "{workload} already has {name}, and is about to roll to a change of {source}: to keep the snapshot, run \
                  `kubectl confrev pause {workload}`"
             )));
         }
+        if held.get(&source) == Some(name) {
+            return self.common.done(&[format!("{workload} already uses {name}")]);
+        }
         let said = found.says(&source, held.get(&source), name);
-        found.point(&BTreeMap::from([(source, name.clone())]), self.common.dry_run).await?;
+        let names = BTreeMap::from([(source, name.clone())]);
+        found.point(&names, &snapshots(&names), self.common.dry_run).await?;
         self.common.done(&[said])
     }
 }
@@ -247,17 +302,35 @@ impl Unpin {
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
         let found = self.common.find().await?;
+        if let Some(source) = &only {
+            found.must_use(source)?;
+        }
+        let workload = found.workload.reference();
+        let mut sources = source_state::of_workload(&found.target, &found.inventory, &found.workload).await?;
+        sources.retain(|used| only.as_ref().is_none_or(|only| *only == used.object));
+        let is_behind = |used: &&UsedSource| {
+            matches!(used.standing, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
+        };
+        let behind: Vec<_> = sources.iter().filter(is_behind).collect();
+        if behind.is_empty() {
+            let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
+            let states: Vec<_> = sources.iter().map(state).collect();
+            return self.common.done(&[format!("{workload}: nothing to unpin: {}", states.join(", "))]);
+        }
+        // References to a source in mode `live` stay as written.
+        let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
+        let goals: BTreeMap<_, _> = behind.iter().filter_map(goal).collect();
         let said = if let Some(source) = only {
-            found.must_use(&source)?;
-            let said = found.says(&source, found.held().get(&source), "its present content");
-            found
-                .point(&BTreeMap::from([(source.clone(), source.name.to_string())]), self.common.dry_run)
-                .await?;
-            said
+            let names = BTreeMap::from([(source.clone(), source.name.to_string())]);
+            found.point(&names, &goals, self.common.dry_run).await?;
+            found.says(&source, found.held().get(&source), "its present content")
         } else {
             let now = format!("unpin-{}", jiff::Timestamp::now());
-            found.annotate(names::ROLL, json!(now), self.common.dry_run).await?;
-            format!("{}: rolls to the present content of all its sources", found.workload.reference())
+            let body = found.annotation(names::ROLL, &json!(now));
+            found
+                .write_admitted(("application/merge-patch+json", &body), &goals, self.common.dry_run)
+                .await?;
+            format!("{workload}: rolls to the present content of all its sources")
         };
         self.common.done(&[said])
     }
@@ -267,79 +340,29 @@ impl Track {
     /// Lets the workload follow changes by itself, or stops that.
     pub(super) async fn run(&self, follow: bool) -> Result<(), Failure> {
         let found = self.common.find().await?;
+        let workload = found.workload.reference();
+        let (does, does_not) = ("follows changes", "does not follow changes");
+        if found.workload.record.track == follow {
+            let already = if follow { does } else { does_not };
+            return self.common.done(&[format!("{workload}: already {already}")]);
+        }
+        if !found.workload.kind.rolls {
+            let kind = &found.workload.kind;
+            return Err(Failure::Refused(format!("{workload}: a stored {kind} never follows changes")));
+        }
         let value = if follow { Value::Null } else { json!("false") };
-        found.annotate(names::TRACK, value, self.common.dry_run).await?;
+        let body = found.annotation(names::TRACK, &value);
+        // The controller reads this setting; admission has nothing to complete.
+        if self.common.dry_run != Some(DryRun::Client) {
+            let only_try = self.common.dry_run == Some(DryRun::Server);
+            let path = found.workload.path();
+            found.target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
+        }
         let what = if follow {
-            "follows changes again"
+            format!("{does} again")
         } else {
-            "does not follow changes until it is resumed or applied"
+            format!("{does_not} until it is resumed or applied")
         };
-        self.common.done(&[format!("{}: {what}", found.workload.reference())])
+        self.common.done(&[format!("{workload}: {what}")])
     }
-}
-
-/// Options of `restore`.
-#[derive(Debug, Args)]
-pub(super) struct Restore {
-    /// The source: NAME, configmap/NAME or secret/NAME.
-    source: String,
-    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0.
-    revision: String,
-    /// Write without asking.
-    #[arg(short, long)]
-    yes: bool,
-    /// Only show the difference: nothing is written.
-    #[arg(long, conflicts_with = "yes")]
-    dry_run: bool,
-    #[command(flatten)]
-    flags: Flags,
-}
-
-impl Restore {
-    /// Writes a snapshot's content back to its source, after showing the difference.
-    pub(super) async fn run(&self) -> Result<(), Failure> {
-        let target = Target::find(&self.flags).await?;
-        let history = History::read(&target, source_name(&self.source)?).await?;
-        let (name, snapshot) = history.find(&self.revision)?;
-        let Some(present) = &history.present else {
-            return Err(Failure::NotFound(format!("{} does not exist: apply it again", history.source)));
-        };
-        let (old, new) = super::diff::sides(&history, std::slice::from_ref(name))?;
-        let difference = super::diff::compare(history.source.kind, &new, &old, false);
-        if difference.is_empty() {
-            return output::print(&format!("{} already has the content of {name}\n", history.source));
-        }
-        output::print(&difference)?;
-        if self.dry_run || !(self.yes || confirm(&format!("write {name} to {}?", history.source))?) {
-            return output::print("nothing was written\n");
-        }
-        let live: Value = serde_json::from_slice(present.json()).unwrap_or_default();
-        let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion",
-            "value": live["metadata"]["resourceVersion"]})];
-        for field in ["data", "binaryData"] {
-            let path = format!("/{field}");
-            match (&snapshot.value[field], live[field].is_null()) {
-                (Value::Null, true) => {}
-                (Value::Null, false) => operations.push(json!({"op": "remove", "path": path})),
-                (value, _) => operations.push(json!({"op": "add", "path": path, "value": value})),
-            }
-        }
-        let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, history.source.kind.plural());
-        let path = format!("{collection}/{}", history.source.name);
-        target.patch(&path, "application/json-patch+json", &Value::Array(operations), false).await?;
-        let holds = text(&snapshot.value, "/metadata/name");
-        output::print(&format!("{} restored to the content of {holds}\n", history.source))
-    }
-}
-
-/// Asks on the terminal. Without a terminal, the error says how to continue.
-fn confirm(question: &str) -> Result<bool, Failure> {
-    use std::io::IsTerminal as _;
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage("standard input is not a terminal: give --yes or --dry-run".to_owned()));
-    }
-    eprint!("{question} [y/N] ");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }

@@ -38,6 +38,8 @@ pub(super) struct OutputFlag {
 pub(super) trait Row: Serialize {
     /// The column headers; those from the second number on appear only in the wide format.
     const COLUMNS: (&'static [&'static str], usize);
+    /// The columns that are left out if all their cells are empty.
+    const OPTIONAL: &'static [&'static str] = Self::COLUMNS.0;
 
     /// The cells, one for each column.
     fn cells(&self) -> Vec<String>;
@@ -61,15 +63,16 @@ pub(super) fn list<R: Row>(format: OutputFormat, rows: &[R], nothing: &str) -> R
             let count = if format == OutputFormat::Wide { heads.len() } else { narrow };
             let head = heads[..count].iter().map(|head| (*head).to_owned()).collect();
             let cells = rows.iter().map(|row| row.cells().into_iter().take(count).collect());
-            print(&table(std::iter::once(head).chain(cells).collect()))
+            print(&table(std::iter::once(head).chain(cells).collect(), R::OPTIONAL))
         }
     }
 }
 
-/// Lines with columns of equal width. A column without any cell text is left out.
-fn table(rows: Vec<Vec<String>>) -> String {
+/// Lines with columns of equal width. An optional column without any cell text is left out.
+fn table(rows: Vec<Vec<String>>, optional: &[&str]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let kept = (0..columns).filter(|&i| rows.iter().skip(1).any(|row| !row[i].is_empty()));
+    let is_optional = |i: usize| rows.first().is_some_and(|heads| optional.contains(&heads[i].as_str()));
+    let kept = (0..columns).filter(|&i| !is_optional(i) || rows.iter().skip(1).any(|row| !row[i].is_empty()));
     let widths: Vec<_> =
         kept.map(|i| (i, rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default())).collect();
     let mut text = String::new();
@@ -154,7 +157,8 @@ mod tests {
     fn table_aligns_columns_and_omits_empty_ones() {
         let rows = [["NAME", "NOTHING", "AGE"], ["a", "", "1s"], ["long-name", "", "2m"]];
         let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
-        assert_eq!(table(rows), "NAME        AGE\na           1s\nlong-name   2m\n");
+        assert_eq!(table(rows.clone(), &["NOTHING"]), "NAME        AGE\na           1s\nlong-name   2m\n");
+        assert!(table(rows, &[]).starts_with("NAME        NOTHING   AGE\na                     1s\n"));
     }
 
     #[test]

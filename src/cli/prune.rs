@@ -98,14 +98,16 @@ fn verdict(
     source: Option<&Value>,
 ) -> PrunableSnapshot {
     let users = used_by(inventory, key);
-    let owners = snapshot.value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+    let owners = snapshot.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let names: Vec<_> =
+        owners.map(|owner| format!("{}/{}", text(owner, "/kind"), text(owner, "/name"))).collect();
     let newest = source.and_then(|source| newest_rank(inventory, key, snapshot, source));
     let (goes, why) = if !users.is_empty() {
         (false, format!("used by {}", users.join(",")))
     } else if let Some((rank, keep)) = newest {
         (false, format!("number {} of the newest {keep} of its source", rank + 1))
-    } else if owners > 0 {
-        (false, "nothing uses it: it is deleted automatically with its last owner".to_owned())
+    } else if !names.is_empty() {
+        (false, format!("unused; owned by {}; Kubernetes deletes it with its last owner", names.join(",")))
     } else {
         let gone = if source.is_some() {
             "it is older than the snapshots that its source keeps"

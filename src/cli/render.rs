@@ -21,7 +21,7 @@ use crate::{
 /// Options of `render`.
 #[derive(Debug, Args)]
 pub(super) struct RenderOptions {
-    /// Manifests to read, in YAML or JSON; `-` for standard input. ConfigMaps and Secrets among them are the sources, and
+    /// Manifests to read, in YAML or JSON: a file, a folder, or `-` for standard input. ConfigMaps and Secrets among them are the sources, and
     /// a Namespace among them may opt its workloads in.
     #[arg(short, long, value_name = "FILE", required = true)]
     filename: Vec<PathBuf>,
@@ -55,11 +55,7 @@ struct Given {
 /// Runs the command.
 pub(super) fn run(options: &RenderOptions) -> Result<(), Failure> {
     let kinds = options.kinds.in_force();
-    let mut all = Vec::new();
-    for file in &options.filename {
-        let name = file.display().to_string();
-        all.extend(manifests::read(file)?.into_iter().map(|object| (name.clone(), object)));
-    }
+    let all = manifests::read_all(&options.filename)?;
     let (rendered, warnings) = render(&kinds, &all, options)?;
     for warning in warnings {
         eprintln!("warning: {warning}");

@@ -3,8 +3,10 @@
 use serde::Serialize;
 
 use super::{
+    delays::{self, Delay},
     failure::Failure,
     inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, source},
+    pauses::Pause,
     target::Target,
 };
 use crate::{
@@ -40,6 +42,10 @@ pub(super) enum SourceState {
     Unknown,
     /// It will roll to the current content.
     Pending,
+    /// This installation makes no snapshots of Secrets, and the workload asks for them.
+    SecretsOff,
+    /// The API server, a webhook or a policy refuses the roll to the current content.
+    Refused,
     /// The source does not exist, and the workload has no snapshot of it.
     Missing,
 }
@@ -59,6 +65,8 @@ impl SourceState {
             Self::SourceGone => "source gone",
             Self::Unknown => "unknown",
             Self::Pending => "pending",
+            Self::SecretsOff => "secrets off",
+            Self::Refused => "refused",
             Self::Missing => "missing",
         }
     }
@@ -80,6 +88,9 @@ pub(super) struct UsedSource {
     pub(super) snapshot: Option<String>,
     /// The workload's state towards it.
     pub(super) standing: SourceState,
+    /// Why the workload has not rolled to the present content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
     /// The source's kind and name.
     #[serde(skip)]
     pub(super) object: ObjectName,
@@ -114,11 +125,23 @@ pub(super) async fn of_workload(
                 standing = SourceState::Current;
             }
         }
+        let delay = match present {
+            LiveSource::Present(present) if standing == SourceState::Pending => {
+                delays::of(target, inventory, workload, &used.source, present).await?
+            }
+            _ => None,
+        };
+        match &delay {
+            Some(Delay::Refused(_)) => standing = SourceState::Refused,
+            Some(Delay::SecretsOff) => standing = SourceState::SecretsOff,
+            Some(Delay::Unanswered(_) | Delay::Held(_) | Delay::Interval(_)) | None => {}
+        }
         let name = format!("{}/{}", used.source.kind.as_str(), used.source.name);
         found.push(UsedSource {
             source: name,
             snapshot: used.snapshot.as_deref().map(str::to_owned),
             standing,
+            reason: delay.map(|delay| delay.to_string()),
             object: used.source.clone(),
         });
     }
@@ -251,8 +274,8 @@ pub(super) fn reads_the_same(
     })
 }
 
-/// The word for the rollout's state. A Job has no rollout; its word is the status that `kubectl get jobs` shows.
-pub(super) fn rollout(workload: &OptedIn) -> &'static str {
+/// The word for the rollout's state: `paused` if only a user can let it go on. A Job has no rollout; its word is the status that `kubectl get jobs` shows.
+pub(super) fn rollout(workload: &OptedIn, pause: Option<&Pause>) -> &'static str {
     if !workload.kind.rolls {
         let conditions = workload.value["status"]["conditions"].as_array();
         let is = |kind: &str| {
@@ -260,6 +283,9 @@ pub(super) fn rollout(workload: &OptedIn) -> &'static str {
         };
         let known = [("Complete", "complete"), ("Failed", "failed"), ("Suspended", "suspended")];
         return known.iter().find(|(kind, _)| is(kind)).map_or("running", |(_, word)| word);
+    }
+    if pause.is_some() {
+        return "paused";
     }
     match workload.record.health {
         Health::Settled => "settled",
@@ -297,6 +323,7 @@ mod tests {
                 source: "ConfigMap/demo".to_owned(),
                 snapshot: None,
                 standing,
+                reason: None,
                 object: used.source.clone(),
             };
             assert_eq!(crate::cli::status::config(&[source]), word);
@@ -328,7 +355,7 @@ mod tests {
                 ..Inventory::default()
             };
             inventory.let_rollouts_say_how_their_templates_fare();
-            super::rollout(&inventory.workloads[0])
+            super::rollout(&inventory.workloads[0], None)
         };
         let state_of = |namespace: &str, of: &str, generation: &str, phase: &str| {
             state_with(json!({"observedGeneration": 2}), namespace, of, generation, phase)

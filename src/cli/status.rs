@@ -11,6 +11,7 @@ use super::{
     failure::Failure,
     inventory::{Inventory, OptedIn, Scope, label},
     output::{self, OutputFlag, OutputFormat, Row},
+    pauses,
     source_state::{self, UsedSource},
     target::{Flags, Target},
 };
@@ -58,11 +59,18 @@ pub(super) struct WorkloadStatus {
     /// The state of the template's rollout.
     rollout: &'static str,
     sources: Vec<UsedSource>,
+    /// Why the workload or its rollout is in this state, if that needs mention.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
+    /// The state of a Rollout that takes its template from another workload, in place of its sources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<String>,
 }
 
 impl Row for WorkloadStatus {
     const COLUMNS: (&'static [&'static str], usize) =
-        (&["NAMESPACE", "WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "SNAPSHOTS"], 6);
+        (&["NAMESPACE", "WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "REASON", "SNAPSHOTS"], 7);
+    const OPTIONAL: &'static [&'static str] = &["NAMESPACE"];
 
     fn cells(&self) -> Vec<String> {
         let namespace = if self.show_namespace { self.namespace.clone() } else { String::new() };
@@ -70,10 +78,11 @@ impl Row for WorkloadStatus {
         vec![
             namespace,
             self.workload.clone(),
-            self.revision.clone(),
-            pods(&self.pods, &self.revision),
-            config(&self.sources),
+            or_dash(self.revision.clone()),
+            or_dash(pods(&self.pods, &self.revision)),
+            self.template.clone().unwrap_or_else(|| config(&self.sources)),
             self.rollout.to_owned(),
+            self.reasons.join("; "),
             snapshots.join(","),
         ]
     }
@@ -145,15 +154,31 @@ pub(super) fn status(
             *pods.entry(pod_revision(pod)).or_insert(0) += 1;
         }
     }
+    let pause = pauses::of(inventory, workload);
+    let delays = sources.iter().filter_map(|used| used.reason.clone());
+    // A workload that does not follow changes says so before a change comes.
+    let is_stopped = workload.kind.rolls && !workload.record.track;
+    let stopped = is_stopped.then(|| format!("paused ({}=false)", names::TRACK));
+    let mut reasons: Vec<_> = delays.chain(stopped).chain(pause.clone().map(|pause| pause.at)).collect();
+    reasons.dedup();
+    let template = inventory.template_of(workload).map(|(of, is_opted_in)| {
+        if is_opted_in { format!("see {of}") } else { format!("not protected: {of} is not opted in") }
+    });
     WorkloadStatus {
         show_namespace,
         namespace: workload.namespace().to_owned(),
         workload: workload.reference(),
         revision: workload.revision().to_owned(),
         pods,
-        rollout: source_state::rollout(workload),
+        rollout: source_state::rollout(workload, pause.as_ref()),
         sources,
+        reasons,
+        template,
     }
+}
+
+fn or_dash(cell: String) -> String {
+    if cell.is_empty() { "-".to_owned() } else { cell }
 }
 
 fn pod_revision(pod: &Value) -> String {
@@ -166,7 +191,11 @@ fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
         .iter()
         .map(|(revision, count)| {
             let is_present = revision == present;
-            let text = if is_present { format!("{count} present") } else { format!("{count} of {revision}") };
+            let text = match (is_present, revision.is_empty()) {
+                (true, _) => format!("{count} present"),
+                (false, true) => format!("{count} without revision"),
+                (false, false) => format!("{count} of {revision}"),
+            };
             (!is_present, text)
         })
         .collect();

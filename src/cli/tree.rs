@@ -8,9 +8,11 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    inventory::{Inventory, OptedIn, Scope, annotation, label, revision_template, sources_of, text},
+    inventory::{
+        Inventory, OptedIn, Scope, annotation, label, revision_number, revision_template, sources_of, text,
+    },
     output::{self, Colour, OutputFlag, OutputFormat, paint},
-    source_state, status,
+    pauses, source_state, status,
     target::{Flags, Target},
 };
 use crate::{names, snapshot::Digest, template::SourceMap};
@@ -52,15 +54,17 @@ pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
     let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
     let workload = inventory.find(&target, &options.workload)?;
     let sources = source_state::of_workload(&target, &inventory, workload).await?;
-    let mut root =
-        Node { object: workload.reference(), notes: vec![status::config(&sources)], below: Vec::new() };
+    let mut notes = vec![status::config(&sources)];
+    notes.extend(sources.iter().filter_map(|used| used.reason.clone()));
+    notes.extend(pauses::of(&inventory, workload).map(|pause| pause.at));
+    let mut root = Node { object: workload.reference(), notes, below: Vec::new() };
     if let Some(itself) = workload.own_revision() {
         root.below = revision_node(&inventory, workload, itself).below;
     }
     let mut hidden = 0;
     for revision in inventory.revisions_of(workload) {
         let node = revision_node(&inventory, workload, revision);
-        let is_present = label(revision, names::REVISION) == Some(workload.revision());
+        let is_present = label(revision, names::REVISION).unwrap_or_default() == workload.revision();
         if options.all || is_present || !inventory.pods_of(workload, revision).is_empty() {
             root.below.push(node);
         } else {
@@ -89,7 +93,9 @@ fn live_of(template: Option<&Value>) -> SourceMap<Digest> {
 
 fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Node {
     let pods = inventory.pods_of(workload, revision);
-    let mut notes = vec![format!("revision {}", label(revision, names::REVISION).unwrap_or_default())];
+    let config = label(revision, names::REVISION);
+    let mut notes = vec![config.map_or("no config".to_owned(), |config| format!("revision {config}"))];
+    notes.extend(revision_number(revision).map(|number| format!("number {number}")));
     notes.extend(role(inventory, workload, revision).map(str::to_owned));
     notes.push(output::count(pods.len(), "pod"));
     let sources = sources_of(revision_template(revision));

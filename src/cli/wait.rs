@@ -9,10 +9,11 @@ use super::{
     failure::Failure,
     inventory::{Inventory, OptedIn, Scope, source_name},
     output,
+    pauses::{self, Pause},
     source_state::{self, SourceState},
     target::{Flags, Target},
 };
-use crate::{resolve::Health, snapshot::ObjectName};
+use crate::{names, resolve::Health, snapshot::ObjectName};
 
 /// How often the state is read.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,6 +26,9 @@ pub(super) struct WaitOptions {
     /// How long to wait.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration::duration)]
     timeout: Duration,
+    /// Count a rollout as done that goes on only when a user lets it: a paused canary, or a StatefulSet's partition.
+    #[arg(long)]
+    allow_paused: bool,
     #[command(flatten)]
     flags: Flags,
 }
@@ -46,7 +50,7 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
     let deadline = Instant::now() + options.timeout;
     loop {
         let inventory = Inventory::read(&target, &scope).await?;
-        let reason = match progress(&target, &inventory, &options.object).await? {
+        let reason = match progress(&target, &inventory, options).await? {
             Progress::Done(0) => {
                 return output::print(
                     "nothing to wait for: a Job keeps the content that it was created with\n",
@@ -67,7 +71,12 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
     }
 }
 
-async fn progress(target: &Target, inventory: &Inventory, object: &str) -> Result<Progress, Failure> {
+async fn progress(
+    target: &Target,
+    inventory: &Inventory,
+    options: &WaitOptions,
+) -> Result<Progress, Failure> {
+    let object = options.object.as_str();
     let source = source_name(object).ok();
     let concerned: Vec<&OptedIn> = match &source {
         None => vec![inventory.find(target, object)?],
@@ -85,7 +94,7 @@ async fn progress(target: &Target, inventory: &Inventory, object: &str) -> Resul
     }
     let (mut done, mut waits) = (0, None);
     for workload in &concerned {
-        match of_workload(target, inventory, workload, source.as_ref()).await? {
+        match of_workload(target, inventory, workload, source.as_ref(), options.allow_paused).await? {
             Progress::Done(count) => done += count,
             Progress::Waits(reason) => waits = waits.or(Some(reason)),
             stuck @ Progress::Stuck(_) => return Ok(stuck),
@@ -99,14 +108,20 @@ async fn of_workload(
     inventory: &Inventory,
     workload: &OptedIn,
     source: Option<&ObjectName>,
+    allow_paused: bool,
 ) -> Result<Progress, Failure> {
     let name = workload.reference();
+    if let Some((of, is_opted_in)) = inventory.template_of(workload) {
+        let then = if is_opted_in { "wait for" } else { "it is not opted in: label" };
+        return Ok(Progress::Stuck(format!("{name} takes its template from {of}: {then} {of} instead")));
+    }
     let mut count = 1;
     for used in source_state::of_workload(target, inventory, workload).await? {
         if source.is_some_and(|source| *source != used.object) {
             continue;
         }
-        let of = format!("{name}: {} {}", used.source, used.standing.word());
+        let reason = used.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        let of = format!("{name}: {} {}{reason}", used.source, used.standing.word());
         match used.standing {
             SourceState::Current
             | SourceState::AsWritten
@@ -126,10 +141,29 @@ async fn of_workload(
                     "{of}: an undo or a pin keeps its snapshot, see kubectl confrev unpin"
                 )));
             }
+            SourceState::Refused => {
+                return Ok(Progress::Stuck(format!(
+                    "{of}: remove the cause, and confrev tries again within a minute"
+                )));
+            }
+            SourceState::SecretsOff => {
+                return Ok(Progress::Stuck(format!(
+                    "{of}: enable them in the installation, or remove the annotation {} from the workload",
+                    names::SECRETS
+                )));
+            }
             SourceState::Missing | SourceState::SourceGone | SourceState::Unknown => {
                 return Ok(Progress::Stuck(of));
             }
         }
+    }
+    if let Some(pause) = pauses::of(inventory, workload) {
+        return Ok(if allow_paused {
+            Progress::Done(count)
+        } else {
+            let Pause { at, then } = pause;
+            Progress::Stuck(format!("{name}: {at}; {then} (--allow-paused counts this as done)"))
+        });
     }
     Ok(match workload.record.health {
         Health::Settled => Progress::Done(count),

@@ -219,24 +219,41 @@ impl<'r> Resolver<'r> {
 
     /// The template's own references, then those of the `mount` annotation. The name of a mounted ConfigMap comes from the
     /// existing volume, or from the annotation if the volume does not have it.
-    fn references(&self, template: &'r Template<'r>) -> Vec<Reference<'r>> {
+    fn references(&mut self, template: &'r Template<'r>) -> Vec<Reference<'r>> {
         let mut references = template.references();
         if let Some(own) = mount::pointer_prefix(template) {
             references.retain(|reference| !reference.pointer.starts_with(&own));
         }
-        let Some(wanted) = &self.policy.mount else { return references };
+        let policy = self.policy;
+        let Some(wanted) = &policy.mount else { return references };
         let present = mount::present(template, wanted);
-        let is_of = |name: &str, source: &str| {
-            let entered = [&self.prior, &self.stated].map(|map| map.source_of(SourceKind::ConfigMap, name));
-            entered.into_iter().flatten().any(|entered| *entered.name == *source)
-        };
-        references.extend(wanted.names.iter().enumerate().map(|(i, source)| {
-            let present = present.as_ref().map(|names| names[i]).filter(|name| is_of(name, source));
-            let name = present.unwrap_or(source);
+        for (i, source) in wanted.names.iter().enumerate() {
+            let present = present.as_ref().map(|names| names[i]);
+            let name = present.filter(|name| self.is_mounted_snapshot(name, source)).unwrap_or(source);
             let pointer = mount::reference_pointer(i);
-            Reference { pointer, kind: SourceKind::ConfigMap, name, keys: None, optional: false }
-        }));
+            references.push(Reference {
+                pointer,
+                kind: SourceKind::ConfigMap,
+                name,
+                keys: None,
+                optional: false,
+            });
+        }
         references
+    }
+
+    /// Whether the name in confrev's own volume is a snapshot of this ConfigMap of the annotation. `kubectl rollout undo` restores
+    /// the `sources` that list it; a pin writes the name alone, so the object of that name decides.
+    fn is_mounted_snapshot(&mut self, name: &str, source: &str) -> bool {
+        let entered = [&self.prior, &self.stated].map(|map| map.source_of(SourceKind::ConfigMap, name));
+        let is_entered = entered.iter().flatten().next().is_some();
+        let is_its = entered.into_iter().flatten().any(|entered| *entered.name == *source);
+        let object = ObjectName::new(SourceKind::ConfigMap, name);
+        if is_entered || name == source || self.stored.contains(&object) {
+            return is_its;
+        }
+        // An unknown object is among the needs, so this pass decides nothing.
+        matches!(self.live(&object), Ok(Some(observed)) if observed.is_snapshot_of_source(source))
     }
 
     /// The contents that the workload begins to use while it is unhealthy. Contents that it used before keep their mark.

@@ -44,6 +44,38 @@ fn undo_restores_mounted_snapshot() {
     assert_eq!(template(&world.update(&undo(&second, &first), &second)), template(&first));
 }
 
+/// The pin writes the snapshot's name alone into the volume. Any other name there is replaced.
+#[test]
+fn pin_of_mounted_snapshot_holds() {
+    let mut world = world("blue");
+    world.set("other", json!({"color": "other"}));
+    let mut object = deployment(&[]);
+    annotate(&mut object, names::MOUNT, "demo");
+    let first = world.create(&object);
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 1);
+    let named = |name: &str| {
+        let text = second["spec"]
+            .to_string()
+            .replace(&format!("{{\"name\":\"{GREEN}\"}}"), &format!("{{\"name\":\"{name}\"}}"));
+        let mut object = second.clone();
+        object["spec"] = serde_json::from_str(&text).unwrap();
+        assert_ne!(object, second);
+        object
+    };
+    let pinned = world.update(&named(BLUE), &second);
+    assert_eq!(template(&pinned), template(&first));
+    assert_eq!(template(&poke(&mut world, &pinned, 2)), template(&first), "the pin holds");
+    for name in ["demo", "other", "missing"] {
+        assert_eq!(template(&world.update(&named(name), &second)), template(&second), "{name}");
+    }
+    assert_eq!(
+        template(&world.update(&named("demo"), &pinned)),
+        template(&second),
+        "the source's name ends it"
+    );
+}
+
 #[test]
 fn missing_snapshot_of_undo_or_copy_is_reported() {
     let (mut world, first, second) = rolled();

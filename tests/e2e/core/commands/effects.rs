@@ -9,7 +9,7 @@ use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, expect, text};
 
 /// A workload that was rolled from A to B and is at rest.
-fn rolled(kind: Kind) -> (World, Workload) {
+pub(super) fn rolled(kind: Kind) -> (World, Workload) {
     let world = World::new("commands");
     let web = Workload::new(kind, "web", &["demo"]).replicas(2);
     world.set_config("demo", "A");
@@ -21,7 +21,7 @@ fn rolled(kind: Kind) -> (World, Workload) {
     (world, web)
 }
 
-fn reference(web: &Workload) -> String {
+pub(super) fn reference(web: &Workload) -> String {
     format!("{}/{}", if web.kind == Kind::Rollout { "Rollout" } else { "Deployment" }, web.name)
 }
 
@@ -37,7 +37,7 @@ fn status_history_diff_and_tree_show_running_config() {
             .iter()
             .map(|line| line.split("   ").map(str::trim).filter(|c| !c.is_empty()).collect())
             .collect();
-        assert_eq!(cells[0], ["WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT"]);
+        assert_eq!(cells[0], ["WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "REASON"]);
         assert_eq!(
             (cells[1][0], &cells[1][2..]),
             (&*reference(&web), &["2 present", "current", "settled"][..])

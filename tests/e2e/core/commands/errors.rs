@@ -85,7 +85,7 @@ const ROWS: [Row; 14] = [
     },
     Row {
         command: "restore",
-        wrong: (&["demo"], "<REVISION>"),
+        wrong: (&["demo", "~0", "more"], "'more'"),
         missing: Some((&["demo", "~7"], "has 1 snapshots, and no \"~7\"")),
         works: &["demo", "~0"],
     },
@@ -187,6 +187,27 @@ fn arguments_not_matching_the_cluster_give_one_error() {
     for namespace in ["Bad_NS", "a b", "", "a.b", "-"] {
         let line = confrev(&["status", &format!("--namespace={namespace}")]).failed(2);
         assert!(line.contains("invalid namespace"), "{line}");
+    }
+}
+
+/// Flags before the command, and a type and a name in two words.
+#[test]
+fn lines_in_the_form_of_kubectl_work() {
+    let _confrev = running();
+    let world = World::new("commands-lines");
+    world.set_config("demo", "A");
+    world.apply(&Workload::new(Kind::Deployment, "web", &["demo"]).manifest()).ok();
+    for line in [
+        &["-n", world.name(), "tree", "deploy", "web"][..],
+        &["--namespace", world.name(), "undo", "--dry-run", "deploy", "web"],
+        &["--namespace", world.name(), "history", "configmap", "demo"],
+    ] {
+        let said = confrev(line);
+        if line.contains(&"undo") {
+            assert!(said.failed(1).contains("Deployment/web has no revision"), "{line:?}");
+        } else {
+            assert!(said.ok().contains("demo-"), "{line:?}");
+        }
     }
 }
 

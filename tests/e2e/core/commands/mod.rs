@@ -3,6 +3,8 @@
 mod effects;
 mod errors;
 mod goldens;
+mod moves;
+mod reasons;
 
 use std::process::Command;
 

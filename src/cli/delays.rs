@@ -1,0 +1,246 @@
+//! Why a workload has not rolled to a pending change: refused, held, too soon after its last roll, or never.
+//!
+//! Nothing records this. The delay of a workload follows from its own state and that of the others; a refusal follows from the
+//! Event of the controller, or from a dry run of the controller's own write.
+
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    admitted,
+    failure::Failure,
+    inventory::{Inventory, OptedIn, text},
+    target::Target,
+};
+use crate::{
+    cluster::ApiError,
+    names,
+    resolve::{Health, Observed, auto_roll_value, has_deadline, parse_max_in_flight},
+    snapshot::{Digests, ObjectName, SourceKind},
+};
+
+/// The beginning of the note of the Event about a refused roll.
+const REFUSED: &str = "the roll to the present content was refused and will be retried: ";
+
+/// Why a pending change is not rolled out yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Delay {
+    /// The API server, a webhook or a policy refuses the roll.
+    Refused(String),
+    /// The installation makes no snapshots of Secrets.
+    SecretsOff,
+    /// The API server does not call confrev, or confrev does not answer.
+    Unanswered(String),
+    /// As many workloads as `max-in-flight` allows are rolling, or one of them failed.
+    Held(String),
+    /// The workload rolled less than its `min-interval` ago.
+    Interval(SignedDuration),
+}
+
+impl std::fmt::Display for Delay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(reason) | Self::Unanswered(reason) | Self::Held(reason) => f.write_str(reason),
+            Self::SecretsOff => f.write_str("this installation makes no snapshots of Secrets (--secrets)"),
+            Self::Interval(left) => write!(f, "min-interval, {} s left", left.as_secs().max(1)),
+        }
+    }
+}
+
+/// Why the workload has not rolled to the present content of a source; `None` if it is about to roll.
+pub(super) async fn of(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    source: &ObjectName,
+    present: &Observed,
+) -> Result<Option<Delay>, Failure> {
+    let is_unresolved_secret = source.kind == SourceKind::Secret
+        && workload.record.uses.iter().all(|used| used.source != *source || used.snapshot.is_none());
+    if is_unresolved_secret && let Some(delay) = probe(target, workload, Some(source)).await {
+        return Ok(Some(delay));
+    }
+    if let Some(delay) = interval(workload, Timestamp::now()) {
+        return Ok(Some(delay));
+    }
+    if let Some(delay) = hold(inventory, workload, source, present.digests(), limit(present)) {
+        return Ok(Some(delay));
+    }
+    if let Some(delay) = reported(target, workload, present).await? {
+        return Ok(Some(delay));
+    }
+    Ok(probe(target, workload, None).await)
+}
+
+/// How many workloads a change of the source may roll at once.
+pub(super) fn limit(source: &Observed) -> Option<usize> {
+    source.annotation(names::MAX_IN_FLIGHT).as_deref().and_then(parse_max_in_flight)
+}
+
+/// The rest of the workload's `min-interval`.
+pub(super) fn interval(workload: &OptedIn, now: Timestamp) -> Option<Delay> {
+    let record = &workload.record;
+    let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
+    let left = record.last_roll?.checked_add(interval).ok()?.duration_since(now);
+    // A time too far ahead comes from a wrong clock.
+    (left.is_positive() && left <= interval).then_some(Delay::Interval(left))
+}
+
+/// The workloads that hold this one back, as the controller counts them.
+pub(super) fn hold(
+    inventory: &Inventory,
+    workload: &OptedIn,
+    source: &ObjectName,
+    content: &Digests,
+    limit: Option<usize>,
+) -> Option<Delay> {
+    let limit = limit?;
+    let is_unwell = workload.record.health == Health::Failed;
+    let mut rolling = Vec::new();
+    for other in &inventory.workloads {
+        let record = &other.record;
+        let is_user = other.namespace() == workload.namespace() && other.sources().contains(source);
+        if !is_user || record.uid == workload.record.uid || !record.has_seen(source, content) {
+            continue;
+        }
+        let was_unhealthy = record.taken_unhealthy.contains(source);
+        let name = other.reference();
+        if !is_unwell && record.health == Health::Failed && !was_unhealthy {
+            return Some(Delay::Held(format!("held by {name}, which failed with the change")));
+        }
+        if !is_unwell && was_put_back(inventory, other, source, content) {
+            return Some(Delay::Held(format!("held by {name}, which was put back from the change")));
+        }
+        let is_under_way = !matches!(record.health, Health::Settled | Health::Failed);
+        if is_under_way && (!was_unhealthy || is_unwell || has_deadline(&other.kind.kind)) {
+            rolling.push(name);
+        }
+    }
+    (rolling.len() >= limit).then(|| Delay::Held(format!("held by {}", rolling.join(", "))))
+}
+
+/// Whether a workload that rolled to the content was put back to other content.
+fn was_put_back(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, content: &Digests) -> bool {
+    let holds_other = |name: &str| {
+        let held = inventory.snapshots.get(&workload.key(&ObjectName::new(source.kind, name)));
+        held.and_then(|held| held.digest).is_some_and(|digest| !content.contains(&digest))
+    };
+    workload.record.track
+        && workload.record.uses.iter().any(|used| {
+            used.source == *source && used.whole && used.snapshot.as_deref().is_some_and(holds_other)
+        })
+}
+
+/// The refusal of the present content that the controller has reported.
+async fn reported(target: &Target, workload: &OptedIn, present: &Observed) -> Result<Option<Delay>, Failure> {
+    let uid = text(&workload.value, "/metadata/uid");
+    let selector = format!("involvedObject.uid%3D{uid}%2Creason%3DRollRefused");
+    let path = format!("/api/v1/namespaces/{}/events?fieldSelector={selector}", workload.namespace());
+    let found = match target.get(&path).await {
+        // The user may not read Events.
+        Err(Failure::Refused(_)) | Ok(None) => return Ok(None),
+        Ok(Some(found)) => found,
+        Err(error) => return Err(error),
+    };
+    let changed = changed_at(present);
+    let events = found["items"].as_array().into_iter().flatten();
+    let of_change = events.filter(|event| event_time(event) >= changed);
+    let newest = of_change.max_by_key(|event| event_time(event));
+    Ok(newest.map(|event| {
+        let note = text(event, "/message");
+        Delay::Refused(note.strip_prefix(REFUSED).unwrap_or(note).to_owned())
+    }))
+}
+
+/// When an Event was last seen, in whole seconds like the times of writes.
+fn event_time(event: &Value) -> Option<Timestamp> {
+    let fields = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+    let times = fields.iter().filter_map(|field| text(event, field).parse::<Timestamp>().ok());
+    times.max().and_then(|time| Timestamp::from_second(time.as_second()).ok())
+}
+
+/// When the source was last written.
+fn changed_at(source: &Observed) -> Option<Timestamp> {
+    let value: Value = serde_json::from_slice(source.json()).ok()?;
+    let writes = value["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let writes = writes.filter_map(|entry| text(entry, "/time").parse().ok());
+    writes.max().or_else(|| text(&value, "/metadata/creationTimestamp").parse().ok())
+}
+
+/// Makes the controller's write as a dry run, with the rights of the user. `None` if it would succeed, or if the user may not
+/// make it. With a Secret, a success shows whether references to it are resolved.
+pub(super) async fn probe(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>) -> Option<Delay> {
+    // Admission writes this annotation anew, so that its answer differs from that of an API server that did not call confrev.
+    let stale = json!({"configmaps": {"confrev-dry-run": "confrev-dry-run-0"}}).to_string();
+    let mut body = json!({"metadata": {"annotations": {names::SOURCES: stale}}});
+    for field in workload.kind.template.iter().rev() {
+        body = json!({field.clone(): body});
+    }
+    body["metadata"] = json!({
+        "uid": text(&workload.value, "/metadata/uid"),
+        "annotations": {names::ROLL: auto_roll_value(Timestamp::now())},
+    });
+    let path = format!("{}?fieldManager=kubectl-confrev&dryRun=All", workload.path());
+    let call = target.api.call(
+        "patch",
+        Method::PATCH,
+        path,
+        "application/merge-patch+json",
+        body.to_string().into(),
+    );
+    match call.await {
+        Ok(answer) => {
+            let value: Value = serde_json::from_slice(&answer).ok()?;
+            let answer = OptedIn::read(&workload.kind, value, &target.rotated)?;
+            if !admitted::is_resolved(&answer) {
+                let unanswered = "the API server does not call confrev, see kubectl confrev check";
+                return Some(Delay::Unanswered(unanswered.to_owned()));
+            }
+            let is_resolved = |secret: &ObjectName| {
+                let mut uses = answer.record.uses.iter().filter(|used| used.source == *secret);
+                uses.any(|used| used.snapshot.is_some() || used.live)
+            };
+            secret.filter(|secret| !is_resolved(secret)).map(|_| Delay::SecretsOff)
+        }
+        Err(ApiError::Refused { message, .. }) if message.contains("cannot patch resource") => None,
+        Err(ApiError::Refused { code, message, .. })
+            if code == 429 || code >= 500 || message.contains("failed calling webhook") =>
+        {
+            Some(Delay::Unanswered(message))
+        }
+        Err(ApiError::Refused { message, .. }) => Some(Delay::Refused(message)),
+        Err(_) => None,
+    }
+}
+
+/// The delay of a roll to a change that is not written yet: the interval, or the turns that `max-in-flight` sets.
+pub(super) fn of_change(workload: &OptedIn, limit: Option<usize>, rolling: usize) -> Option<String> {
+    let interval = interval(workload, Timestamp::now()).map(|delay| delay.to_string());
+    let turns = limit.filter(|limit| rolling > *limit).map(|limit| {
+        let verb = if limit == 1 { "workload rolls" } else { "workloads roll" };
+        format!("at most {limit} {verb} at once (max-in-flight)")
+    });
+    let both: Vec<_> = interval.into_iter().chain(turns).collect();
+    (!both.is_empty()).then(|| both.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_printed_as_reasons() {
+        let left = |millis| Delay::Interval(SignedDuration::from_millis(millis)).to_string();
+        assert_eq!(
+            (left(40_200), left(200)),
+            ("min-interval, 40 s left".to_owned(), "min-interval, 1 s left".to_owned())
+        );
+    }
+
+    #[test]
+    fn event_times_have_whole_seconds() {
+        let event = json!({"eventTime": "2026-01-01T00:00:01.500000Z", "series": {"lastObservedTime": "2026-01-01T00:00:03.2Z"}});
+        assert_eq!(event_time(&event), "2026-01-01T00:00:03Z".parse().ok());
+    }
+}

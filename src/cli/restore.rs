@@ -1,0 +1,188 @@
+//! `kubectl confrev restore`: writes the content of a snapshot back to its source.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{
+    diff,
+    failure::Failure,
+    flags::DryRun,
+    history::History,
+    inventory::{self, Scope, Snapshot, source_name, text},
+    output,
+    target::{Flags, Target},
+};
+use crate::{names, resolve::Observed, snapshot::SourceKind};
+
+/// Options of `restore`.
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// The source: NAME, configmap/NAME or secret/NAME.
+    source: String,
+    /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0. A deleted source
+    /// is restored from its newest snapshot by default.
+    revision: Option<String>,
+    /// Write without asking.
+    #[arg(short, long)]
+    yes: bool,
+    /// Only show the difference. With `server`, the default, the API server checks the write, and nothing is written.
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "server")]
+    dry_run: Option<DryRun>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// The write of a restored source, and how it is reported.
+struct RestoredSource {
+    /// The write: a patch of the source, or a new object.
+    write: Write,
+    /// The differences, as `diff` prints them.
+    difference: String,
+    said: String,
+}
+
+enum Write {
+    Patch(Value),
+    Create(Value),
+}
+
+impl Restore {
+    /// Writes a snapshot's content back to its source, after showing the difference.
+    pub(super) async fn run(&self) -> Result<(), Failure> {
+        let target = Target::find(&self.flags).await?;
+        let history = History::read(&target, source_name(&self.source)?).await?;
+        let source = &history.source;
+        let found = match (&self.revision, &history.present) {
+            (Some(revision), _) => history.find(revision)?,
+            (None, Some(_)) => {
+                return Err(Failure::Refused(format!(
+                    "{source} exists: give the snapshot to restore its content from, see kubectl confrev history {}/{}",
+                    source.kind.as_str().to_lowercase(),
+                    source.name
+                )));
+            }
+            // A source without snapshots does not get here.
+            (None, None) => newest(&target, &history).await?,
+        };
+        let restored = match &history.present {
+            Some(present) => changed(&history, present, found)?,
+            None => created(&history, found),
+        };
+        if restored.difference.is_empty() && matches!(restored.write, Write::Patch(_)) {
+            return output::print(&format!("{source} already has the content of {}\n", found.0));
+        }
+        output::print(&restored.difference)?;
+        if self.dry_run != Some(DryRun::Client) {
+            // A refusal comes before the question.
+            restored.send(&target, &history, true).await?;
+        }
+        let only_try = matches!(self.dry_run, Some(DryRun::Client | DryRun::Server));
+        if only_try || !(self.yes || confirm(&format!("write {} to {source}?", found.0))?) {
+            return output::print("nothing was written\n");
+        }
+        restored.send(&target, &history, false).await?;
+        output::print(&restored.said)
+    }
+}
+
+impl RestoredSource {
+    async fn send(&self, target: &Target, history: &History, dry_run: bool) -> Result<(), Failure> {
+        let source = &history.source;
+        let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, source.kind.plural());
+        let sent = match &self.write {
+            Write::Create(object) => target.create(&collection, object, dry_run).await,
+            Write::Patch(operations) => {
+                let path = format!("{collection}/{}", source.name);
+                target.patch(&path, "application/json-patch+json", operations, dry_run).await
+            }
+        };
+        match sent {
+            Err(Failure::Api(error)) if error.is_conflict() => {
+                Err(Failure::Refused(format!("{source} was changed at the same time: try again")))
+            }
+            other => other.map(drop),
+        }
+    }
+}
+
+/// The newest snapshot. Creation times have whole seconds: of several, the one that a workload uses.
+async fn newest<'h>(target: &Target, history: &'h History) -> Result<&'h (String, Snapshot), Failure> {
+    let first = history.find("~0")?;
+    let equal = history.snapshots.iter().filter(|(_, snapshot)| snapshot.created == first.1.created);
+    let equal: Vec<_> = equal.collect();
+    let workloads = match inventory::workloads(target, &Scope::Namespace(target.namespace.clone())).await {
+        _ if equal.len() == 1 => return Ok(first),
+        // The user may not read workloads.
+        Err(Failure::Refused(_)) => Vec::new(),
+        other => other?,
+    };
+    let is_used = |name: &str| {
+        let mut uses = workloads.iter().flat_map(|workload| &workload.record.uses);
+        uses.any(|used| used.source == history.source && used.snapshot.as_deref() == Some(name))
+    };
+    Ok(equal.into_iter().find(|(name, _)| is_used(name)).unwrap_or(first))
+}
+
+/// A source that exists: the fields of its content are replaced.
+fn changed(
+    history: &History,
+    present: &Observed,
+    (name, snapshot): &(String, Snapshot),
+) -> Result<RestoredSource, Failure> {
+    let (old, new) = diff::sides(history, std::slice::from_ref(name))?;
+    let difference = diff::compare(history.source.kind, &new, &old, false);
+    let live: Value = serde_json::from_slice(present.json()).unwrap_or_default();
+    let version = &live["metadata"]["resourceVersion"];
+    let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
+    for field in ["data", "binaryData"] {
+        let path = format!("/{field}");
+        match (&snapshot.value[field], live[field].is_null()) {
+            (Value::Null, true) => {}
+            (Value::Null, false) => operations.push(json!({"op": "remove", "path": path})),
+            (value, _) => operations.push(json!({"op": "add", "path": path, "value": value})),
+        }
+    }
+    let said = format!("{} restored to the content of {name}\n", history.source);
+    Ok(RestoredSource { write: Write::Patch(Value::Array(operations)), difference, said })
+}
+
+/// A deleted source: it gets the content of the snapshot, and the labels that the snapshot copied from it.
+fn created(history: &History, (name, snapshot): &(String, Snapshot)) -> RestoredSource {
+    let source = &history.source;
+    let nothing = diff::Side { name: source.name.to_string(), content: diff::Content::default() };
+    let content = diff::Content::of(source.kind, &snapshot.value);
+    let difference = diff::compare(source.kind, &nothing, &diff::Side { name: name.clone(), content }, false);
+    let mut labels = snapshot.value["metadata"]["labels"].clone();
+    if let Some(labels) = labels.as_object_mut() {
+        labels.retain(|key, _| key != names::MANAGED_BY && key != names::SOURCE);
+    }
+    let mut object = json!({
+        "apiVersion": "v1",
+        "kind": source.kind.as_str(),
+        "metadata": {"name": source.name.to_string(), "namespace": history.namespace, "labels": labels},
+    });
+    for field in ["data", "binaryData"] {
+        if !snapshot.value[field].is_null() {
+            object[field] = snapshot.value[field].clone();
+        }
+    }
+    if source.kind == SourceKind::Secret {
+        object["type"] = text(&snapshot.value, "/type").into();
+    }
+    let said = format!(
+        "{source} created with the content of {name}; its own annotations are lost, and its labels except copied ones\n"
+    );
+    RestoredSource { write: Write::Create(object), difference, said }
+}
+
+/// Asks on the terminal. Without a terminal, the error says how to continue.
+fn confirm(question: &str) -> Result<bool, Failure> {
+    use std::io::IsTerminal as _;
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage("standard input is not a terminal: give --yes or --dry-run".to_owned()));
+    }
+    eprint!("{question} [y/N] ");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
