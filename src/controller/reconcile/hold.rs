@@ -1,8 +1,8 @@
 //! `max-in-flight`: how far a change of a source may spread before the first workloads prove it sound.
 //!
 //! Nothing is stored for it. `seen` shows which workloads rolled to the content, their status shows their health, and the
-//! annotation `unhealthy` shows which were unhealthy before. So a restart in the middle changes nothing. A workload also counts as
-//! rolling while the outcome of its last roll is unknown.
+//! annotation `unhealthy` shows which were unhealthy before. So a restart in the middle changes nothing. A workload also
+//! counts as rolling while the outcome of its last roll is unknown.
 
 use std::{
     collections::{HashMap, HashSet},
