@@ -147,6 +147,21 @@ impl ApiError {
         !matches!(self, Self::Late { .. } | Self::Unreachable { .. })
     }
 
+    /// Whether a write that failed with this error may have taken effect, or may still do so.
+    pub fn may_have_effect(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => *code >= 500,
+            Self::Late { .. } | Self::Unreachable { .. } | Self::TooLarge { .. } | Self::Answer { .. } => {
+                true
+            }
+            Self::NotFound { .. }
+            | Self::Conflict { .. }
+            | Self::Terminating { .. }
+            | Self::InVain { .. }
+            | Self::InvalidName { .. } => false,
+        }
+    }
+
     /// Whether the same call may succeed a little later.
     pub fn may_pass(&self) -> bool {
         match self {

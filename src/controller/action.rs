@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
-    controller::name::Name,
+    controller::{index::findings::Verified, name::Name},
     resolve::{Observed, Record},
     snapshot::Digest,
 };
@@ -43,7 +43,8 @@ pub enum Action {
         /// Remove no owners but confrev's: the object is a user's.
         own: bool,
     },
-    /// Read owners live that no watch reports as users of a snapshot, and check whether they use it.
+    /// Read owners live, and check whether they use a snapshot: owners that no watch reports as its users, or users that
+    /// someone else removed from its owners.
     Verify {
         /// The snapshot.
         snapshot: Name,
@@ -111,12 +112,7 @@ pub enum Outcome {
     /// Owners were set on a snapshot that the garbage collector may be about to delete; this is the object after the write.
     OwnersSet(Box<Observed>),
     /// Owners were read live.
-    Verified {
-        /// The owners that use the snapshot.
-        used: Vec<Owner>,
-        /// The owners that are deleted, or refer to something else.
-        unused: Vec<Owner>,
-    },
+    Verified(Verified),
     /// A source in bind mode was deleted; this is the object before the deletion.
     Released(Box<Observed>),
     /// The object has the labels of a snapshot but is not one; this is the version that the action was for.

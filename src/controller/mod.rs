@@ -25,6 +25,7 @@ pub use action::{Action, Outcome};
 pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use index::{
+    findings::Verified,
     records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta},
     served::Served,
 };

@@ -135,7 +135,15 @@ impl Model {
                 } else {
                     "Progressing"
                 };
-                json!({"observedGeneration": generation.to_string(), "phase": phase})
+                let mut status = json!({"observedGeneration": generation.to_string(), "phase": phase});
+                // Argo Rollouts reports which template of the other workload it has observed.
+                if let Some(name) = live["spec"]["workloadRef"]["name"].as_str()
+                    && let Some(target) = self.get(&Key::new(Kind::Deployment, &key.namespace, name))
+                {
+                    let observed = target["metadata"]["generation"].to_string();
+                    status["workloadObservedGeneration"] = json!(observed);
+                }
+                status
             }
             Kind::StatefulSet => {
                 json!({"observedGeneration": generation, "updatedReplicas": 1, "readyReplicas": ready})

@@ -2,7 +2,7 @@
 
 use confrev::{
     cluster::{Owner, Version},
-    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared},
+    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared, Verified},
     names,
     resolve::{Health, Observed, Use},
     snapshot::{ObjectName, SourceKind},
@@ -158,7 +158,7 @@ fn owner_of_bound_source_is_read_before_its_removal() {
                         assert!(second > 3, "read after {second} s");
                         read += 1;
                         let (used, unused) = if is_used { (owners, vec![]) } else { (vec![], owners) };
-                        outcome = Outcome::Verified { used, unused };
+                        outcome = Outcome::Verified(Verified { used, unused, ..Verified::default() });
                     }
                     Action::SetOwners { owners, own: true, .. } => {
                         assert!(read > 0, "{owners:?} are set before the live read");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use confrev::{
     cluster::{ApiError, KubeApi, Owner, Version},
-    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, Task, execute},
+    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, Task, Verified, execute},
     kinds::Kinds,
     names,
     resolve::Use,
@@ -183,7 +183,9 @@ fn stale_owners_are_replaced_by_current_user() {
                     owners.clone_from(set);
                 }
                 let outcome = match action {
-                    Action::Verify { owners, .. } => Outcome::Verified { used: Vec::new(), unused: owners },
+                    Action::Verify { owners, .. } => {
+                        Outcome::Verified(Verified { unused: owners, ..Verified::default() })
+                    }
                     _ => Outcome::Done,
                 };
                 desk.state.finish(&task, Ok(outcome), desk.now);

@@ -6,7 +6,7 @@ use confrev::{
     cluster::{ApiError, Owner, Precondition, Version, WorkloadKey},
     controller::{
         Action, Config, Name, Outcome, RawObject, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
-        Task, Workloads, take,
+        Task, Verified, Workloads, take,
     },
     kinds::Kinds,
     names,
@@ -107,7 +107,7 @@ impl Desk {
                     }
                     Action::Verify { owners, .. } => {
                         read = true;
-                        Outcome::Verified { used: Vec::new(), unused: owners }
+                        Outcome::Verified(Verified { unused: owners, ..Verified::default() })
                     }
                     Action::Ensure { content: Some(_), .. } => Outcome::Done,
                     action => {

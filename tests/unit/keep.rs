@@ -6,7 +6,7 @@ use std::{
 };
 
 use confrev::{
-    controller::{Action, Name, Outcome, SnapshotRecord, SourceMeta, Step, Task},
+    controller::{Action, Name, Outcome, SnapshotRecord, SourceMeta, Step, Task, Verified},
     names,
     snapshot::Digest,
 };
@@ -62,7 +62,7 @@ impl Keeper {
                                 Outcome::Read(Some(Box::new(read)))
                             }
                             Action::Verify { owners, .. } => {
-                                Outcome::Verified { used: Vec::new(), unused: owners }
+                                Outcome::Verified(Verified { unused: owners, ..Verified::default() })
                             }
                             Action::SetOwners { snapshot, owners, .. } => {
                                 // The watch reports the write.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use confrev::{
     cluster::{ApiError, Owner, Version},
-    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta},
+    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, Verified},
     names,
     resolve::{Health, Use},
 };
@@ -259,8 +259,8 @@ fn known_owner_is_verified_before_it_is_removed() {
                     Action::Verify { owners, .. } => {
                         assert_eq!(owners, std::slice::from_ref(&stays));
                         looks += 1;
-                        let (kept, unused) = if used { (owners, vec![]) } else { (vec![], owners) };
-                        Outcome::Verified { used: kept, unused }
+                        let (used, unused) = if used { (owners, vec![]) } else { (vec![], owners) };
+                        Outcome::Verified(Verified { used, unused, ..Verified::default() })
                     }
                     Action::SetOwners { owners, .. } => {
                         assert!(looks > 0, "the owner was not read");

@@ -11,6 +11,7 @@ use crate::{
     },
     controller::{
         action::{Action, Outcome},
+        index::findings::Verified,
         name::Name,
         reconcile::owners::MAX_OWNERS,
     },
@@ -117,15 +118,17 @@ async fn set_owners<A: Api>(
 
 /// Reads owners live, and checks whether they use a snapshot.
 async fn verify<A: Api>(api: &A, snapshot: &Name, owners: Vec<Owner>) -> Result<Outcome, ApiError> {
-    let (mut used, mut unused) = (Vec::new(), Vec::new());
+    let mut verified = Verified::default();
     let usages = api.usages(&snapshot.namespace, &owners, &snapshot.object).await?;
     for (owner, usage) in owners.into_iter().zip(usages) {
-        match usage {
-            Usage::Used | Usage::Leaving => used.push(owner),
-            Usage::Unused | Usage::Gone => unused.push(owner),
-        }
+        let same = match usage {
+            Usage::Used | Usage::Leaving => &mut verified.used,
+            Usage::Unused => &mut verified.unused,
+            Usage::Gone => &mut verified.deleted,
+        };
+        same.push(owner);
     }
-    Ok(Outcome::Verified { used, unused })
+    Ok(Outcome::Verified(verified))
 }
 
 /// Creates a snapshot of that content under the first free name, unless a sound one exists.
@@ -303,7 +306,7 @@ async fn sweep<A: Api>(
     // Each watch may lag or stall, and none reports a revision without its label.
     let used = api.users_of(&snapshot.namespace, &snapshot.object).await?;
     if !used.is_empty() {
-        return Ok(Outcome::Verified { used, unused: Vec::new() });
+        return Ok(Outcome::Verified(Verified { used, ..Verified::default() }));
     }
     if sound && observed.uid == version.uid {
         api.delete_snapshot(&snapshot.namespace, &snapshot.object, version).await?;
@@ -321,7 +324,7 @@ async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Ou
     // Each watch may lag or stall, and none reports a revision without its label.
     let used = api.users_of(&object.namespace, &object.object).await?;
     if !used.is_empty() {
-        return Ok(Outcome::Verified { used, unused: Vec::new() });
+        return Ok(Outcome::Verified(Verified { used, ..Verified::default() }));
     }
     // Without an owner that confrev added, or with an owner that others added, deleting it is left to others.
     if !observed.is_bound_itself()

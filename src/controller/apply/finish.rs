@@ -44,7 +44,12 @@ impl State {
         if *task == Task::WriteEvent {
             return self.event_written(outcome.as_ref().map(|_| ()), now);
         }
-        let rolling = if let Task::Roll(key) = task { self.rolls.end(key) } else { None };
+        let rolling = if let Task::Roll(key) = task {
+            let is_known = outcome.as_ref().err().is_none_or(|error| !error.may_have_effect());
+            self.rolls.end(key, is_known, now)
+        } else {
+            None
+        };
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return self.failed(task, &error, now),
@@ -57,10 +62,12 @@ impl State {
                 return self.enqueue_users(name, now);
             }
             // The findings may require other owners at once.
-            Task::Unbind(name) | Task::Sweep(name) if matches!(outcome, Outcome::Verified { .. }) => {
+            Task::Bind(name) | Task::Unbind(name) | Task::Sweep(name)
+                if matches!(outcome, Outcome::Verified(_)) =>
+            {
                 self.queue.done(task);
-                let Outcome::Verified { used, unused } = outcome else { return };
-                return self.owners_were_verified(name, used, unused, now);
+                let Outcome::Verified(verified) = outcome else { return };
+                return self.owners_were_verified(task, name, verified, now);
             }
             _ => {
                 self.succeeded(task, outcome, now);

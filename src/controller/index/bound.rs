@@ -6,10 +6,12 @@ use std::sync::Arc;
 use super::{
     Index,
     change::Change,
-    findings::Findings,
+    findings::{Findings, Verified},
     records::{BoundRecord, RevisionKey},
 };
-use crate::{cluster::Owner, controller::name::Name, kinds::REVISION_KINDS, resolve::Health};
+use crate::{
+    cluster::Owner, compact::CompactSet, controller::name::Name, kinds::REVISION_KINDS, resolve::Health,
+};
 
 impl Index {
     /// Applies a source in bind mode as it is now; `None` if it is deleted, or no longer in this mode.
@@ -23,18 +25,14 @@ impl Index {
         let (name, record) = (self.interner.intern(name.clone()), self.interner.intern(record));
         if let Some(record) = record {
             let old = self.bound.remove(&name);
-            self.findings.forget_former_owners(
-                &name,
-                old.as_ref().map(|old| &old.owners),
-                Some(&record.owners),
-            );
+            self.owners_changed(&name, old.as_ref().map(|old| &old.owners), Some(&record.owners));
             if old.is_none() {
                 self.watched.add(&name.namespace);
             }
             self.bound.insert(name.clone(), record);
             changes.push(Change::Bound(name));
         } else if let Some(record) = self.bound.remove(&name) {
-            self.findings.forget_former_owners(&name, None, None);
+            self.owners_changed(&name, Some(&record.owners), None);
             self.unwatch_namespace(&name.namespace);
             let is_used = self.users.has_any(&name) || !record.owners.is_empty();
             changes.push(Change::Unbound { name, is_used });
@@ -57,8 +55,20 @@ impl Index {
     }
 
     /// Records what a live read of owners found.
-    pub(crate) fn add_findings(&mut self, name: &Name, used: Vec<Owner>, unused: Vec<Owner>) {
-        self.findings.add(name, used, unused);
+    pub(crate) fn add_findings(&mut self, name: &Name, verified: Verified) {
+        self.findings.add(name, verified);
+    }
+
+    /// Applies a change of the owners of a snapshot or bound object to the findings.
+    pub(super) fn owners_changed(
+        &mut self,
+        name: &Name,
+        old: Option<&CompactSet<Owner>>,
+        new: Option<&CompactSet<Owner>>,
+    ) {
+        let mut findings = std::mem::take(&mut self.findings);
+        findings.owners_changed(name, old, new, || self.owners_by_use(name));
+        self.findings = findings;
     }
 
     /// Whether nothing uses the object any more, and all its owners are former users that still exist. The garbage

@@ -18,8 +18,34 @@ pub(crate) struct Findings(HashMap<Name, Finding>);
 struct Finding {
     /// Owners that use the snapshot.
     used: BTreeSet<Owner>,
-    /// Owners that are deleted, or refer to something else.
+    /// Owners that refer to something else.
     unused: BTreeSet<Owner>,
+    /// Owners that are deleted. Their uids never come back, so they are no users, whatever a watch reports.
+    deleted: BTreeSet<Owner>,
+    /// Users that were owners until someone else removed them. The garbage collector removes deleted owners, so these are
+    /// read live before they are added again.
+    removed: BTreeSet<Owner>,
+}
+
+impl Finding {
+    fn sets(&mut self) -> [&mut BTreeSet<Owner>; 4] {
+        [&mut self.used, &mut self.unused, &mut self.deleted, &mut self.removed]
+    }
+
+    fn len(&mut self) -> usize {
+        self.sets().map(|set| set.len()).iter().sum()
+    }
+}
+
+/// The result of a live read of owners.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// The owners that use the object.
+    pub used: Vec<Owner>,
+    /// The owners that refer to something else.
+    pub unused: Vec<Owner>,
+    /// The owners that are deleted.
+    pub deleted: Vec<Owner>,
 }
 
 impl Findings {
@@ -28,20 +54,33 @@ impl Findings {
         self.0.get(name).into_iter().flat_map(|finding| &finding.used)
     }
 
+    /// Whether a live read has found this owner of an object to be deleted.
+    pub(crate) fn is_deleted(&self, name: &Name, owner: &Owner) -> bool {
+        self.0.get(name).is_some_and(|finding| finding.deleted.contains(owner))
+    }
+
+    /// Whether someone else removed this owner of an object, and it was not read since.
+    pub(crate) fn was_removed(&self, name: &Name, owner: &Owner) -> bool {
+        self.0.get(name).is_some_and(|finding| finding.removed.contains(owner))
+    }
+
     /// Those of these owners that no live read has proven to be unused. Only users are in doubt, the source is not.
     pub(crate) fn doubtful<'o>(&self, name: &Name, owners: impl Iterator<Item = &'o Owner>) -> Vec<Owner> {
         let source = name.object.kind.as_str();
-        let unused = self.0.get(name).map(|finding| &finding.unused);
-        let is_doubtful =
-            |owner: &&Owner| *owner.kind != *source && unused.is_none_or(|unused| !unused.contains(*owner));
-        owners.filter(is_doubtful).cloned().collect()
+        let finding = self.0.get(name);
+        let is_known = |owner: &Owner| {
+            finding.is_some_and(|finding| finding.unused.contains(owner) || finding.deleted.contains(owner))
+        };
+        owners.filter(|owner| *owner.kind != *source && !is_known(owner)).cloned().collect()
     }
 
     /// Records what a live read of owners found.
-    pub(crate) fn add(&mut self, name: &Name, used: Vec<Owner>, unused: Vec<Owner>) {
+    pub(crate) fn add(&mut self, name: &Name, Verified { used, unused, deleted }: Verified) {
         let finding = self.0.entry(name.clone()).or_default();
+        finding.removed.retain(|owner| ![&used, &unused, &deleted].iter().any(|read| read.contains(owner)));
         finding.used.extend(used);
         finding.unused.extend(unused);
+        finding.deleted.extend(deleted);
     }
 
     /// Forgets the findings about an object that changed or was deleted: the object is read again before anything follows
@@ -57,36 +96,51 @@ impl Findings {
             return;
         }
         let uids: BTreeSet<_> = uids.collect();
-        for (name, finding) in &mut self.0 {
+        self.0.retain(|name, finding| {
             if *name.namespace != *namespace {
-                continue;
+                return true;
             }
-            let before = finding.used.len() + finding.unused.len();
-            finding.used.retain(|owner| !uids.contains(&owner.uid));
-            finding.unused.retain(|owner| !uids.contains(&owner.uid));
-            if finding.used.len() + finding.unused.len() < before {
+            let before = finding.len();
+            for set in finding.sets() {
+                set.retain(|owner| !uids.contains(&owner.uid));
+            }
+            let after = finding.len();
+            if after < before {
                 changes.push(Change::Unproven(name.clone()));
             }
-        }
+            after > 0
+        });
     }
 
-    /// Forgets the findings about owners that the object no longer has; `None`: the object is not known.
-    pub(crate) fn forget_former_owners(
+    /// Applies a change of an object's owners; none of an object that does not exist. `users`: the users of the object that
+    /// the watches report.
+    ///
+    /// The findings about owners that the object no longer has are forgotten. Only what concerns users remains.
+    pub(crate) fn owners_changed(
         &mut self,
         name: &Name,
         old: Option<&CompactSet<Owner>>,
         new: Option<&CompactSet<Owner>>,
+        users: impl FnOnce() -> CompactSet<Owner>,
     ) {
-        let Some(finding) = self.0.get_mut(name) else { return };
-        let Some(new) = new else {
-            self.0.remove(name);
+        let is_new = |owner: &Owner| new.is_some_and(|new| new.contains(owner));
+        let left: Vec<_> = old.into_iter().flatten().filter(|owner| !is_new(owner)).collect();
+        if left.is_empty() && !self.0.contains_key(name) {
             return;
-        };
+        }
+        let users = users();
+        let finding = self.0.entry(name.clone()).or_default();
         // An owner that was just found, and is not bound yet, was no owner before.
-        let left = |owner: &Owner| old.is_some_and(|old| old.contains(owner)) && !new.contains(owner);
-        finding.used.retain(|owner| !left(owner));
-        finding.unused.retain(|owner| new.contains(owner));
-        if finding.used.is_empty() && finding.unused.is_empty() {
+        finding.used.retain(|owner| new.is_some() && !left.contains(&owner));
+        finding.unused.retain(is_new);
+        finding.deleted.retain(|owner| is_new(owner) || users.contains(owner));
+        finding.removed.retain(|owner| !is_new(owner) && users.contains(owner));
+        let removed: Vec<_> = left
+            .into_iter()
+            .filter(|owner| users.contains(owner) && !finding.deleted.contains(*owner))
+            .collect();
+        finding.removed.extend(removed.into_iter().cloned());
+        if finding.len() == 0 {
             self.0.remove(name);
         }
     }

@@ -9,6 +9,8 @@ use super::{
     records::{SnapshotRecord, SourceRecord, SourceState},
 };
 use crate::{
+    cluster::Owner,
+    compact::CompactSet,
     controller::name::Name,
     snapshot::{DIGITS, Digest, Digests, SourceKind, snapshot_name},
 };
@@ -33,16 +35,19 @@ impl Index {
         }
         changes.push(Change::Snapshot(name.clone()));
         let (had, has) = (old.as_ref().map(|old| &old.owners), record.as_ref().map(|record| &record.owners));
-        self.findings.forget_former_owners(&name, had, has);
+        self.owners_changed(&name, had, has);
         let place = |record: &SnapshotRecord| (Arc::clone(&record.source), record.created, record.digest);
-        if let Some(old) = old.filter(|old| record.as_ref().map(place) != Some(place(old))) {
-            self.remove_from_source(&name, &old, changes);
+        if let Some(old) = old.as_ref().filter(|old| record.as_ref().map(place) != Some(place(old))) {
+            self.remove_from_source(&name, old, changes);
         }
         let Some(record) = record else {
             changes.push(Change::SnapshotDeleted(name));
             return;
         };
         let source = name.sibling(Arc::clone(&record.source));
+        if let Some(old) = &old {
+            self.doubt_removed_source(&source, &name, (&old.owners, &record.owners), changes);
+        }
         if self.add_to_source(&source, &name, &record) {
             // A new snapshot may push an older one out of the newest `keep`.
             self.rank_neighbours(&source, changes);
@@ -50,6 +55,23 @@ impl Index {
         }
         changes.push(Change::SourceNeeded(source));
         changes.push(Change::Owners(name));
+    }
+
+    /// If someone else removed the source from the owners of a snapshot that it keeps, the source is read again: the garbage
+    /// collector removes deleted owners, and a watch may not have reported the deletion.
+    fn doubt_removed_source(
+        &mut self,
+        source: &Name,
+        name: &Name,
+        (old, new): (&CompactSet<Owner>, &CompactSet<Owner>),
+        changes: &mut Vec<Change>,
+    ) {
+        let Some(known) = self.existing_source(source) else { return };
+        let owns = |owners: &CompactSet<Owner>| owners.iter().any(|owner| owner.uid == known.uid);
+        if owns(old) && !owns(new) && self.is_among_newest(source, name, known) {
+            self.set_source_unknown(source);
+            changes.push(Change::SourceOutdated(source.clone()));
+        }
     }
 
     /// Adds a snapshot of a source. Returns whether it is new.

@@ -34,6 +34,9 @@ impl State {
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
         let wanted = at_most(MAX_OWNERS.saturating_sub(others), all.clone(), &record.owners);
         let owners: CompactSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
+        if let Some(verify) = owners::verify_removed(index, name, &wanted, &record.owners) {
+            return Some(verify);
+        }
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
         if has_stale && !unbind && !all.is_empty() {
             self.queue.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);

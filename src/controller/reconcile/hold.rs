@@ -1,7 +1,8 @@
 //! `max-in-flight`: how far a change of a source may spread before the first workloads prove it sound.
 //!
 //! Nothing is stored for it. `seen` shows which workloads rolled to the content, their status shows their health, and the
-//! annotation `unhealthy` shows which were unhealthy before. So a restart in the middle changes nothing.
+//! annotation `unhealthy` shows which were unhealthy before. So a restart in the middle changes nothing. A workload also
+//! counts as rolling while the outcome of its last roll is unknown.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -79,7 +80,7 @@ impl Holds {
         &mut self,
         index: &Index,
         key: &WorkloadKey,
-        is_rolling: impl Fn(&WorkloadKey) -> bool,
+        is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
         now: Timestamp,
     ) -> Option<Held> {
         let record = index.workload(key)?;
@@ -172,7 +173,7 @@ fn hold(
     source: &Name,
     (known, limit): (&SourceRecord, usize),
     (waiting, unwell): (&WorkloadKey, bool),
-    is_rolling: impl Fn(&WorkloadKey) -> bool,
+    is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
 ) -> Option<Hold> {
     let mut in_flight = 0;
     for (key, record) in index.workloads_using(source).filter(|(key, _)| *key != waiting) {
@@ -187,7 +188,7 @@ fn hold(
         // A workload without a deadline may stay as unhealthy as it was.
         let gives_up = index.kind(key).is_some_and(|kind| has_deadline(&kind.kind));
         let may_last = was_unhealthy && !unwell && !gives_up;
-        if (is_under_way && !may_last) || is_rolling(key) {
+        if (is_under_way && !may_last) || is_rolling(key, record) {
             in_flight += 1;
         }
     }

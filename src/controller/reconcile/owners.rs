@@ -6,6 +6,7 @@ use crate::{
     cluster::Owner,
     compact::CompactSet,
     controller::{
+        action::Action,
         index::{
             Index,
             records::{SnapshotRecord, SourceState},
@@ -28,9 +29,26 @@ pub(crate) enum Wanted {
     Unknown,
 }
 
-/// The users of an object as owners: those that the index knows, and those that a live read has proven.
+/// The users of an object as owners: those that the index knows, and those that a live read has proven. Users that a live
+/// read has found to be deleted are none, even if a watch has not reported the deletion: the garbage collector would remove
+/// such an owner again and again, and delete the object if it has no other.
 pub(crate) fn users(index: &Index, name: &Name) -> CompactSet<Owner> {
-    index.owners_by_use(name).into_iter().chain(index.findings().used(name).cloned()).collect()
+    let findings = index.findings();
+    let known = index.owners_by_use(name).into_iter().chain(findings.used(name).cloned());
+    known.filter(|owner| !findings.is_deleted(name, owner)).collect()
+}
+
+/// The live read that is needed before these owners are added to those that the object has; `None` if none of them is in
+/// doubt.
+pub(crate) fn verify_removed(
+    index: &Index,
+    name: &Name,
+    wanted: &CompactSet<Owner>,
+    present: &CompactSet<Owner>,
+) -> Option<Action> {
+    let is_doubtful = |owner: &&Owner| !present.contains(*owner) && index.findings().was_removed(name, owner);
+    let owners: Vec<_> = wanted.iter().filter(is_doubtful).cloned().collect();
+    (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
 }
 
 /// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.

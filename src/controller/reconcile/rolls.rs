@@ -6,6 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{cluster::WorkloadKey, resolve::Record};
 
+/// How long a roll whose outcome is unknown may take effect, after it failed. By then it was tried again several times, and
+/// each try that the API server answers settles the outcome: it requires the same version of the workload. A workload whose
+/// rolls always fail pauses for longer between them, and others roll in between.
+const UNKNOWN_OUTCOME: SignedDuration = SignedDuration::from_secs(30);
+
 /// A workload that is being rolled.
 #[derive(Debug)]
 pub(crate) struct Rolling {
@@ -15,12 +20,23 @@ pub(crate) struct Rolling {
     pub before: Record,
 }
 
+/// A roll whose outcome is unknown.
+#[derive(Debug)]
+struct Unknown {
+    /// The last roll before it.
+    last_roll: Option<Timestamp>,
+    /// Until when it may take effect.
+    until: Timestamp,
+}
+
 /// The rolls of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct Rolls {
     /// Since when a workload is pending.
     pending_since: HashMap<WorkloadKey, Timestamp>,
     rolling: HashMap<WorkloadKey, Rolling>,
+    /// The last roll of each workload, if its outcome is unknown.
+    unknown: HashMap<WorkloadKey, Unknown>,
     /// When the next roll at the global rate is due; `None` before the first.
     next: Option<Timestamp>,
     /// How often a roll waited for the global rate, since this was last reported.
@@ -72,9 +88,22 @@ impl Rolls {
         self.rolling.get(key)
     }
 
-    /// Ends a roll.
-    pub(crate) fn end(&mut self, key: &WorkloadKey) -> Option<Rolling> {
-        self.rolling.remove(key)
+    /// Ends a roll. `is_known`: it took effect, or never will.
+    pub(crate) fn end(&mut self, key: &WorkloadKey, is_known: bool, now: Timestamp) -> Option<Rolling> {
+        let rolling = self.rolling.remove(key);
+        self.unknown.remove(key);
+        if let Some(Rolling { before, .. }) = rolling.as_ref().filter(|_| !is_known) {
+            let until = now + UNKNOWN_OUTCOME;
+            self.unknown.retain(|_, unknown| unknown.until > now);
+            self.unknown.insert(key.clone(), Unknown { last_roll: before.last_roll, until });
+        }
+        rolling
+    }
+
+    /// Whether the last roll of a workload may take effect, or has taken effect and the record does not show it.
+    pub(crate) fn may_take_effect(&self, key: &WorkloadKey, record: &Record, now: Timestamp) -> bool {
+        let unknown = self.unknown.get(key).filter(|unknown| unknown.until > now);
+        unknown.is_some_and(|unknown| record.last_roll <= unknown.last_roll)
     }
 
     /// How often a roll waited for the global rate since the last call.

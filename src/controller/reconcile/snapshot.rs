@@ -17,7 +17,7 @@ use crate::{
     compact::CompactSet,
     controller::{
         action::Action,
-        index::{Index, records::SourceState},
+        index::{Index, findings::Verified, records::SourceState},
         name::Name,
         queue::Task,
         reconcile::state::State,
@@ -98,6 +98,9 @@ impl State {
         if wanted.is_subset(&present) {
             return None;
         }
+        if let Some(verify) = owners::verify_removed(&self.index, name, &wanted, &present) {
+            return Some(verify);
+        }
         let hazard = !present.is_empty() && present.is_disjoint(&wanted);
         // A snapshot with none of these owners may be any object with the labels.
         let verify = present.is_disjoint(&wanted).then_some(digest);
@@ -136,23 +139,29 @@ impl State {
         Some(Action::SetOwners { snapshot, version, owners, hazard, verify, own: false })
     }
 
-    /// Records what a live read of owners found.
+    /// Records what a live read of owners found. `task`: the task that needed it.
     pub(in crate::controller) fn owners_were_verified(
         &mut self,
+        task: &Task,
         name: &Name,
-        used: Vec<Owner>,
-        unused: Vec<Owner>,
+        verified: Verified,
         now: Timestamp,
     ) {
         if !self.index.exists(name) {
             return;
         }
-        if !used.is_empty() {
+        let is_used = !verified.used.is_empty();
+        self.index.add_findings(name, verified);
+        if is_used {
             self.unused_since.remove(name);
+        }
+        let binds = matches!(task, Task::Bind(_));
+        if is_used || binds {
             self.queue.schedule(Task::Bind(name.clone()), now);
         }
-        self.index.add_findings(name, used, unused);
-        self.queue.schedule(Task::Unbind(name.clone()), now);
+        if !binds {
+            self.queue.schedule(Task::Unbind(name.clone()), now);
+        }
     }
 
     /// Recreates a snapshot, or source in bind mode, that is referenced but missing.

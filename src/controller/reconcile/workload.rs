@@ -134,7 +134,9 @@ impl State {
 
     /// When to check the turn of a pending workload again; `None` if the workload is not held.
     fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
-        let is_rolling = |key: &WorkloadKey| self.queue.is_working(&Task::Roll(key.clone()));
+        let is_rolling = |key: &WorkloadKey, record: &Record| {
+            self.queue.is_working(&Task::Roll(key.clone())) || self.rolls.may_take_effect(key, record, now)
+        };
         let Held { until, new } = self.holds.check(&self.index, key, is_rolling, now)?;
         for source in new {
             self.report_hold(source, until);

@@ -170,6 +170,8 @@ impl Play<'_> {
                 if let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
                     notes.remove(crate::cluster::REVISION);
                     notes.remove(names::ROLL);
+                    // Which workload of a limited source rolls first, and so takes the content that fails, is not promised.
+                    notes.remove(names::UNHEALTHY);
                 }
                 object.as_object_mut().unwrap().remove("status");
             }

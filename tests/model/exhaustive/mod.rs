@@ -24,6 +24,7 @@ use scenarios::{Scenario, scenarios};
 
 use crate::{
     model::Model,
+    replica::Class,
     sequence::{runtime, setting},
     trial::{CallFault, Made, Trial},
 };
@@ -320,6 +321,31 @@ fn every_promise_holds_with_every_fault() {
     let single = run_all(&recorded, &number(&|of| singles(of, &CallFault::ALL)));
     let pair = run_all(&recorded, &number(&|of| pairs(of, most)));
     conclude(&recorded, single, pair, start);
+}
+
+/// Runs that once broke a promise: the scenario, the calls and their faults.
+const FORMER: [(&str, &[(usize, CallFault)]); 7] = [
+    // A roll whose answer never came did not count as rolling, so a second workload rolled to content that fails.
+    ("limited-apply", &[(20, CallFault::Stale), (21, CallFault::Late)]),
+    ("limited-workload-ref", &[(13, CallFault::Stale), (14, CallFault::Lost)]),
+    ("max-in-flight-with-bad-content", &[(14, CallFault::Late)]),
+    ("max-in-flight-with-bad-content", &[(15, CallFault::Crash)]),
+    // Deleted revisions were added as owners again and again, and the garbage collector deleted a snapshot in use.
+    ("image-and-content", &[(14, CallFault::StaleOf(Class::Revisions))]),
+    ("image-and-content", &[(20, CallFault::StaleOf(Class::Revisions))]),
+    ("many-workloads", &[(31, CallFault::StaleOf(Class::Revisions))]),
+];
+
+#[test]
+fn former_violations_keep_every_promise() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    for (name, plan) in FORMER {
+        let scenario = scenarios().into_iter().find(|scenario| scenario.name == name).unwrap();
+        let recorded = record(scenario).unwrap();
+        let run = run(&scenario, plan, Some(&recorded));
+        assert_eq!((run.happened, run.outcome), (plan.len(), Ok(())), "{}", again(name, plan));
+    }
 }
 
 /// One run, as a violation prints it. With `CONFREV_MODEL_TRACE=1`, it prints every call.

@@ -81,7 +81,8 @@ fn unhealthy_before(play: &Play<'_>) {
     play.model.take_time();
     play.rest();
     play.apply(&limited("two"));
-    play.seconds(120);
+    // Longer than two silences of a minute each: until a watch reports the health of a workload, the next one is held.
+    play.seconds(240);
     let moved = at(play, &files, "two");
     if moved != 2 {
         play.model.broken("rolls", format!("{moved} of 2 healthy workloads have rolled"));

@@ -9,6 +9,7 @@ use super::{
     },
     Scenario,
 };
+use crate::store::annotation;
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario::new("many-workloads", many),
@@ -74,18 +75,24 @@ fn bad_content(play: &Play<'_>) {
     // The controller checks a held change each second, so the run never comes to rest.
     play.seconds(120);
     let bad = play.snapshot("s", "two");
-    let moved = files.iter().filter(|file| {
+    let has_moved = |file: &File| {
         let live = play.model.get(&file.key).unwrap();
         live["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == *bad
-    });
-    let moved = moved.count();
+    };
+    let failed = files.each_ref().map(has_moved);
+    let moved = failed.iter().filter(|failed| **failed).count();
     if moved != 1 {
         play.model.broken("rolls", format!("{moved} workloads have rolled to content that fails"));
     }
     play.apply(&limited("three"));
     play.rest();
-    for file in &files {
+    for (file, failed) in files.iter().zip(failed) {
         play.reads(&file.key, "s", "three");
+        let live = play.model.get(&file.key).unwrap();
+        if annotation(&live, names::UNHEALTHY).is_some() != failed {
+            play.model
+                .broken("rolls", format!("{} was unhealthy: {failed}, recorded: {}", file.key, !failed));
+        }
     }
     play.delete(&source_key("s"));
 }
