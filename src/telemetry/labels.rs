@@ -114,10 +114,14 @@ labels! {
         Rolled = "Rolled",
         /// A workload was rolled back to another content, or made to keep it.
         Pinned = "Pinned",
+        /// An undo or a pin of a workload ended.
+        Unpinned = "Unpinned",
         /// A workload refers to an object that does not exist.
         SourceMissing = "SourceMissing",
         /// A change rolls no further, since a workload failed with it.
         RollHeld = "RollHeld",
+        /// A change that was held rolls again, or was replaced.
+        RollReleased = "RollReleased",
         /// The API server refused to roll a workload.
         RollRefused = "RollRefused",
         /// A snapshot that is referenced is missing, and cannot be recreated.
