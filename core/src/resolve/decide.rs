@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Decision, Ensure, Facts, Health, Need, Observed, Outcome, Request, Seen,
     effects::{self, Marks, Resolution},
-    mount,
+    misplaced, mount,
     optin::{Giver, OptIn, opt_in},
     policy::{Missing, Policy},
     undo,
@@ -210,6 +210,8 @@ impl<'r> Resolver<'r> {
                 names::SECRETS
             ));
         }
+        self.warn_unused_exclusions(used.keys().copied());
+        self.warnings.extend(misplaced::warnings(self.request));
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
         let unhealthy = self.taken_unhealthy();
@@ -282,6 +284,7 @@ impl<'r> Resolver<'r> {
     fn without_template(&self, giver: Giver) -> Outcome {
         let (resolution, marks) = (Resolution::default(), Marks::default());
         let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
+        decision.warnings = misplaced::warnings(self.request);
         let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
         match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),

@@ -10,6 +10,7 @@ mod effects;
 mod facts;
 mod health;
 mod malformed;
+mod misplaced;
 mod mount;
 mod optin;
 mod pending;
