@@ -36,6 +36,9 @@ pub const SEEN: &str = concat!(prefix!(), "seen");
 /// Annotation on workloads, written by confrev: for each source, the digest that the workload took while it was unhealthy.
 /// A failure with that content does not show that the content is bad.
 pub const UNHEALTHY: &str = concat!(prefix!(), "unhealthy");
+/// Annotation on workloads, written by confrev: for each source of which an undo or a pin keeps another snapshot, and of which
+/// the workload reads some keys only, the digest of those keys in the content that it has seen.
+pub const PINNED: &str = concat!(prefix!(), "pinned");
 /// Annotation on pod templates, written by confrev: the snapshot of each source.
 pub const SOURCES: &str = concat!(prefix!(), "sources");
 /// Annotation on pod templates, written by confrev: for each source in mode `live`, the digest of the keys that the template reads.
@@ -62,7 +65,8 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`] on snapshots.
 pub const MANAGER: &str = "confrev";
 
-/// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`] and [`UNHEALTHY`].
+/// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`], [`UNHEALTHY`]
+/// and [`PINNED`].
 pub const WORKLOAD_ANNOTATIONS: [&str; 8] =
     [SECRETS, EXCLUDE, TRACK, MISSING, MIN_INTERVAL, ROLL, MOUNT, SEEN];
 

@@ -3,7 +3,7 @@
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use memchr::memmem;
 
@@ -16,7 +16,7 @@ use crate::{
     controller::Name,
     names,
     resolve::{Observed, parse_keep, parse_max_in_flight},
-    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
+    snapshot::{Digest, ObjectName, SourceKind},
     telemetry::metrics::Limit,
 };
 
@@ -92,7 +92,7 @@ fn warnings<A: Api>(
         ));
     }
     if is_new_content(source.object.kind, review, &observed.digest()) {
-        warnings.extend(rolls(context, source, &observed.digest()));
+        warnings.extend(effects(context, source, observed));
         let count = context.shared.snapshot_count(source);
         if count >= context.limits.snapshots {
             context.metrics.limit_reached(Limit::Snapshots, 1);
@@ -131,26 +131,58 @@ fn is_new_content(kind: SourceKind, review: &Review<'_>, digest: &Digest) -> boo
     Observed::read(kind, old.as_bytes()).is_ok_and(|old| old.digest() != *digest)
 }
 
-/// One line on the workloads that will roll; `None` if there are none.
+/// What a person should act on, if the source gets this content. The rolls themselves are Events.
 ///
 /// For a Secret, neither the digest nor what a workload has seen decides the answer: a forged review could otherwise
 /// test guesses of a Secret's content.
-fn rolls<A: Api>(context: &Context<A>, source: &Name, digest: &Digest) -> Option<String> {
+fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> Vec<String> {
     let state = context.shared.lock();
     let is_secret = source.object.kind == SourceKind::Secret;
-    let mut workloads: Vec<_> = state
-        .workloads_using(source)
-        .filter(|(_, record)| record.track)
-        .filter(|(_, record)| is_secret || record.seen.get(&source.object) != Some(digest))
-        .map(|(key, _)| state.display_short(key))
-        .collect();
+    let (mut pinned, mut lacking) = (Vec::new(), BTreeMap::<(&str, bool), Vec<String>>::new());
+    for (key, record) in state.workloads_using(source).filter(|(_, record)| record.track) {
+        if !is_secret && record.has_seen(&source.object, observed.digests()) {
+            continue;
+        }
+        let name = || state.display_short(key);
+        let reads = record.reads.get(&source.object).map_or(&[][..], |reads| &reads.keys);
+        for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
+            lacking.entry((&read.key, record.denies_missing)).or_default().push(name());
+        }
+        if !is_secret && state.ends_pin(key, source, observed) {
+            pinned.push(name());
+        }
+    }
+    let mut warnings = Vec::new();
+    for ((key, is_refused), workloads) in lacking {
+        let then = if is_refused {
+            format!("the roll will be refused (annotation {} is \"deny\")", names::MISSING)
+        } else {
+            "new pods will not start".to_owned()
+        };
+        warnings.push(format!(
+            "confrev: the content lacks the key {key:?}, required by {}: {then}",
+            listed(workloads)
+        ));
+    }
+    if !pinned.is_empty() {
+        let workloads = listed(pinned);
+        warnings.push(format!(
+            "confrev: this change ends an undo or a pin: {workloads} will roll to this content"
+        ));
+    }
+    if !is_secret && let Some(objection) = state.objection(source, observed) {
+        warnings.push(format!(
+            "confrev: no further workload will roll to this content: {objection} (annotation {})",
+            names::MAX_IN_FLIGHT
+        ));
+    }
+    warnings
+}
+
+/// The names of the first workloads, and the number of the others.
+fn listed(mut workloads: Vec<String>) -> String {
     workloads.sort();
     let (named, more) = workloads.split_at(workloads.len().min(NAMED));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    let to = if is_secret {
-        String::new()
-    } else {
-        format!(" to snapshot {}", snapshot_name(&source.object.name, digest, DIGITS[0]))
-    };
-    (!named.is_empty()).then(|| format!("confrev: this change rolls {}{more}{to}", named.join(", ")))
+    format!("{}{more}", named.join(", "))
 }

@@ -18,7 +18,7 @@ use crate::{
     cluster::Api as _,
     names,
     resolve::{Facts, Need, Observed, Outcome, Request, Use, Workload, auto_roll_value, resolve},
-    snapshot::{ObjectName, SourceKind},
+    snapshot::{Digest, ObjectName, SourceKind},
 };
 
 /// Options of `impact`.
@@ -196,7 +196,8 @@ async fn effect(
     let Some(content) = content else {
         let why =
             if used.whole { "it uses the whole source" } else { "it uses some keys: only if those change" };
-        return Ok((true, why.to_owned()));
+        let end = if record.pinned.contains_key(source) { ENDS_PIN } else { "" };
+        return Ok((true, format!("{why}{end}")));
     };
     if record.has_seen(source, content.digests()) {
         return Ok((false, "it has already taken this content into account".to_owned()));
@@ -210,11 +211,21 @@ async fn effect(
         Err(Failure::Refused(_)) => return Ok((true, format!("{from}, unless the content is the same"))),
         held => held?,
     };
-    if held.is_some_and(|held| source_state::reads_the_same(workload, source, &held, content)) {
+    if held.as_ref().is_some_and(|held| source_state::reads_the_same(workload, source, held, content)) {
         return Ok((false, "the keys that it reads do not change".to_owned()));
     }
-    Ok((true, from))
+    let rejected = record.pinned.get(source).zip(record.keys_of(source));
+    if rejected.is_some_and(|(pinned, keys)| content.digests_of(Some(&keys)).judge(pinned) == Some(true)) {
+        return Ok((false, "the keys that it reads do not change: its undo or pin stays".to_owned()));
+    }
+    let is_other = |seen: &Digest| held.is_some_and(|held| held.digests().judge(seen) == Some(false));
+    let is_pinned = record.pinned.contains_key(source)
+        || (used.whole && used.snapshot.is_some() && record.seen.get(source).is_some_and(is_other));
+    Ok((true, if is_pinned { from + ENDS_PIN } else { from }))
 }
+
+/// Added to the reason of a roll that ends an undo or a pin.
+const ENDS_PIN: &str = "; this ends its undo or pin: it rolls to the whole present content";
 
 /// Why admission would refuse the roll, as with `missing: deny`; `None` if it would not, or if that cannot be known.
 /// This runs admission's own decision, with the content of `given` in place of the current sources.

@@ -3,6 +3,8 @@
 use http::StatusCode;
 use serde::Deserialize;
 
+use crate::telemetry::metrics::Forbidden;
+
 /// A call to the API server that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -132,6 +134,21 @@ impl ApiError {
         }
     }
 
+    /// Why the API server answered with 403. Its answer has no field for that, only a message.
+    pub(super) fn forbidden(&self) -> Forbidden {
+        // Source: `NewForbidden` of k8s.io/apimachinery and `forbiddenMessage` of k8s.io/apiserver.
+        const OF_RBAC: &str = "is forbidden: User \"";
+        const OF_GUARD: &str = "ValidatingAdmissionPolicy 'confrev-";
+        const OF_WEBHOOK: &str = "admission webhook ";
+        match self {
+            Self::Terminating { .. } => Forbidden::Terminating,
+            Self::Refused { message, .. } if message.starts_with(OF_WEBHOOK) => Forbidden::Admission,
+            Self::Refused { message, .. } if message.contains(OF_RBAC) => Forbidden::Rbac,
+            Self::Refused { message, .. } if message.contains(OF_GUARD) => Forbidden::Guard,
+            _ => Forbidden::Admission,
+        }
+    }
+
     /// Whether the requested resourceVersion or continue token is too old.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
@@ -174,5 +191,54 @@ impl ApiError {
     /// Whether the caller should read the current state and try again.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tells_missing_rights_from_refusals_by_admission() {
+        let of = |message: &str, reason: &str| {
+            let body = json!({"message": message, "details": {"causes": [{"reason": reason}]}}).to_string();
+            ApiError::of_status("create /x".to_owned(), StatusCode::FORBIDDEN, body.as_bytes()).forbidden()
+        };
+        for (message, reason, cause) in [
+            (
+                r#"configmaps is forbidden: User "system:serviceaccount:confrev:confrev" cannot list resource "configmaps""#,
+                "",
+                Forbidden::Rbac,
+            ),
+            (
+                r#"admission webhook "workloads.confrev.dev" denied the request: Deployment "web": ConfigMap "demo" has no key "a""#,
+                "",
+                Forbidden::Admission,
+            ),
+            (
+                r#"deployments.apps "web" is forbidden: exceeded quota: compute, used: 2"#,
+                "",
+                Forbidden::Admission,
+            ),
+            (
+                "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'confrev-self' with binding 'confrev-self' denied request: no",
+                "",
+                Forbidden::Guard,
+            ),
+            (
+                "deployments.apps \"web\" is forbidden: ValidatingAdmissionPolicy 'images' with binding 'b' denied request: no",
+                "",
+                Forbidden::Admission,
+            ),
+            (
+                "configmaps \"a\" is forbidden: unable to create new content in namespace x because it is being terminated",
+                "NamespaceTerminating",
+                Forbidden::Terminating,
+            ),
+        ] {
+            assert_eq!(of(message, reason), cause, "{message}");
+        }
     }
 }

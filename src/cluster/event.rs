@@ -76,7 +76,12 @@ impl Reason {
     /// What confrev was doing at that time.
     const fn action(self) -> &'static str {
         match self {
-            Self::Rolled | Self::Pinned | Self::RollHeld | Self::RollRefused => "Roll",
+            Self::Rolled
+            | Self::Pinned
+            | Self::Unpinned
+            | Self::RollHeld
+            | Self::RollReleased
+            | Self::RollRefused => "Roll",
             Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
         }
@@ -183,8 +188,10 @@ mod tests {
         for (reason, kind) in [
             (Reason::Rolled, "Normal"),
             (Reason::Pinned, "Normal"),
+            (Reason::Unpinned, "Normal"),
             (Reason::SourceMissing, "Warning"),
             (Reason::RollHeld, "Warning"),
+            (Reason::RollReleased, "Normal"),
             (Reason::RollRefused, "Warning"),
             (Reason::SnapshotLost, "Warning"),
             (Reason::SnapshotRestored, "Normal"),

@@ -278,7 +278,13 @@ impl KubeApi {
                 Err(ApiError::too_many_bytes(what))
             }
             Ok(Ok((status, Ok(body)))) if status.is_success() => Ok(body),
-            Ok(Ok((status, Ok(body)))) => Err(ApiError::of_status(what, status, &body)),
+            Ok(Ok((status, Ok(body)))) => {
+                let error = ApiError::of_status(what, status, &body);
+                if status == http::StatusCode::FORBIDDEN {
+                    self.metrics.api_forbidden(verb, error.forbidden());
+                }
+                Err(error)
+            }
         }
     }
 

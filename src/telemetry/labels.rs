@@ -98,6 +98,20 @@ labels! {
 }
 
 labels! {
+    /// Why the API server forbade a call.
+    Forbidden {
+        /// confrev lacks a right.
+        Rbac = "rbac",
+        /// One of confrev's own policies denied the write.
+        Guard = "guard",
+        /// Another part of admission denied the write: a webhook, a policy, a quota.
+        Admission = "admission",
+        /// The namespace is being terminated.
+        Terminating = "terminating",
+    }
+}
+
+labels! {
     /// The result of loading a new serving certificate.
     Reload {
         /// It is in use.
@@ -114,10 +128,14 @@ labels! {
         Rolled = "Rolled",
         /// A workload was rolled back to another content, or made to keep it.
         Pinned = "Pinned",
+        /// An undo or a pin of a workload ended.
+        Unpinned = "Unpinned",
         /// A workload refers to an object that does not exist.
         SourceMissing = "SourceMissing",
         /// A change rolls no further, since a workload failed with it.
         RollHeld = "RollHeld",
+        /// A change that was held rolls again, or was replaced.
+        RollReleased = "RollReleased",
         /// The API server refused to roll a workload.
         RollRefused = "RollRefused",
         /// A snapshot that is referenced is missing, and cannot be recreated.
@@ -193,6 +211,12 @@ pub(super) struct PathLabels {
 pub(super) struct ApiLabels {
     pub(super) verb: &'static str,
     pub(super) code: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ForbiddenLabels {
+    pub(super) verb: &'static str,
+    pub(super) cause: Forbidden,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

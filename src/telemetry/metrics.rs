@@ -12,10 +12,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::labels::{
-    ApiLabels, EventLabels, LimitLabels, PathLabels, ReloadLabels, ReviewLabels, RollLabels, TaskLabels,
-    VerbLabels,
+    ApiLabels, EventLabels, ForbiddenLabels, LimitLabels, PathLabels, ReloadLabels, ReviewLabels, RollLabels,
+    TaskLabels, VerbLabels,
 };
-pub use super::labels::{Done, EventOutcome, Limit, Reason, Reload, ReviewOutcome, Roll, Work};
+pub use super::labels::{Done, EventOutcome, Forbidden, Limit, Reason, Reload, ReviewOutcome, Roll, Work};
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -27,6 +27,9 @@ const ROLL_SECONDS: [f64; 12] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 30
 /// The webhooks' paths.
 const PATHS: [&str; 4] =
     ["/mutate/workloads", "/mutate/configmaps", "/mutate/secrets", "/validate/workloads"];
+
+/// The verbs of calls to the API server.
+const VERBS: [&str; 4] = ["get", "create", "patch", "delete"];
 
 /// Every metric of the program. Cheap to clone; clones share the counts.
 #[derive(Clone, Debug)]
@@ -40,6 +43,7 @@ struct MetricFamilies {
     reviews: Family<ReviewLabels, Counter>,
     review_seconds: Seconds<PathLabels>,
     api_requests: Family<ApiLabels, Counter>,
+    api_forbidden: Family<ForbiddenLabels, Counter>,
     api_seconds: Seconds<VerbLabels>,
     tasks: Family<TaskLabels, Counter>,
     rolls: Family<RollLabels, Counter>,
@@ -147,6 +151,12 @@ impl Metrics {
                 "Requests to the API server; code 0 means no answer",
                 Family::default(),
             ),
+            api_forbidden: add(
+                all,
+                "api_forbidden",
+                "Requests that the API server answered with 403",
+                Family::default(),
+            ),
             api_seconds: add(
                 all,
                 "api_request_duration_seconds",
@@ -224,6 +234,11 @@ impl Metrics {
     /// The controller ended a task.
     pub fn task(&self, task: Work, outcome: Done) {
         self.0.tasks.get_or_create(&TaskLabels { task, outcome }).inc();
+    }
+
+    /// The API server forbade a call.
+    pub fn api_forbidden(&self, verb: &'static str, cause: Forbidden) {
+        self.0.api_forbidden.get_or_create(&ForbiddenLabels { verb, cause }).inc();
     }
 
     /// The controller tried to roll a workload forward.
@@ -308,6 +323,11 @@ impl MetricFamilies {
             drop(self.review_seconds.get_or_create(&PathLabels { path }));
             for &outcome in ReviewOutcome::ALL {
                 drop(self.reviews.get_or_create(&ReviewLabels { path, outcome }));
+            }
+        }
+        for verb in VERBS {
+            for &cause in Forbidden::ALL {
+                drop(self.api_forbidden.get_or_create(&ForbiddenLabels { verb, cause }));
             }
         }
         for &task in Work::ALL {

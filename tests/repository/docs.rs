@@ -14,9 +14,9 @@ use crate::page_commands::{Block, pages, parts, read};
 /// Tools whose arguments are not checked.
 const TOOLS: [&str; 8] = ["helm", "kind", "k3d", "skopeo", "docker", "ln", "openssl", "jq"];
 /// The kubectl commands of the docs.
-const VERBS: [&str; 14] = [
+const VERBS: [&str; 15] = [
     "krew", "apply", "label", "scale", "diff", "describe", "annotate", "get", "logs", "delete", "rollout",
-    "create", "patch", "argo",
+    "create", "patch", "argo", "wait",
 ];
 /// Manifests that the reader provides.
 const FILES: [&str; 5] = ["web.yaml", "demo.yaml", "all.yaml", "shop.json", "-"];

@@ -2,7 +2,7 @@
 
 use confrev::{
     cluster::{ApiError, Event},
-    controller::{Action, Outcome, Revision, RevisionKey, Task},
+    controller::{Action, Outcome, Revision, RevisionKey, SourceMeta, Task},
     kinds::REVISION_KINDS,
     names,
     resolve::{Health, Record, Use},
@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    controller::{BLUE, Desk, key, name, record, snapshot},
+    controller::{BLUE, Desk, key, name, observed, record, snapshot},
     story::{GREEN, poke, undo, world},
     world::{configmap, deployment, volume},
 };
@@ -97,7 +97,7 @@ fn roll_is_reported_on_workload_and_source() {
             said(&events),
             [
                 format!("Rolled Deployment: ConfigMap \"demo\" changed: from {BLUE} to {GREEN}"),
-                format!("Rolled ConfigMap: {GREEN} is now used by Deployment web, the first of 1 workloads"),
+                format!("Rolled ConfigMap: {GREEN} is now used by Deployment/web"),
             ]
         );
         assert_eq!(events[0].related.as_ref(), Some(&events[1].regarding));
@@ -150,7 +150,89 @@ fn held_change_is_reported_once_on_source() {
     }
     let [event] = &told[..] else { panic!("{told:?}") };
     assert_eq!(event.regarding.kind, "ConfigMap");
-    assert!(event.note.starts_with("2 workloads are held, because Deployment a failed"), "{}", event.note);
+    assert!(
+        event.note.starts_with(&format!("2 workloads are held: Deployment/a failed with {GREEN}. ")),
+        "{}",
+        event.note
+    );
+}
+
+/// The hold ends because the workload recovers, is put back, or because the source changes.
+#[test]
+fn end_of_hold_is_reported_once_on_source() {
+    let [first, second, undone] = three();
+    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    let held = |desk: &mut Desk, data: &Value, version: &str| {
+        let mut told = Vec::new();
+        for _ in 0..20 {
+            told.extend(desk.act(data, &limit, version).into_iter().filter_map(|action| match action {
+                Action::WriteEvent(event) => Some(*event),
+                _ => None,
+            }));
+            desk.pass(1);
+        }
+        told.retain(|event| matches!(event.reason, Reason::RollHeld | Reason::RollReleased));
+        said(&told)
+    };
+    let failed = |object: &Value| Record { health: Health::Failed, ..named("a", object) };
+    let start = || {
+        let mut desk = Desk::new();
+        for (snapshot_name, color) in [(BLUE, "blue"), (GREEN, "green")] {
+            desk.state.apply_snapshot(&name(snapshot_name), Some(snapshot(color, "1", &[])), desk.now);
+        }
+        desk.state.apply_workload(&key("a"), Some(failed(&second)), desk.now);
+        desk.state.apply_workload(&key("b"), Some(named("b", &first)), desk.now);
+        let told = held(&mut desk, &green(), "2");
+        assert!(
+            told.len() == 1 && told[0].starts_with("RollHeld ConfigMap: 1 workload is held: "),
+            "{told:?}"
+        );
+        desk
+    };
+    let mut recovered = start();
+    let objection =
+        |data: Value| recovered.state.objection(&name("demo"), &observed(data, limit.clone(), "5"));
+    assert_eq!(objection(green()), Some(format!("Deployment/a failed with {GREEN}")));
+    assert_eq!(objection(json!({"color": "red"})), None);
+    recovered.state.apply_workload(&key("a"), Some(named("a", &second)), recovered.now);
+    let note = format!("RollReleased ConfigMap: Deployment/a no longer holds the roll to {GREEN}");
+    assert_eq!(held(&mut recovered, &green(), "2"), [format!("{note}: the next workloads roll")]);
+    // It fails again.
+    let mut again = start();
+    again.state.apply_workload(&key("a"), Some(failed(&undone)), again.now);
+    let told = held(&mut again, &green(), "2");
+    assert!(
+        told.len() == 1 && told[0].contains(&format!("Deployment/a was rolled back from {GREEN}")),
+        "{told:?}"
+    );
+    let mut replaced = start();
+    let meta = SourceMeta { resource_version: "3".to_owned(), always: false };
+    replaced.state.apply_source(&name("demo"), Some(&meta), replaced.now);
+    assert_eq!(held(&mut replaced, &json!({"color": "blue"}), "3"), [format!("{note}: the source changed")]);
+}
+
+/// A pin ends by a roll, or because the source returns to its content.
+#[test]
+fn end_of_pin_is_reported_on_workload_and_source() {
+    let [_, second, undone] = three();
+    let mut desk = desk(&undone);
+    let version = |object: &Value, version: &str| Record {
+        resource_version: version.to_owned(),
+        ..record(object, Health::Settled)
+    };
+    let ends = |data: Value| desk.state.ends_pin(&key("web"), &name("demo"), &observed(data, json!({}), "5"));
+    assert!(ends(json!({"color": "red"})));
+    for (round, again) in [("10", "11"), ("12", "13")] {
+        desk.state.apply_workload(&key("web"), Some(version(&second, round)), desk.now);
+        let note = format!("no longer keeps {BLUE}: uses {GREEN}");
+        let told = said(&desk.tell(30, &green()));
+        assert_eq!(
+            told,
+            [format!("Unpinned Deployment: {note}"), format!("Unpinned ConfigMap: Deployment/web: {note}")]
+        );
+        desk.state.apply_workload(&key("web"), Some(version(&undone, again)), desk.now);
+        assert_eq!(desk.tell(30, &green()).len(), 2, "the pin is reported again");
+    }
 }
 
 /// A workload of that name.
@@ -229,7 +311,7 @@ fn undo_is_reported_once_on_workload_and_source() {
     );
     assert_eq!(
         told[1..],
-        [format!("Pinned ConfigMap: Deployment web keeps {BLUE}, which is not the present content")]
+        [format!("Pinned ConfigMap: Deployment/web keeps {BLUE}, which is not the present content")]
     );
     rolled.state.apply_workload(&key("web"), Some(record(&undone, Health::Failed)), rolled.now);
     assert_eq!(said(&rolled.tell(3600, &green())), [""; 0]);

@@ -287,7 +287,7 @@ fn refused_roll_is_reported_on_workload_and_source() {
         assert!(event.note.contains("exceeded quota: compute, used: 2"), "{}", event.note);
         assert_eq!(event.to_json()["type"], "Warning");
     }
-    assert!(told[1].note.contains("Deployment web"), "{}", told[1].note);
+    assert!(told[1].note.contains("Deployment/web"), "{}", told[1].note);
     assert_eq!(told[0].related.as_ref().map(|related| &*related.name), Some("demo"));
     assert!(desk.state.is_snapshotted(&name("demo")));
 }

@@ -1,5 +1,7 @@
 //! The resolver's view of live objects, and the snapshot of a source's present content.
 
+use std::collections::BTreeSet;
+
 use super::{
     Ensure, Need, Observed, Seen,
     decide::{Resolver, Stop},
@@ -240,11 +242,81 @@ impl<'r> Resolver<'r> {
         Ok(())
     }
 
-    /// Keeps the `seen` entry of the source as it is.
+    /// Keeps the `seen` entry of the source as it is, and its `pinned` entry, which belongs to the same content.
     pub(super) fn keep_seen(&mut self, source: &ObjectName) {
-        if let Some(digest) = self.seen.get(source) {
-            self.now_seen.insert(source.clone(), *digest);
+        for (before, now) in [(&self.seen, &mut self.now_seen), (&self.pinned, &mut self.now_pinned)] {
+            if let Some(digest) = before.get(source) {
+                now.insert(source.clone(), *digest);
+            }
         }
+    }
+
+    /// The keys that a template reads of a source, by whatever names; `None` if it reads the whole source.
+    fn keys_read<'k>(&self, source: &ObjectName, used: &UsedKeys<'k>) -> Option<BTreeSet<&'k str>> {
+        let mut keys = BTreeSet::new();
+        for ((kind, name), read) in used {
+            let object = ObjectName::new(*kind, *name);
+            let of = [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(*kind, name));
+            if of.unwrap_or(&object) == source {
+                keys.extend(read.as_ref()?);
+            }
+        }
+        Some(keys)
+    }
+
+    /// Whether the workload keeps another snapshot by an undo or a pin, and the present content has the values that the
+    /// workload rejected by it: only keys changed that the workload does not read.
+    pub(super) fn reads_what_is_pinned(
+        &mut self,
+        source: &ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<bool, Stop> {
+        let Some(pinned) = self.pinned.get(source).copied() else { return Ok(false) };
+        let Some(keys) = self.keys_read(source, used) else { return Ok(false) };
+        let present = self.live(source)?;
+        Ok(present.is_some_and(|present| present.digests_of(Some(&keys)).judge(&pinned) == Some(true)))
+    }
+
+    /// Records which values the workload rejects, if it keeps a snapshot with other values in the keys that it reads. Any change
+    /// of a source that the workload reads whole ends the undo or the pin, so nothing is recorded for such a source.
+    pub(super) fn mark_pinned(
+        &mut self,
+        source: &ObjectName,
+        held: &ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<(), Stop> {
+        self.now_pinned.remove(source);
+        let Some(keys) = self.keys_read(source, used) else { return Ok(()) };
+        let (Some(present), Some(held)) = (self.live(source)?, self.live(held)?) else { return Ok(()) };
+        if !held.same_values(present, keys.iter().copied()) {
+            let read = present.digests_of(Some(&keys));
+            // A digest under another scheme or key stays while it is true: an upgrade writes nothing.
+            let stated = self.pinned.get(source).filter(|stated| read.judge(stated) == Some(true));
+            let digest = stated.copied().unwrap_or_else(|| read.current());
+            self.now_pinned.insert(source.clone(), digest);
+        }
+        Ok(())
+    }
+
+    /// Records the rejected values again if the template reads other keys than before. They cannot be determined if the
+    /// source has changed since.
+    pub(super) fn keep_pinned(
+        &mut self,
+        source: &ObjectName,
+        held: &ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<(), Stop> {
+        let stored = self.keys_read(source, &self.stored_used);
+        if stored == self.keys_read(source, used) {
+            if let Some(digest) = self.pinned.get(source) {
+                self.now_pinned.insert(source.clone(), *digest);
+            }
+            return Ok(());
+        }
+        if matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike) {
+            self.mark_pinned(source, held, used)?;
+        }
+        Ok(())
     }
 
     /// Marks the content of the snapshot `held` as seen, for a reference to the name of a missing source. If the source returns

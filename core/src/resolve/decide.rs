@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Decision, Ensure, Facts, Health, Need, Observed, Outcome, Request, Seen,
-    effects::{self, Resolution},
-    mount,
+    effects::{self, Marks, Resolution},
+    misplaced, mount,
     optin::{Giver, OptIn, opt_in},
     policy::{Missing, Policy},
     undo,
@@ -98,8 +98,12 @@ pub(super) struct Resolver<'r> {
     pub(super) stated: SourceMap<String>,
     /// The digest of each source's content that was last taken into account.
     pub(super) seen: SourceMap<Digest>,
+    /// The digest of the keys that the workload reads, for each source of which it keeps another snapshot than the present one.
+    pub(super) pinned: SourceMap<Digest>,
     /// Names that the stored template refers to.
     pub(super) stored: BTreeSet<ObjectName>,
+    /// The keys that the stored template reads.
+    pub(super) stored_used: UsedKeys<'r>,
     /// The keys that the stored template requires.
     stored_keys: RequiredKeys<'r>,
     /// The keys that the requested template requires.
@@ -123,6 +127,7 @@ pub(super) struct Resolver<'r> {
     pub(super) missing: Vec<String>,
     pub(super) now_seen: SourceMap<Digest>,
     pub(super) now_live: SourceMap<Digest>,
+    pub(super) now_pinned: SourceMap<Digest>,
 }
 
 impl<'r> Resolver<'r> {
@@ -140,7 +145,9 @@ impl<'r> Resolver<'r> {
             prior_live: old.filter(|old| was_decided_on(old)).map(super::Workload::live).unwrap_or_default(),
             stated: request.new.sources(),
             seen: old.map(super::Workload::seen).unwrap_or_default(),
+            pinned: old.map(super::Workload::pinned).unwrap_or_default(),
             stored,
+            stored_used: used_keys(&references),
             stored_keys: required_keys(&references),
             required: RequiredKeys::new(),
             keeps_settings,
@@ -157,6 +164,7 @@ impl<'r> Resolver<'r> {
             missing: Vec::new(),
             now_seen: SourceMap::default(),
             now_live: SourceMap::default(),
+            now_pinned: SourceMap::default(),
         }
     }
 
@@ -202,11 +210,19 @@ impl<'r> Resolver<'r> {
                 names::SECRETS
             ));
         }
+        self.warn_unused_exclusions(used.keys().copied());
+        self.warnings.extend(misplaced::warnings(self.request));
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
         let unhealthy = self.taken_unhealthy();
-        let (seen, keeps) = (&self.now_seen, self.keeps_settings);
-        let mut decision = effects::opted_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
+        let mut pinned = SourceMap::default();
+        for (source, digest) in
+            self.now_pinned.iter().filter(|(source, _)| resolution.sources.get(source).is_some())
+        {
+            pinned.insert(source.clone(), *digest);
+        }
+        let marks = Marks { seen: self.now_seen, unhealthy, pinned };
+        let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
         let named =
             resolution.sources.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str()));
         let is_new = |name: &ObjectName| !self.stored.contains(name) && !self.ensure.contains_key(name);
@@ -283,9 +299,9 @@ impl<'r> Resolver<'r> {
 
     /// Decides on a Rollout with `workloadRef`. The object with the template is the one that must be opted in.
     fn without_template(&self, giver: Giver) -> Outcome {
-        let (resolution, unhealthy) = (Resolution::default(), SourceMap::default());
-        let (seen, keeps) = (&self.now_seen, self.keeps_settings);
-        let mut decision = effects::opted_in(self.request, giver, &resolution, seen, &unhealthy, keeps);
+        let (resolution, marks) = (Resolution::default(), Marks::default());
+        let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
+        decision.warnings = misplaced::warnings(self.request);
         let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
         match self.facts.target_enabled() {
             None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
@@ -447,6 +463,7 @@ impl<'r> Resolver<'r> {
         if let Some(is_sound) = known {
             if !self.stays_as_written(&source)? {
                 self.mark_seen(&source)?;
+                self.mark_pinned(&source, object, used)?;
             }
             if is_sound {
                 self.adopt.insert(object.clone());
@@ -488,8 +505,12 @@ impl<'r> Resolver<'r> {
             return Ok(ResolvedReference::Snapshot { source, name });
         }
         if pending || is_applied {
-            if pending && self.is_undo()? {
+            // A change of keys that the workload does not read leaves an undo or a pin alone.
+            let stays =
+                pending && ((!is_applied && self.reads_what_is_pinned(&source, used)?) || self.is_undo()?);
+            if stays {
                 self.mark_seen(&source)?;
+                self.mark_pinned(&source, object, used)?;
                 return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
             }
             if self.awaits_its_turn(&source, &object.name, used, is_applied)? {
@@ -508,6 +529,7 @@ impl<'r> Resolver<'r> {
                 self.keep_seen(&source);
             }
         }
+        self.keep_pinned(&source, object, used)?;
         Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() })
     }
 

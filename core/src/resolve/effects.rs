@@ -64,22 +64,39 @@ impl Resolution {
     }
 }
 
+/// The digests that confrev writes on a workload, by source.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// The content last taken into account.
+    pub(super) seen: SourceMap<Digest>,
+    /// The content that the workload began to use while it was unhealthy.
+    pub(super) unhealthy: SourceMap<Digest>,
+    /// The keys that the workload reads, in the content that it has seen and does not use.
+    pub(super) pinned: SourceMap<Digest>,
+}
+
+impl Marks {
+    /// The annotations with these digests.
+    fn annotations(&self) -> [(&'static str, Option<String>); 3] {
+        [(names::SEEN, &self.seen), (names::UNHEALTHY, &self.unhealthy), (names::PINNED, &self.pinned)]
+            .map(|(key, digests)| (key, (!digests.is_empty()).then(|| digests.to_annotation())))
+    }
+}
+
 /// The changes to an opted-in workload. Without a template (a Rollout with `workloadRef`), only its metadata changes.
 pub(super) fn opted_in(
     request: &Request<'_>,
     giver: Giver,
     resolution: &Resolution,
-    seen: &SourceMap<Digest>,
-    unhealthy: &SourceMap<Digest>,
+    marks: &Marks,
     keeps_settings: bool,
 ) -> Decision {
     let mut patch = Patch::default();
     let mark = (giver == Giver::Namespace).then(|| request.new.mark_of_namespace());
-    let [seen, unhealthy] =
-        [seen, unhealthy].map(|digests| (!digests.is_empty()).then(|| digests.to_annotation()));
     let stated = resolution.stated();
     set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], &stated);
-    let mut annotations = vec![(names::ENABLED_BY, mark), (names::SEEN, seen), (names::UNHEALTHY, unhealthy)];
+    let mut annotations = vec![(names::ENABLED_BY, mark)];
+    annotations.extend(marks.annotations());
     let (stored, restored) = match request.old.as_ref().filter(|_| keeps_settings) {
         Some(old) => (kept_settings(old), kept_settings(&request.new)),
         None => Default::default(),
@@ -158,7 +175,8 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     let mut patch = Patch::default();
     let given = (giver == Giver::Namespace).then_some((names::ENABLED, None));
     set_labels(request, &mut patch, given.as_slice(), &Stated::default());
-    let mut annotations = vec![(names::ENABLED_BY, None), (names::SEEN, None), (names::UNHEALTHY, None)];
+    let mut annotations = vec![(names::ENABLED_BY, None)];
+    annotations.extend(Marks::default().annotations());
     // A `roll` value that confrev wrote is removed too; one that a person wrote stays.
     if request.new.annotation(names::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
         annotations.push((names::ROLL, None));

@@ -234,7 +234,7 @@ impl Observed {
     }
 
     /// The digests of the entries with these keys; without `keys`, of all entries.
-    pub(super) fn digests_of(&self, keys: Option<&BTreeSet<&str>>) -> Digests {
+    pub fn digests_of(&self, keys: Option<&BTreeSet<&str>>) -> Digests {
         let some = self.object().and_then(|object| object.digests(self.kind, &self.keying, Some(keys?)).ok());
         some.unwrap_or_else(|| self.digests.clone())
     }

@@ -10,6 +10,7 @@ mod effects;
 mod facts;
 mod health;
 mod malformed;
+mod misplaced;
 mod mount;
 mod optin;
 mod pending;
@@ -25,7 +26,7 @@ pub use decide::resolve;
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
 pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;
-pub use pending::{Present, Record, Use, is_pending};
+pub use pending::{Present, ReadKey, Reads, Record, Use, is_pending};
 pub use policy::{
     DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration,
     parse_keep, parse_max_in_flight,

@@ -1,6 +1,10 @@
 //! The controller's question to the decision: does this workload use a source whose content it has not seen?
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 
@@ -9,6 +13,7 @@ use crate::{
     compact::{CompactMap, CompactSet},
     names,
     snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind},
+    template::Reference,
     uid::Uid,
 };
 
@@ -25,6 +30,12 @@ pub struct Record {
     pub seen: CompactMap<ObjectName, Digest>,
     /// The sources whose content in `seen` the workload took while it was unhealthy.
     pub taken_unhealthy: CompactSet<ObjectName>,
+    /// The keys that its template names of each source.
+    pub reads: CompactMap<ObjectName, Reads>,
+    /// Whether admission refuses a reference to a missing source or key.
+    pub denies_missing: bool,
+    /// The digest of those keys in the content last taken into account, for each source of which it keeps other values.
+    pub pinned: CompactMap<ObjectName, Digest>,
     /// The object's generation.
     pub generation: Option<i64>,
     /// Whether it rolls automatically.
@@ -37,6 +48,24 @@ pub struct Record {
     pub health: Health,
     /// Whether the namespace gave it its `enabled` label.
     pub by_namespace: bool,
+}
+
+/// The keys that a template names of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reads {
+    /// Whether some reference reads the whole source.
+    pub whole: bool,
+    /// The keys that other references name.
+    pub keys: Box<[ReadKey]>,
+}
+
+/// A key that a template reads of a source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadKey {
+    /// The key.
+    pub key: Arc<str>,
+    /// Whether pods do not start without it.
+    pub required: bool,
 }
 
 /// A source that a template uses.
@@ -101,6 +130,12 @@ impl Record {
         self.seen.get(source).is_some_and(|seen| content.contains(seen))
     }
 
+    /// The keys that the workload reads of a source; `None` if it reads the whole source.
+    pub fn keys_of(&self, source: &ObjectName) -> Option<BTreeSet<&str>> {
+        let reads = self.reads.get(source).filter(|reads| !reads.whole)?;
+        Some(reads.keys.iter().map(|read| &*read.key).collect())
+    }
+
     /// Derives the record of a workload. It omits references that stay as written by a setting, and, until an admission has
     /// resolved them, Secrets that only the namespace asks for.
     pub fn of(workload: &Workload<'_>, health: Health, rotated: &Rotated) -> Self {
@@ -130,12 +165,22 @@ impl Record {
             .collect();
         uses.sort();
         uses.dedup();
+        let mut reads = ReadKeys::new();
+        for reference in references.iter().flatten() {
+            let entered = sources.source_of(reference.kind, reference.name).cloned();
+            let source = entered.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name));
+            add_keys(&mut reads, source, reference, policy.missing != Missing::Allow);
+        }
+        reads.retain(|source, _| uses.binary_search_by(|used| used.source.cmp(source)).is_ok());
         Self {
             uid: workload.uid().into(),
             resource_version: workload.resource_version().to_owned(),
             uses,
             seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
             taken_unhealthy: workload.taken_unhealthy().iter().map(|(source, _)| source.clone()).collect(),
+            reads: listed(reads),
+            denies_missing: policy.missing == Missing::Deny,
+            pinned: workload.pinned().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
             generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
@@ -147,6 +192,26 @@ impl Record {
             last_roll: workload.annotation(names::ROLL).and_then(auto_roll_time),
         }
     }
+}
+
+/// For each source, whether a template reads it whole, and the keys that its references name, each with whether pods require it.
+type ReadKeys<'t> = BTreeMap<ObjectName, (bool, BTreeMap<&'t str, bool>)>;
+
+fn add_keys<'t>(reads: &mut ReadKeys<'t>, source: ObjectName, reference: &Reference<'t>, requires: bool) {
+    let (whole, known) = reads.entry(source).or_default();
+    *whole |= reference.keys.is_none();
+    for key in reference.keys.iter().flatten() {
+        *known.entry(key).or_default() |= requires && !reference.optional;
+    }
+}
+
+fn listed(reads: ReadKeys<'_>) -> CompactMap<ObjectName, Reads> {
+    let listed = |(source, (whole, keys)): (ObjectName, (bool, BTreeMap<&str, bool>))| {
+        let keys: Box<[_]> =
+            keys.into_iter().map(|(key, required)| ReadKey { key: key.into(), required }).collect();
+        (!keys.is_empty() || !whole).then_some((source, Reads { whole, keys }))
+    };
+    reads.into_iter().filter_map(listed).collect()
 }
 
 /// Whether a poke would change a reference of the workload, or the content that it has seen.

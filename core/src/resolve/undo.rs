@@ -70,7 +70,7 @@ pub struct RevisionsOf {
 const UNTOUCHED: [&str; 2] = [names::LAST_APPLIED, "deployment.kubernetes.io/revision"];
 
 /// Annotations that each admission writes anew, so that an undo cannot restore a stale value.
-const WRITTEN: [&str; 3] = [names::SEEN, names::UNHEALTHY, names::ENABLED_BY];
+const WRITTEN: [&str; 4] = [names::SEEN, names::UNHEALTHY, names::PINNED, names::ENABLED_BY];
 
 /// confrev's own annotations among these.
 fn settings<'a>(annotations: Option<&'a BTreeMap<Str<'_>, Str<'_>>>) -> BTreeMap<&'a str, &'a str> {

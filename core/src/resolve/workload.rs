@@ -233,6 +233,11 @@ impl<'a> Workload<'a> {
         self.annotation(names::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
+    /// The annotation `pinned`; empty if it is absent or malformed.
+    pub fn pinned(&self) -> crate::template::SourceMap<Digest> {
+        self.annotation(names::PINNED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    }
+
     /// The annotation `unhealthy`: the sources whose last seen content the workload took while it was unhealthy.
     pub fn taken_unhealthy(&self) -> crate::template::SourceMap<Digest> {
         let marked = self.annotation(names::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);

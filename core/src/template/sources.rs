@@ -94,6 +94,12 @@ impl<V> SourceMap<V> {
         self.values.insert(source, value);
     }
 
+    /// Removes a source.
+    pub fn remove(&mut self, source: &ObjectName) {
+        self.by_value.take();
+        self.values.remove(source);
+    }
+
     /// All sources in order, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectName, &V)> {
         self.values.iter()

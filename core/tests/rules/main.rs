@@ -16,6 +16,7 @@ mod kinds;
 mod max_in_flight;
 mod newly_read_keys;
 mod pending;
+mod pins_of_keys;
 mod properties;
 mod reference_forms;
 mod rules;

@@ -9,8 +9,44 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, poke, world},
-    world::{annotate, deployment, kind, volume},
+    world::{World, annotate, deployment, kind, volume},
 };
+
+/// The warning names the right key. A tool that applies the same object again gets no second warning.
+#[test]
+fn keys_without_effect_are_reported_once() {
+    let mut world = World::default();
+    world.set("demo", json!({"a": "1"}));
+    for (place, key, part) in [
+        (
+            "annotations",
+            "confrev.dev/exclud",
+            "annotation confrev.dev/exclud has no effect: did you mean confrev.dev/exclude?",
+        ),
+        ("annotations", "confrev.dev/minInterval", "did you mean confrev.dev/min-interval?"),
+        ("annotations", "confrev.dev/enabled", "annotation confrev.dev/enabled has no effect: it is a label"),
+        ("labels", "confrev.dev/track", "label confrev.dev/track has no effect: it is an annotation"),
+        ("annotations", "confrev.dev/max-in-flight", "it is an annotation of a ConfigMap or Secret"),
+        ("annotations", "confrev.dev/anything", "confrev has no such key; use confrev.dev/secrets, "),
+    ] {
+        let mut object = deployment(&["demo"]);
+        object["metadata"][place][key] = json!("true");
+        let admitted = world.admit(&object, None);
+        let [warning] = &admitted.decision.warnings[..] else {
+            panic!("{key}: {:?}", admitted.decision.warnings)
+        };
+        assert!(warning.contains(part), "{warning}");
+        let mut again = object.clone();
+        again["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+        assert_eq!(world.admit(&again, Some(&admitted.object)).decision.warnings, [""; 0], "{key}");
+    }
+    let mut object = deployment(&["demo"]);
+    annotate(&mut object, names::EXCLUDE, "demo, dmeo");
+    let admitted = world.admit(&object, None);
+    let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+    assert!(warning.contains("does not refer to ConfigMap \"dmeo\""), "{warning}");
+    assert_eq!(world.admit(&object, Some(&admitted.object)).decision.warnings, [""; 0]);
+}
 
 #[test]
 fn missing_reference_is_reported_denied_or_allowed() {

@@ -147,6 +147,14 @@ impl Intern for Record {
         self.uses.intern(interner);
         self.seen.intern(interner);
         self.taken_unhealthy.intern(interner);
+        self.pinned.intern(interner);
+        self.reads = std::mem::take(&mut self.reads)
+            .into_iter()
+            .map(|(source, mut reads)| {
+                reads.keys.iter_mut().for_each(|read| read.key.intern(interner));
+                (interner.intern(source), reads)
+            })
+            .collect();
     }
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::{
     Index,
     change::Change,
-    records::{SourceRecord, SourceState, User},
+    records::{SnapshotRecord, SourceRecord, SourceState, User},
 };
 use crate::{
     cluster::{Owner, Precondition, WorkloadKey},
     controller::name::Name,
     kinds::WorkloadKind,
     resolve::{Health, Present, Record, Use, is_pending},
-    snapshot::ObjectName,
+    snapshot::{Digest, ObjectName},
 };
 
 impl Index {
@@ -163,14 +163,41 @@ impl Index {
         record: &'r Record,
     ) -> impl Iterator<Item = &'r Use> {
         record.uses.iter().filter(move |used| {
-            // A workload that does not track keeps its snapshots anyway. One that reads some keys may read the same in both
-            // contents.
-            if !record.track || !used.whole || used.excluded {
+            // A workload that does not track keeps its snapshots anyway.
+            if !record.track || used.excluded {
                 return false;
             }
             let source = Name::new(namespace, used.source.clone());
             let Some(found) = self.existing_source(&source) else { return false };
-            record.has_seen(&used.source, &found.present.digests) && self.holds_other(used, &source, found)
+            record.has_seen(&used.source, &found.present.digests)
+                && self.rejects(record, used, &source, found)
+        })
+    }
+
+    /// Whether a workload reads other values than those of the source, of which it has seen the content. Admission records this
+    /// for a workload that reads some keys: both contents may have the same values there.
+    pub(crate) fn rejects(&self, record: &Record, used: &Use, source: &Name, found: &SourceRecord) -> bool {
+        let is_recorded = used.snapshot.is_some() && record.pinned.contains_key(&used.source);
+        is_recorded || (used.whole && self.holds_other(used, source, found))
+    }
+
+    /// The sources of which a workload keeps other content than the one that it has seen, whatever the present content.
+    pub(crate) fn kept<'r>(
+        &'r self,
+        namespace: &'r str,
+        record: &'r Record,
+    ) -> impl Iterator<Item = &'r Use> {
+        record.uses.iter().filter(move |used| {
+            let Some(snapshot) = &used.snapshot else { return false };
+            let held = || {
+                self.snapshots.get(&Name::new(namespace, used.source.clone()).sibling(Arc::clone(snapshot)))
+            };
+            let seen = record.seen.get(&used.source);
+            // Digests under different keys cannot be compared.
+            let is_other = |(held, seen): (&SnapshotRecord, &Digest)| {
+                held.digest.key() == seen.key() && held.digest != *seen
+            };
+            record.pinned.contains_key(&used.source) || (used.whole && held().zip(seen).is_some_and(is_other))
         })
     }
 
@@ -198,7 +225,7 @@ impl Index {
     /// The workload's name in messages to users of its namespace.
     pub(crate) fn display_short(&self, key: &WorkloadKey) -> String {
         let kind = self.kind(key).map_or("", |kind| kind.kind.as_str());
-        format!("{kind} {}", key.name)
+        format!("{kind}/{}", key.name)
     }
 
     /// The workload's name in messages, with its namespace.

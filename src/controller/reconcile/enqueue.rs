@@ -57,6 +57,8 @@ impl State {
             Change::SourceRead(name) => {
                 self.queue.schedule(Task::Ensure(name.clone()), now);
                 self.enqueue_lost_of(&name, now);
+                let released = self.holds.release_replaced(&self.index, &name, now);
+                self.report(released, now);
             }
             Change::SourceDeleted(name) => {
                 // A read in progress may have found the source before its deletion.

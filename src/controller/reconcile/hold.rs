@@ -19,7 +19,7 @@ use crate::{
         name::Name,
     },
     resolve::{Health, Record, Use, has_deadline},
-    snapshot::Digest,
+    snapshot::{DIGITS, Digest, snapshot_name},
     telemetry::metrics::Reason,
 };
 
@@ -34,8 +34,28 @@ const FRESH: SignedDuration = SignedDuration::from_millis(500);
 enum Hold {
     /// As many workloads as allowed are rolling.
     Full,
-    /// A workload that rolled to the content failed, or was put back.
-    Failed(WorkloadKey),
+    /// A workload that rolled to the content proved it bad.
+    Bad(Proof),
+}
+
+/// A workload that proved a content bad.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Proof {
+    /// The workload.
+    workload: WorkloadKey,
+    /// It was rolled back from the content. Otherwise it failed with the content.
+    rolled_back: bool,
+}
+
+/// A reported hold of a source.
+#[derive(Debug)]
+struct Report {
+    /// The content that is held.
+    digest: Digest,
+    /// Why.
+    proof: Proof,
+    /// When the hold was found.
+    since: Timestamp,
 }
 
 /// A hold that was found a moment ago.
@@ -61,8 +81,17 @@ pub(crate) struct Holds {
     held: HashSet<WorkloadKey>,
     /// What recently held workloads: by source, and by whether the workload itself is unhealthy.
     recent: HashMap<(Name, bool), RecentHold>,
-    /// The last reported hold of each source: its content, and the workload that failed.
-    reported: HashMap<Name, (Digest, WorkloadKey)>,
+    /// The last reported hold of each source, until it ends.
+    reported: HashMap<Name, Report>,
+}
+
+/// The turn of a pending workload.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// `None` if the workload is not held.
+    pub held: Option<Held>,
+    /// The Events about holds that ended.
+    pub released: Vec<Event>,
 }
 
 /// A pending workload that is held.
@@ -75,15 +104,15 @@ pub(crate) struct Held {
 }
 
 impl Holds {
-    /// Checks the turn of a pending workload. `None` if the workload is not held.
+    /// Checks the turn of a pending workload.
     pub(crate) fn check(
         &mut self,
         index: &Index,
         key: &WorkloadKey,
         is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
         now: Timestamp,
-    ) -> Option<Held> {
-        let record = index.workload(key)?;
+    ) -> Turn {
+        let Some(record) = index.workload(key) else { return Turn::default() };
         let unwell = index.health(key, record) == Health::Failed;
         let limited = record.uses.iter().filter_map(|used| {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
@@ -98,16 +127,26 @@ impl Holds {
             Some((hold(index, &name, (known, limit), (key, unwell), &is_rolling)?, name, Some(of)))
         });
         let holds: Vec<_> = limited.collect();
+        let is_bad =
+            |source: &Name| holds.iter().any(|(hold, of, _)| of == source && matches!(hold, Hold::Bad(_)));
+        // An unhealthy workload is not held by others, which says nothing about the rest.
+        let changed = record.uses.iter().filter(|_| !unwell).filter_map(|used| {
+            let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
+            let known = index.existing_source(&name)?;
+            (!record.has_seen(&used.source, &known.present.digests) && !is_bad(&name)).then_some(name)
+        });
+        let changed: Vec<_> = changed.collect();
+        let released = changed.iter().filter_map(|source| self.end_report(index, source, now)).collect();
         if holds.is_empty() {
             self.held.remove(key);
-            return None;
+            return Turn { held: None, released };
         }
         self.held.insert(key.clone());
         self.recent.retain(|_, recent| recent.is_fresh(now));
         let mut new = Vec::new();
         for (hold, source, of) in holds {
-            if let Hold::Failed(failed) = &hold
-                && self.set_reported(index, &source, failed)
+            if let Hold::Bad(proof) = &hold
+                && self.set_reported(index, &source, proof, now)
             {
                 new.push(source.clone());
             }
@@ -115,14 +154,37 @@ impl Holds {
                 self.recent.insert((source, unwell), RecentHold { hold, of, at: now });
             }
         }
-        Some(Held { until: now + TURN, new })
+        Turn { held: Some(Held { until: now + TURN, new }), released }
     }
 
     /// Records that a hold is reported. Returns whether it is new.
-    fn set_reported(&mut self, index: &Index, source: &Name, failed: &WorkloadKey) -> bool {
+    fn set_reported(&mut self, index: &Index, source: &Name, proof: &Proof, now: Timestamp) -> bool {
         let Some(known) = index.existing_source(source) else { return false };
-        let hold = (known.present.digests.current(), failed.clone());
-        self.reported.insert(source.clone(), hold.clone()) != Some(hold)
+        let digest = known.present.digests.current();
+        let is_known = |report: &Report| (report.digest, &report.proof) == (digest, proof);
+        if self.reported.get(source).is_some_and(is_known) {
+            return false;
+        }
+        self.reported.insert(source.clone(), Report { digest, proof: proof.clone(), since: now });
+        true
+    }
+
+    /// Ends the reported hold of a source, if there is one: an Event on the source.
+    fn end_report(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
+        let Report { digest, proof, since } = self.reported.remove(source)?;
+        let is_present = index.existing_source(source)?.present.digests.contains(&digest);
+        let then = if is_present { "the next workloads roll" } else { "the source changed" };
+        let (by, of) = (index.display_short(&proof.workload), named(source, &digest));
+        let note = format!("{by} no longer holds the roll to {of}: {then}");
+        let event = event_on_source(index, source, Reason::RollReleased, note, now)?;
+        Some(Event { same: since.to_string(), ..event })
+    }
+
+    /// Ends the reported hold of a source that has other content now.
+    pub(crate) fn release_replaced(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
+        let held = self.reported.get(source)?.digest;
+        let is_present = index.existing_source(source)?.present.digests.contains(&held);
+        if is_present { None } else { self.end_report(index, source, now) }
     }
 
     /// How many workloads are held.
@@ -154,15 +216,39 @@ impl Holds {
     /// The Event on a source whose change is held; `None` if the content is no longer the present one.
     pub(crate) fn event(&self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
         let current = index.existing_source(source)?.present.digests.current();
-        let (digest, failed) = self.reported.get(source).filter(|(digest, _)| *digest == current)?;
+        let report = self.reported.get(source).filter(|report| report.digest == current)?;
         let held = index.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
-        let failed = index.display_short(failed);
-        let note = format!(
-            "{held} workloads are held, because {failed} failed with {digest:?} or was rolled back: correct the content, \
-             or remove max-in-flight to continue"
-        );
+        let held = if held == 1 { "1 workload is".to_owned() } else { format!("{held} workloads are") };
+        let why = report.proof.display(index, source, &report.digest);
+        let note = format!("{held} held: {why}. Correct the content, or remove max-in-flight to continue");
         let event = event_on_source(index, source, Reason::RollHeld, note, now)?;
-        Some(Event { same: format!("{digest:?} {failed}"), ..event })
+        Some(Event { same: report.since.to_string(), ..event })
+    }
+}
+
+impl Proof {
+    fn display(&self, index: &Index, source: &Name, digest: &Digest) -> String {
+        let workload = index.display_short(&self.workload);
+        let how = if self.rolled_back { "was rolled back from" } else { "failed with" };
+        format!("{workload} {how} {}", named(source, digest))
+    }
+}
+
+/// The name of the snapshot of a source's content.
+fn named(source: &Name, digest: &Digest) -> String {
+    snapshot_name(&source.object.name, digest, DIGITS[0])
+}
+
+/// Why workloads would not roll to content that a source is about to get; `None` if nothing is known against it.
+pub(crate) fn objection(index: &Index, source: &Name, content: &SourceRecord) -> Option<String> {
+    let limit = content.max_in_flight?;
+    let waits = |(_, record): &(&WorkloadKey, &Record)| {
+        record.track && !record.has_seen(&source.object, &content.present.digests)
+    };
+    let (waiting, _) = index.workloads_using(source).find(waits)?;
+    match hold(index, source, (content, limit), (waiting, false), |_, _| false)? {
+        Hold::Full => None,
+        Hold::Bad(proof) => Some(proof.display(index, source, &content.present.digests.current())),
     }
 }
 
@@ -181,8 +267,11 @@ fn hold(
         let health = if moved { index.health(key, record) } else { Health::Settled };
         let was_unhealthy = moved && record.taken_unhealthy.contains(&source.object);
         let failed = health == Health::Failed && !was_unhealthy;
-        if moved && !unwell && (failed || was_rolled_back(index, record, source, known)) {
-            return Some(Hold::Failed(key.clone()));
+        if moved && !unwell {
+            let rolled_back = was_rolled_back(index, record, source, known);
+            if failed || rolled_back {
+                return Some(Hold::Bad(Proof { workload: key.clone(), rolled_back }));
+            }
         }
         let is_under_way = !matches!(health, Health::Settled | Health::Failed);
         // A workload without a deadline may stay as unhealthy as it was.
@@ -197,16 +286,16 @@ fn hold(
 
 /// Whether a workload that rolled to the content was put back to other content, which shows that the content failed.
 fn was_rolled_back(index: &Index, record: &Record, source: &Name, known: &SourceRecord) -> bool {
-    let other = |used: &Use| index.holds_other(used, source, known);
+    let rejects = |used: &Use| index.rejects(record, used, source, known);
     // A workload that does not track keeps its snapshot whatever the content.
-    record.track && record.uses.iter().any(|used| used.source == source.object && used.whole && other(used))
+    record.track && record.uses.iter().any(|used| used.source == source.object && rejects(used))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        compact::CompactSet,
+        compact::{CompactMap, CompactSet},
         controller::{Action, Config, Outcome, State},
         kinds::Kinds,
         resolve::Observed,
@@ -242,6 +331,9 @@ mod tests {
             }],
             seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
             taken_unhealthy: CompactSet::default(),
+            reads: CompactMap::default(),
+            denies_missing: false,
+            pinned: CompactMap::default(),
             generation: None,
             track: true,
             min_interval: std::time::Duration::ZERO,

@@ -109,7 +109,8 @@ pub(crate) fn roll(
         let source = Name::new(Arc::clone(&key.namespace), source);
         let count = index.workloads_using(&source).count();
         let workload = index.display_short(key);
-        let note = format!("{to} is now used by {workload}, the first of {count} workloads");
+        let first = if count > 1 { format!(", the first of {count} workloads") } else { String::new() };
+        let note = format!("{to} is now used by {workload}{first}");
         let event = event_on_source(index, &source, Reason::Rolled, note, now);
         events.extend(event.map(|event| Event { same: to.to_string(), ..event }));
     }
@@ -171,9 +172,16 @@ pub(crate) fn pins(
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let held = used.snapshot.clone().unwrap_or_default();
         let related = source_ref(index, &source);
+        let (until, then) = match after.keys_of(&used.source) {
+            None => ("the source changes again", ""),
+            Some(_) => (
+                "a key that the workload reads changes again",
+                ". The workload then rolls to all of the present content, including the values that it does not use now",
+            ),
+        };
         let note = format!(
-            "keeps {held}, which is not the present content of {}: confrev does not roll the workload until the \
-             source changes again, or the workload is applied with the source's name",
+            "keeps {held}, which is not the present content of {}: confrev does not roll the workload until {until}, \
+             or the workload is applied with the source's name{then}",
             source.object
         );
         let event = event_on_workload(index, key, Reason::Pinned, note, now);
@@ -181,7 +189,45 @@ pub(crate) fn pins(
         let note = format!("{} keeps {held}, which is not the present content", index.display_short(key));
         events.extend(event_on_source(index, &source, Reason::Pinned, note, now));
     }
-    events
+    once(events, after)
+}
+
+/// A workload that no longer keeps other content than the one that it has seen: on the workload and on the source.
+pub(crate) fn unpins(
+    index: &Index,
+    key: &WorkloadKey,
+    before: &Record,
+    after: &Record,
+    now: Timestamp,
+) -> Vec<Event> {
+    let mut ended: Vec<&Use> = index.kept(&key.namespace, before).collect();
+    ended.dedup_by(|a, b| a.source == b.source);
+    ended.retain(|used| !index.kept(&key.namespace, after).any(|still| still.source == used.source));
+    let mut events = Vec::new();
+    for used in ended {
+        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let held = used.snapshot.clone().unwrap_or_default();
+        let now_used = after.uses.iter().find(|used| used.source == source.object);
+        let end = match now_used.map(|used| &used.snapshot) {
+            Some(Some(snapshot)) if *snapshot == held => {
+                format!("{held} has the present values of {} again", source.object)
+            }
+            Some(Some(snapshot)) => format!("no longer keeps {held}: uses {snapshot}"),
+            Some(None) | None => format!("no longer keeps {held}"),
+        };
+        let event = event_on_workload(index, key, Reason::Unpinned, end.clone(), now);
+        let related = source_ref(index, &source);
+        events.extend(event.map(|event| Event { related, ..event }));
+        let note = format!("{}: {end}", index.display_short(key));
+        events.extend(event_on_source(index, &source, Reason::Unpinned, note, now));
+    }
+    once(events, after)
+}
+
+/// Events about one change of a workload. A workload may return to an earlier state at once, and each change counts.
+fn once(events: Vec<Event>, after: &Record) -> Vec<Event> {
+    let same = |event: &Event| format!("{} {}", event.note, after.resource_version);
+    events.into_iter().map(|event| Event { same: same(&event), ..event }).collect()
 }
 
 /// The objects that a workload refers to and that are missing.

@@ -10,7 +10,12 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{events::Events, hold::Holds, missing::Missing, rolls::Rolls};
+use super::{
+    events::Events,
+    hold::{Holds, objection},
+    missing::Missing,
+    rolls::Rolls,
+};
 use crate::{
     cluster::{DigestKeys, WorkloadKey},
     controller::{
@@ -18,6 +23,7 @@ use crate::{
         index::{
             Index,
             change::Change,
+            records::SourceRecord,
             served::Served,
             settings::{Reader, Settings},
         },
@@ -26,7 +32,7 @@ use crate::{
         queue::Queue,
     },
     kinds::{Kinds, WorkloadKind},
-    resolve::{Health, Record},
+    resolve::{Health, Observed, Record},
     snapshot::Rotated,
 };
 
@@ -166,6 +172,23 @@ impl State {
         generation: Option<i64>,
     ) -> Option<Health> {
         self.index.referrers_health(kind, namespace, name, generation)
+    }
+
+    /// Whether a workload keeps other content of a source by an undo or a pin, and this content would end that.
+    pub fn ends_pin(&self, key: &WorkloadKey, source: &Name, content: &Observed) -> bool {
+        let Some(record) = self.index.workload(key) else { return false };
+        if !self.index.kept(&key.namespace, record).any(|used| used.source == source.object) {
+            return false;
+        }
+        match (record.pinned.get(&source.object), record.keys_of(&source.object)) {
+            (Some(rejected), Some(keys)) => content.digests_of(Some(&keys)).judge(rejected) != Some(true),
+            _ => true,
+        }
+    }
+
+    /// Why further workloads would not roll to this content of a source; `None` if nothing is known against it.
+    pub fn objection(&self, source: &Name, content: &Observed) -> Option<String> {
+        objection(&self.index, source, &SourceRecord::of(content))
     }
 
     /// The workload's name in messages to users of its namespace.

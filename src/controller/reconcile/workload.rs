@@ -7,7 +7,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{decision::Decision, hold::Held, messages, rolls::Rolling};
+use super::{
+    decision::Decision,
+    hold::{Held, Turn},
+    messages,
+    rolls::Rolling,
+};
 use crate::{
     cluster::{Candidate, Precondition, WorkloadKey},
     controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
@@ -26,13 +31,14 @@ impl State {
         self.enqueue_all(changes, now);
     }
 
-    /// Reports new pins, and counts the next pending change from its own time, if the workload rolled.
+    /// Reports pins that begin or end, and counts the next pending change from its own time, if the workload rolled.
     fn workload_changed(&mut self, key: &WorkloadKey, old: Option<&Record>, now: Timestamp) {
         let (Some(old), Some(record)) = (old, self.index.workload(key)) else { return };
         if old.uid != record.uid {
             return;
         }
-        let pins = messages::pins(&self.index, key, old, record, now);
+        let mut pins = messages::unpins(&self.index, key, old, record, now);
+        pins.extend(messages::pins(&self.index, key, old, record, now));
         // A roll whose answer was lost shows only in its time. Any pending change is newer than that roll.
         if record.last_roll > old.last_roll {
             self.rolls.clear_pending(key);
@@ -137,7 +143,9 @@ impl State {
         let is_rolling = |key: &WorkloadKey, record: &Record| {
             self.queue.is_working(&Task::Roll(key.clone())) || self.rolls.may_take_effect(key, record, now)
         };
-        let Held { until, new } = self.holds.check(&self.index, key, is_rolling, now)?;
+        let Turn { held, released } = self.holds.check(&self.index, key, is_rolling, now);
+        self.report(released, now);
+        let Held { until, new } = held?;
         for source in new {
             self.report_hold(source, until);
         }

@@ -20,8 +20,8 @@ fn example_canary_rolls_one_pod_and_undoes() {
     let impact = page.types("kubectl confrev impact");
     assert!(impact.contains("Rollout/web   yes"), "{impact}");
     page.types("kubectl apply");
+    page.types("kubectl wait rollout/web");
     page.reads("web", &["blue", "blue", "blue", "green"]);
-    page.world.wait_at_rest();
     let tree = page.types("kubectl confrev tree");
     assert!(tree.contains("canary   1 pod") && tree.contains("stable   3 pods"), "{tree}");
     page.types("kubectl argo rollouts promote web");
@@ -50,8 +50,8 @@ fn example_blue_green_previews_the_new_content() {
     page.types("kubectl apply");
     page.types("kubectl confrev wait");
     page.types("kubectl apply");
+    page.types("kubectl wait rollout/shop");
     reads(&page, "blue", "green");
-    page.world.wait_at_rest();
     let tree = page.types("kubectl confrev tree");
     assert!(tree.contains("preview   2 pods") && tree.contains("active   2 pods"), "{tree}");
     page.types("kubectl argo rollouts promote shop");
@@ -98,9 +98,11 @@ fn example_job_keeps_its_original_config() {
         });
     };
     page.types("kubectl apply");
+    page.types("kubectl confrev wait");
     taken_up(&page, 1);
     page.types("kubectl create job report-1");
     page.types("kubectl apply");
+    page.types("kubectl confrev wait");
     taken_up(&page, 2);
     page.types("kubectl create job report-2");
     assert_eq!([read(&page, "report-1"), read(&page, "report-2")].map(Option::unwrap), ["blue", "green"]);

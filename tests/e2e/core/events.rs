@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
+use crate::commands::Commands as _;
 use crate::manifests::Workload;
 use crate::shared::running;
 use crate::undo::undone;
@@ -67,10 +68,14 @@ fn refused_roll_is_an_event_with_its_reason() {
             json!([{"name": "TEXT", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "text"}}}]);
         world.apply(&object).ok();
         world.resolves_to(&web, "demo", "A").unwrap();
-        let path = format!("/api/v1/namespaces/{}/configmaps/demo", world.name());
-        let change = json!({"data": {"text": null, "other": "B"}});
-        let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
-        assert!(code < 300, "{code} {answer}");
+        let change = json!({"data": {"text": null, "other": "B"}}).to_string();
+        let patch =
+            ["patch", "configmap", "demo", "--type=merge", "--warnings-as-errors", "--patch", &change];
+        let warned = world.kubectl(&patch).refused();
+        assert!(
+            warned.contains(r#"lacks the key "text", required by"#) && warned.contains("/web"),
+            "{warned}"
+        );
         let kind = text(&world.live(&web)["kind"]);
         for about in [format!("RollRefused {kind}/web"), "RollRefused ConfigMap/demo".to_owned()] {
             let said = wait_for(&format!("the Event {about}"), LIMIT, || {
@@ -80,6 +85,84 @@ fn refused_roll_is_an_event_with_its_reason() {
             assert!(said.len() == 1 && said[0].contains(r#"has no key "text""#), "{said:?}");
         }
         world.resolves_to(&web, "demo", "A").unwrap();
+    });
+}
+
+/// A Deployment and a Rollout that read one key of a ConfigMap with three keys: an undo, and its end.
+#[test]
+fn undo_of_key_holds_until_a_read_key_changes() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("events-key");
+        let demo = |mine: &str, other: &str| {
+            let data = json!({"mine": mine, "other": other});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo"}, "data": data})
+        };
+        let apply =
+            |mine: &str, other: &str| world.with_file(&["apply", "--warnings-as-errors"], &demo(mine, other));
+        let impact = |mine: &str, other: &str| {
+            let file = world.file("demo.json", &demo(mine, other).to_string());
+            world.confrev(&["impact", "-f", &file]).stdout
+        };
+        apply("1", "1").ok();
+        let web = Workload::new(kind, "web", &[]).replicas(0);
+        let mut object = web.manifest();
+        object["spec"]["template"]["spec"]["containers"][0]["env"] =
+            json!([{"name": "MINE", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "mine"}}}]);
+        world.apply(&object).ok();
+        world.wait_replica_sets(&web, 1);
+        let held = || {
+            let env = &world.live(&web)["spec"]["template"]["spec"]["containers"][0]["env"][0];
+            text(&env["valueFrom"]["configMapKeyRef"]["name"])
+        };
+        let first = held();
+        // An ordinary change makes no warning.
+        apply("2", "1").ok();
+        wait_for("the roll", LIMIT, || if held() == first { Err(first.clone()) } else { Ok(()) });
+        world.wait_replica_sets(&web, 2);
+        world.undo(&web);
+        let kind = text(&world.live(&web)["kind"]);
+        let seen = || text(&world.live(&web)["metadata"]["annotations"]["confrev.dev/seen"]);
+        let event = |reason: &str, count: usize| {
+            for about in [format!("{reason} {kind}/web"), format!("{reason} ConfigMap/demo")] {
+                wait_for(&format!("{count} Events {about}"), LIMIT, || {
+                    let events = told(&world);
+                    let found = events.get(&about).map_or(0, Vec::len);
+                    if found == count { Ok(()) } else { Err(format!("{events:?}")) }
+                });
+            }
+        };
+        event("Pinned", 1);
+        assert!(
+            told(&world)[&format!("Pinned {kind}/web")][0]
+                .contains("until a key that the workload reads changes")
+        );
+        assert_eq!(held(), first);
+        // Another key changes: the undo stays.
+        let said = impact("2", "2");
+        assert!(said.contains(" no ") && said.contains("its undo or pin stays"), "{said}");
+        let before = seen();
+        apply("2", "2").ok();
+        wait_for(
+            "the change to be seen",
+            LIMIT,
+            || if seen() == before { Err(before.clone()) } else { Ok(()) },
+        );
+        assert_eq!((held(), world.replica_sets(&web).len()), (first.clone(), 2));
+        // The key that it reads changes: the writer learns that the undo ends.
+        let said = impact("3", "2");
+        assert!(said.contains(" yes ") && said.contains("this ends its undo or pin"), "{said}");
+        let refused = apply("3", "2").refused();
+        assert!(
+            refused.contains("ends an undo or a pin") && refused.contains(&format!("{kind}/web")),
+            "{refused}"
+        );
+        wait_for("the roll", LIMIT, || if held() == first { Err(first.clone()) } else { Ok(()) });
+        event("Unpinned", 1);
+        // A second undo in a short time is reported too.
+        world.wait_replica_sets(&web, 3);
+        world.undo(&web);
+        event("Pinned", 2);
     });
 }
 
@@ -111,9 +194,17 @@ fn all_events_are_accepted_and_rolls_are_counted() {
     let count = |reason: &str, outcome: &str| {
         confrev.metric(&format!("confrev_events_total{{reason=\"{reason}\",outcome=\"{outcome}\"}}"))
     };
-    for reason in
-        ["Rolled", "Pinned", "SourceMissing", "RollHeld", "RollRefused", "SnapshotLost", "SnapshotRestored"]
-    {
+    for reason in [
+        "Rolled",
+        "Pinned",
+        "Unpinned",
+        "SourceMissing",
+        "RollHeld",
+        "RollReleased",
+        "RollRefused",
+        "SnapshotLost",
+        "SnapshotRestored",
+    ] {
         assert!(count(reason, "failed") < 1.0 || count(reason, "written") > 0.0, "{reason}");
     }
     assert!(count("Rolled", "written") > 0.0);
