@@ -2,7 +2,7 @@
 
 use confrev::{
     cluster::{ApiError, Event},
-    controller::{Action, Outcome, Revision, RevisionKey, SourceMeta, Task},
+    controller::{Action, Name, Outcome, Revision, RevisionKey, SourceMeta, Task},
     kinds::REVISION_KINDS,
     names,
     resolve::{Health, Record, Use},
@@ -29,6 +29,13 @@ impl Desk {
             self.now += SignedDuration::from_millis(100);
         }
         told
+    }
+
+    /// Lets the restore of a snapshot find no content. Events stay queued.
+    fn look_in_vain_once(&mut self, snapshot: &Name) {
+        let task = Task::Restore(snapshot.clone());
+        let (due, _) = self.actions().into_iter().find(|(due, _)| *due == task).unwrap();
+        self.state.finish(&due, Ok(Outcome::Lost), self.now);
     }
 
     /// Executes the tasks that are due. Every poke has this outcome, which the watch may report before the response.
@@ -155,6 +162,14 @@ fn held_change_is_reported_once_on_source() {
         "{}",
         event.note
     );
+    assert!(
+        event.same.parse::<Timestamp>().is_ok(),
+        "the number of held workloads makes no new Event: {}",
+        event.same
+    );
+    assert_eq!(desk.state.standing(true).held, 2);
+    desk.state.reconcile_all(desk.now);
+    assert_eq!(desk.state.standing(true).held, 0, "a new leader has held no workload yet");
 }
 
 /// The hold ends because the workload recovers, is put back, or because the source changes.
@@ -235,6 +250,27 @@ fn end_of_pin_is_reported_on_workload_and_source() {
     }
 }
 
+/// An undo shows that the content failed.
+#[test]
+fn undone_workload_holds_the_others() {
+    let [first, second, undone] = three();
+    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    for (stored, holds) in [(&second, false), (&undone, true)] {
+        let mut desk = desk(stored);
+        desk.state.apply_workload(&key("waiting"), Some(named("waiting", &first)), desk.now);
+        // The limit is part of a new version of the source.
+        let meta = SourceMeta { resource_version: "3".to_owned(), always: false };
+        desk.state.apply_source(&name("demo"), Some(&meta), desk.now);
+        let mut pokes = 0;
+        for _ in 0..5 {
+            let actions = desk.act(&green(), &limit, "3");
+            pokes += actions.iter().filter(|action| matches!(action, Action::Poke { .. })).count();
+            desk.pass(1);
+        }
+        assert_eq!(pokes == 0, holds, "{pokes} pokes");
+    }
+}
+
 /// A workload of that name.
 fn named(name: &str, object: &Value) -> Record {
     Record { uid: format!("uid-{name}").into(), ..record(object, Health::Settled) }
@@ -305,7 +341,9 @@ fn undo_is_reported_once_on_workload_and_source() {
     let mut rolled = desk(&second);
     assert_eq!(said(&rolled.tell(30, &green())), [""; 0]);
     rolled.state.apply_workload(&key("web"), Some(record(&undone, Health::Settled)), rolled.now);
-    let told = said(&rolled.tell(30, &green()));
+    let events = rolled.tell(30, &green());
+    assert_eq!(events[0].related.as_ref(), Some(&events[1].regarding));
+    let told = said(&events);
     assert!(
         told[0].starts_with(&format!("Pinned Deployment: keeps {BLUE}, which is not the present content"))
     );
@@ -405,7 +443,31 @@ fn lost_and_restored_snapshots_are_reported() {
         for event in &told {
             assert!(event.note.contains(BLUE) && event.note.contains("ReplicaSet web-1"), "{}", event.note);
             assert!(event.note.contains(part), "{}", event.note);
+            assert_eq!(event.same, BLUE, "other users of the snapshot make no new Event");
         }
+    }
+}
+
+#[test]
+fn lost_snapshot_names_three_of_its_users() {
+    let [first, ..] = three();
+    for (users, more) in [(2, None), (3, None), (4, Some("1 more")), (6, Some("3 more"))] {
+        let mut desk = desk(&first);
+        for number in 1..users {
+            let other = format!("other-{number}");
+            desk.state.apply_workload(&key(&other), Some(named(&other, &first)), desk.now);
+        }
+        desk.state.apply_snapshot(&name(BLUE), None, desk.now);
+        desk.pass(2);
+        assert!(desk.look_in_vain().contains(&name(BLUE)));
+        desk.pass(5);
+        desk.look_in_vain_once(&name(BLUE));
+        let told = desk.tell(5, &green());
+        let event = told.iter().find(|event| event.reason == Reason::SnapshotLost).unwrap();
+        let named = event.note.matches("Deployment ").count();
+        assert_eq!(named, users.min(3), "{}", event.note);
+        assert_eq!(event.note.contains(" more"), more.is_some(), "{}", event.note);
+        assert!(event.note.contains(more.unwrap_or_default()), "{}", event.note);
     }
 }
 

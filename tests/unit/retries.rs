@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     cluster::{ApiError, Owner},
-    controller::{Action, Outcome, Revision, RevisionKey},
+    controller::{Action, Name, Outcome, Revision, RevisionKey},
     names,
     resolve::{Health, Record},
     snapshot::{ObjectName, SourceKind},
@@ -233,4 +233,63 @@ fn returning_leader_lets_a_change_settle() {
         desk.now += SignedDuration::from_millis(100);
     }
     assert_eq!(pokes, 0, "rolled within half a second, although `settle` is a second");
+}
+
+#[test]
+fn new_leader_lets_a_pending_change_settle() {
+    let (_, _, mut desk) = web_on_blue();
+    let green = json!({"color": "green"});
+    desk.act(&green, &json!({}), "2");
+    desk.state.leave_to_the_leader();
+    desk.pass(100);
+    desk.state.reconcile_all(desk.now);
+    let poked = |actions: Vec<Action>| actions.iter().any(|action| matches!(action, Action::Poke { .. }));
+    assert!(!poked(desk.act(&green, &json!({}), "2")), "rolled at once, although `settle` is a second");
+    desk.pass(2);
+    assert!(poked(desk.act(&green, &json!({}), "2")));
+}
+
+/// Until then, a snapshot may only seem to be unused, or a workload to be pending.
+#[test]
+fn reads_only_until_all_watches_listed() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = stored(&mut world, "web");
+    let mut desk = Desk::unsynced();
+    desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
+    desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
+    let mut reads = 0;
+    for _ in 0..10 {
+        for (task, action) in desk.actions() {
+            assert!(matches!(action, Action::Read(_)), "{action:?}");
+            reads += 1;
+            let found = observed(json!({"color": "green"}), json!({}), "2");
+            desk.state.finish(&task, Ok(Outcome::Read(Some(Box::new(found)))), desk.now);
+        }
+        desk.pass(1);
+    }
+    assert!(reads > 0);
+    desk.state.set_synced();
+    desk.pass(1);
+    let actions = desk.act(&json!({"color": "green"}), &json!({}), "2");
+    assert!(actions.iter().any(|action| matches!(action, Action::Poke { .. })), "{actions:?}");
+}
+
+/// The second name of a content has more digits.
+#[test]
+fn lost_snapshot_is_restored_from_new_snapshot_with_its_content() {
+    let longer = format!("{BLUE}0123");
+    for (namespace, color, restores) in
+        [("ns", "blue", true), ("ns", "green", false), ("other", "blue", false)]
+    {
+        let (_, _, mut desk) = web_on_blue();
+        desk.find_nothing();
+        desk.pass(2);
+        assert!(desk.lose().contains(&name(BLUE)));
+        desk.pass(60);
+        assert_eq!(desk.look_in_vain().len(), 0);
+        let beside = Name::new(namespace, name(&longer).object);
+        desk.state.apply_snapshot(&beside, Some(snapshot(color, "1", &[])), desk.now);
+        assert_eq!(desk.look_in_vain().contains(&name(BLUE)), restores, "{namespace} {color}");
+    }
 }

@@ -117,3 +117,41 @@ impl Rolls {
         self.pending_since.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        compact::{CompactMap, CompactSet},
+        resolve::{Health, Record},
+    };
+
+    #[test]
+    fn counts_rolls_that_waited_for_the_rate() {
+        let record = Record {
+            uid: "u".into(),
+            resource_version: "1".to_owned(),
+            uses: Vec::new(),
+            seen: std::iter::empty().collect(),
+            taken_unhealthy: CompactSet::default(),
+            reads: CompactMap::default(),
+            denies_missing: false,
+            pinned: CompactMap::default(),
+            generation: None,
+            track: true,
+            min_interval: std::time::Duration::ZERO,
+            last_roll: None,
+            health: Health::Settled,
+            by_namespace: false,
+        };
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let key = WorkloadKey { kind: 0, namespace: "ns".into(), name: "web".into() };
+        let mut rolls = Rolls::default();
+        for waited in [true, false, true] {
+            let rolling = Rolling { since: now, before: record.clone() };
+            rolls.start(&key, rolling, (now, SignedDuration::from_millis(100)), waited);
+        }
+        assert_eq!(rolls.take_rate_waits(), 2);
+        assert_eq!(rolls.take_rate_waits(), 0, "each is reported once");
+    }
+}
