@@ -91,6 +91,13 @@ fn commands_of_the_page_print_its_output() {
     ]);
     let live = page.world.cluster.get("configmap", page.world.name(), "demo").expect("the object exists");
     assert_eq!(live["data"]["color"], "blue", "restored");
+    page.reads("web", &["blue"; 4]);
+    page.world.wait_at_rest();
+    page.world.kubectl(&["delete", "configmap", "demo"]).ok();
+    page.types("kubectl confrev restore demo --yes");
+    let live =
+        page.world.cluster.get("configmap", page.world.name(), "demo").expect("the object exists again");
+    assert_eq!(live["data"]["color"], "green", "the newest snapshot");
 }
 
 /// `render`, `digest`, `completion`, and the commands of the pages on concepts, other kinds and GitOps.
