@@ -1,11 +1,9 @@
 //! The resolver's view of live objects, and the snapshot of a source's present content.
 
-use std::collections::BTreeSet;
-
 use super::{
     Ensure, Need, Observed, Seen,
     decide::{Resolver, Stop},
-    used::{UsedKeys, keys_of},
+    used::{Keys, UsedKeys},
 };
 use crate::{
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
@@ -28,7 +26,7 @@ impl<'r> Resolver<'r> {
         let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
         let own = held.and_then(|held| names.clone().find(|name| *name == held));
         if let Some(held) = held {
-            let keys = keys_of(source, held, used);
+            let keys = used.of_names(source, held);
             // A snapshot of a Secret may be named after a digest of another scheme or key.
             let is_renamed = source.kind == SourceKind::Secret && own.is_none();
             if (keys.is_some() || is_renamed)
@@ -114,7 +112,7 @@ impl<'r> Resolver<'r> {
             return Ok(());
         }
         let Some(present) = self.live(source)? else { return Ok(()) };
-        let read = present.digests_of(keys_of(source, name, used).as_ref());
+        let read = present.digests_of(used.of_names(source, name).as_ref());
         let seen = self.is_seen(source)?;
         let prior = self.prior_live.get(source).copied();
         if let Some(prior) = prior.filter(|prior| read.judge(prior) == Some(false))
@@ -252,16 +250,10 @@ impl<'r> Resolver<'r> {
     }
 
     /// The keys that a template reads of a source, by whatever names; `None` if it reads the whole source.
-    fn keys_read<'k>(&self, source: &ObjectName, used: &UsedKeys<'k>) -> Option<BTreeSet<&'k str>> {
-        let mut keys = BTreeSet::new();
-        for ((kind, name), read) in used {
-            let object = ObjectName::new(*kind, *name);
-            let of = [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(*kind, name));
-            if of.unwrap_or(&object) == source {
-                keys.extend(read.as_ref()?);
-            }
-        }
-        Some(keys)
+    fn keys_read<'k>(&self, source: &ObjectName, used: &UsedKeys<'k>) -> Keys<'k> {
+        used.of_source(source, |kind, name| {
+            [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name))
+        })
     }
 
     /// Whether the workload keeps another snapshot by an undo or a pin, and the present content has the values that the
@@ -306,8 +298,7 @@ impl<'r> Resolver<'r> {
         held: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<(), Stop> {
-        let stored = self.keys_read(source, &self.stored_used);
-        if stored == self.keys_read(source, used) {
+        if self.keys_read(source, &self.stored_used) == self.keys_read(source, used) {
             if let Some(digest) = self.pinned.get(source) {
                 self.now_pinned.insert(source.clone(), *digest);
             }

@@ -9,7 +9,7 @@ use super::{
     optin::{Giver, OptIn, opt_in},
     policy::{Missing, Policy},
     undo,
-    used::{RequiredKeys, UsedKeys, asks_for_newest, has_new_roll, has_other_roll, required_keys, used_keys},
+    used::{RequiredKeys, UsedKeys, asks_for_newest, has_new_roll, has_other_roll, required_keys},
 };
 use crate::{
     names,
@@ -147,7 +147,7 @@ impl<'r> Resolver<'r> {
             seen: old.map(super::Workload::seen).unwrap_or_default(),
             pinned: old.map(super::Workload::pinned).unwrap_or_default(),
             stored,
-            stored_used: used_keys(&references),
+            stored_used: UsedKeys::of(&references),
             stored_keys: required_keys(&references),
             required: RequiredKeys::new(),
             keeps_settings,
@@ -173,7 +173,7 @@ impl<'r> Resolver<'r> {
             return self.without_template(giver);
         };
         let references = self.references(template);
-        let used = used_keys(&references);
+        let used = UsedKeys::of(&references);
         self.required = required_keys(&references);
         let mut resolution = Resolution { mount: self.policy.mount.clone(), ..Resolution::default() };
         // A name resolves to the same target everywhere, and a template may have thousands of references to one name.
@@ -210,7 +210,7 @@ impl<'r> Resolver<'r> {
                 names::SECRETS
             ));
         }
-        self.warn_unused_exclusions(used.keys().copied());
+        self.warn_unused_exclusions(used.names());
         self.warnings.extend(misplaced::warnings(self.request));
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
@@ -565,7 +565,6 @@ impl<'r> Resolver<'r> {
     /// Whether the request names the source beside this snapshot, which was its only one: an apply that sends only the lists
     /// that changed. All references then move together; otherwise a pod would read two contents of one source.
     fn is_applied(&self, source: &ObjectName, snapshot: &ObjectName, used: &UsedKeys<'_>) -> bool {
-        self.prior.get(source).is_some_and(|held| **held == *snapshot.name)
-            && used.contains_key(&(source.kind, &*source.name))
+        self.prior.get(source).is_some_and(|held| **held == *snapshot.name) && used.has_name(source)
     }
 }

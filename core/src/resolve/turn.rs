@@ -6,7 +6,7 @@ use super::{
     Observed, Policy, Seen, Workload,
     bare::bare,
     decide::{Resolver, Stop},
-    used::{UsedKeys, keys_of},
+    used::UsedKeys,
 };
 use crate::{
     names,
@@ -27,7 +27,7 @@ impl Resolver<'_> {
         used: &UsedKeys<'_>,
         is_applied: bool,
     ) -> Result<bool, Stop> {
-        let keys = keys_of(source, held, used);
+        let keys = used.of_names(source, held);
         self.awaits_its_turn_with(source, held, keys.as_ref(), is_applied)
     }
 
@@ -56,7 +56,7 @@ impl Resolver<'_> {
         if !is_present || present.digests().judge(&stated) != Some(true) {
             return Ok(None);
         }
-        let keys = keys_of(source, &object.name, used);
+        let keys = used.of_names(source, &object.name);
         // An undo of a Deployment also restores the `seen` of its revision.
         let returns = self.awaits_its_turn_with(source, &held, keys.as_ref(), true)? && !self.is_undo()?;
         Ok(returns.then_some(held))

@@ -1,6 +1,9 @@
 //! The keys that a request's references read, and whether a person asks for the newest content.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{Request, policy::auto_roll_time};
 use crate::{
@@ -22,32 +25,73 @@ pub(super) fn required_keys<'t>(references: &[Reference<'t>]) -> RequiredKeys<'t
     required
 }
 
-/// The keys that a template reads, by the name in the reference; `None` if it reads the whole object.
-pub(super) type UsedKeys<'t> = BTreeMap<(SourceKind, &'t str), Option<BTreeSet<&'t str>>>;
+/// The keys that a template reads of an object; `None` if it reads the whole object.
+pub(super) type Keys<'t> = Option<BTreeSet<&'t str>>;
 
-pub(super) fn used_keys<'t>(references: &[Reference<'t>]) -> UsedKeys<'t> {
-    let mut used = UsedKeys::new();
-    for reference in references {
-        let keys = used.entry((reference.kind, reference.name)).or_insert_with(|| Some(BTreeSet::new()));
-        match (keys.as_mut(), &reference.keys) {
-            (Some(keys), Some(more)) => keys.extend(more),
-            _ => *keys = None,
-        }
-    }
-    used
+/// The keys that a template reads.
+pub(super) struct UsedKeys<'t> {
+    by_name: BTreeMap<(SourceKind, &'t str), Keys<'t>>,
+    /// The keys by source, when they are first asked for: a template may have many references, and each may ask.
+    by_source: OnceCell<BTreeMap<ObjectName, Keys<'t>>>,
 }
 
-/// The keys that the template reads of a source, under the source's name or `held`; `None` if it reads the whole object.
-pub(super) fn keys_of<'k>(source: &ObjectName, held: &str, used: &UsedKeys<'k>) -> Option<BTreeSet<&'k str>> {
-    let mut keys = BTreeSet::new();
-    for name in [&*source.name, held] {
-        match used.get(&(source.kind, name)) {
-            None => {}
-            Some(None) => return None,
-            Some(Some(some)) => keys.extend(some),
-        }
+/// Adds more keys to those of the same object.
+fn add<'t>(keys: &mut Keys<'t>, more: Option<impl IntoIterator<Item = &'t str>>) {
+    match (keys.as_mut(), more) {
+        (Some(keys), Some(more)) => keys.extend(more),
+        _ => *keys = None,
     }
-    Some(keys)
+}
+
+impl<'t> UsedKeys<'t> {
+    pub(super) fn of(references: &[Reference<'t>]) -> Self {
+        let mut by_name = BTreeMap::new();
+        for reference in references {
+            let keys =
+                by_name.entry((reference.kind, reference.name)).or_insert_with(|| Some(BTreeSet::new()));
+            add(keys, reference.keys.as_ref().map(|keys| keys.iter().copied()));
+        }
+        Self { by_name, by_source: OnceCell::new() }
+    }
+
+    /// The names in the references.
+    pub(super) fn names(&self) -> impl Iterator<Item = (SourceKind, &'t str)> {
+        self.by_name.keys().copied()
+    }
+
+    /// Whether some reference has this name.
+    pub(super) fn has_name(&self, object: &ObjectName) -> bool {
+        self.by_name.contains_key(&(object.kind, &*object.name))
+    }
+
+    /// The keys of a source, under the source's name or `held`.
+    pub(super) fn of_names(&self, source: &ObjectName, held: &str) -> Keys<'t> {
+        let mut keys = Some(BTreeSet::new());
+        for name in [&*source.name, held] {
+            if let Some(more) = self.by_name.get(&(source.kind, name)) {
+                add(&mut keys, more.as_ref().map(|more| more.iter().copied()));
+            }
+        }
+        keys
+    }
+
+    /// The keys of a source, under all its names. `source_of` returns the source of a snapshot.
+    pub(super) fn of_source<'s>(
+        &self,
+        source: &ObjectName,
+        source_of: impl Fn(SourceKind, &str) -> Option<&'s ObjectName>,
+    ) -> Keys<'t> {
+        let by_source = self.by_source.get_or_init(|| {
+            let mut by_source = BTreeMap::new();
+            for ((kind, name), more) in &self.by_name {
+                let of = source_of(*kind, name).cloned().unwrap_or_else(|| ObjectName::new(*kind, *name));
+                let keys = by_source.entry(of).or_insert_with(|| Some(BTreeSet::new()));
+                add(keys, more.as_ref().map(|more| more.iter().copied()));
+            }
+            by_source
+        });
+        by_source.get(source).cloned().unwrap_or_else(|| Some(BTreeSet::new()))
+    }
 }
 
 /// Whether `roll` differs from the stored workload's value.
