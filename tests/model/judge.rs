@@ -262,6 +262,8 @@ impl Case<'_> {
             None if before.name == after.name && self.was_as_pinned(&before.name, states) => {
                 Ok(Some(self.pin(source)))
             }
+            // Only keys changed that the workload does not read.
+            None if self.keeps_rejected(&before.name, &source.name, states) => stays(),
             Some(false) if before.name == after.name => Ok(Some(self.pin(source))),
             _ => self.judge_fresh(after, &source.name, states).map(|()| None),
         }
@@ -271,6 +273,20 @@ impl Case<'_> {
         let mut contents = states.iter().filter_map(|state| state.content.as_ref());
         let pin = self.model.ghost().pin_of(self.key, snapshot);
         pin.is_some_and(|pin| contents.any(|content| pin.contents.contains(content)))
+    }
+
+    /// Whether the workload was pinned to a snapshot of which it reads some keys, and the source still has the values there
+    /// that the pin rejected.
+    fn keeps_rejected(&self, snapshot: &str, source: &str, states: &[SourceState]) -> bool {
+        let Some(pin) = self.model.ghost().pin_of(self.key, snapshot).filter(|pin| pin.sure) else {
+            return false;
+        };
+        let Some(keys) = keys_read(&self.new, &[snapshot, source]) else { return false };
+        let object = self.model.get(&Key::configmap(&self.key.namespace, snapshot));
+        let rejected = |content: &Value| pin.contents.iter().all(|known| same(known, content, Some(&keys)));
+        !self.reads_other_keys(snapshot, source)
+            && states.iter().filter_map(|state| state.content.as_ref()).all(rejected)
+            && object.is_some_and(|object| !rejected(&object["data"]))
     }
 
     fn reads_other_keys(&self, snapshot: &str, source: &str) -> bool {
