@@ -52,8 +52,8 @@ use crate::{
 pub(crate) struct Index {
     settings: Settings,
     interner: Interner,
-    /// Workloads that are opted in, and those that are about to be.
-    workloads: HashMap<WorkloadKey, Record>,
+    /// Workloads that are opted in, and those that are about to be. Boxed, since a table has many free slots.
+    workloads: HashMap<WorkloadKey, Box<Record>>,
     /// Workloads that their namespace opts in and that have no label yet, with the precondition of the write that adds it.
     joining: HashMap<WorkloadKey, Precondition>,
     revisions: HashMap<RevisionKey, Revision>,

@@ -50,9 +50,10 @@ impl Index {
             record.filter(|_| !key.namespace.is_empty() && self.settings.served.contains(&key.namespace));
         let (key, record) = (self.interner.intern(key.clone()), self.interner.intern(record));
         let old = match &record {
-            Some(record) => self.workloads.insert(key.clone(), record.clone()),
+            Some(record) => self.workloads.insert(key.clone(), Box::new(record.clone())),
             None => self.workloads.remove(&key),
-        };
+        }
+        .map(|old| *old);
         let uids = old.iter().chain(&record).map(|record| &record.uid);
         self.findings.forget_owners(&key.namespace, uids, changes);
         match (old.is_some(), record.is_some()) {
@@ -73,12 +74,12 @@ impl Index {
 
     /// A workload that is opted in, or about to be.
     pub(crate) fn workload(&self, key: &WorkloadKey) -> Option<&Record> {
-        self.workloads.get(key)
+        self.workloads.get(key).map(Box::as_ref)
     }
 
     /// All workloads that are opted in, or about to be.
     pub(crate) fn workloads(&self) -> impl ExactSizeIterator<Item = (&WorkloadKey, &Record)> {
-        self.workloads.iter()
+        self.workloads.iter().map(|(key, record)| (key, record.as_ref()))
     }
 
     /// The precondition of the write that opts a workload in; `None` if it does not need one.
@@ -94,7 +95,9 @@ impl Index {
     /// The opted-in workloads whose templates use this source.
     pub(crate) fn workloads_using(&self, source: &Name) -> impl Iterator<Item = (&WorkloadKey, &Record)> {
         self.users.of(source).filter_map(|user| match user {
-            User::Workload(key) => self.workloads.get_key_value(key),
+            User::Workload(key) => {
+                self.workloads.get_key_value(key).map(|(key, record)| (key, record.as_ref()))
+            }
             User::Revision(_) => None,
         })
     }
@@ -150,7 +153,7 @@ impl Index {
     pub(crate) fn workload_of(&self, name: &Name, owner: &Owner) -> Option<&Record> {
         let of_kind = |(kind, _): (usize, &WorkloadKind)| {
             let (namespace, name) = (Arc::clone(&name.namespace), Arc::clone(&owner.name));
-            self.workloads.get(&WorkloadKey { kind, namespace, name })
+            self.workload(&WorkloadKey { kind, namespace, name })
         };
         let kinds = self.settings.kinds.iter().enumerate().filter(|(_, kind)| *kind.kind == *owner.kind);
         kinds.filter_map(of_kind).find(|record| record.uid == owner.uid)
