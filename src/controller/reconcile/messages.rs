@@ -163,9 +163,14 @@ pub(crate) fn pins(
     now: Timestamp,
 ) -> Vec<Event> {
     let was_so = |used: &Use| {
-        index
-            .pinned(&key.namespace, before)
-            .any(|before| (&before.source, &before.snapshot) == (&used.source, &used.snapshot))
+        let same = |before: &&Use| (&before.source, &before.snapshot) == (&used.source, &used.snapshot);
+        // The same keys are rejected as before: another key of the source has changed, and the workload has seen that.
+        let rejects_same = before
+            .pinned
+            .get(&used.source)
+            .is_some_and(|rejected| after.pinned.get(&used.source) == Some(rejected));
+        index.pinned(&key.namespace, before).any(|before| same(&before))
+            || (rejects_same && before.uses.iter().any(|before| same(&before)))
     };
     let mut events = Vec::new();
     for used in index.pinned(&key.namespace, after).filter(|used| !was_so(used)) {

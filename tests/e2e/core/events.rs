@@ -159,6 +159,8 @@ fn undo_of_key_holds_until_a_read_key_changes() {
         );
         wait_for("the roll", LIMIT, || if held() == first { Err(first.clone()) } else { Ok(()) });
         event("Unpinned", 1);
+        // The other key's change began no undo.
+        event("Pinned", 1);
         // A second undo in a short time is reported too.
         world.wait_replica_sets(&web, 3);
         world.undo(&web);
