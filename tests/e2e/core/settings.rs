@@ -102,6 +102,11 @@ fn source_keeps_as_many_snapshots_as_configured() {
     for version in ["1", "2", "3", "4", "5"] {
         for source in ["three", "one"] {
             world.set_config(source, version);
+            // Of two changes in a moment, only the last one gets a snapshot.
+            wait_for("a snapshot of the change", LIMIT, || {
+                let texts = world.snapshot_texts(source);
+                if texts.iter().any(|text| text == version) { Ok(()) } else { Err(format!("{texts:?}")) }
+            });
         }
         let last = newest_snapshot(&world);
         // The age of a snapshot is in whole seconds, so the next one must be created in a later second.
