@@ -49,7 +49,9 @@ fn one_apply_of_source_and_workloads_rolls_once() {
         }
         if number % 5 == 0 || is_one_change(&world, &source, &workloads) {
             in_time += 1;
-            workloads.iter().for_each(|workload| world.wait_replica_sets(workload, 2));
+            for workload in &workloads {
+                world.wait_replica_sets(workload, 2);
+            }
         }
     }
     assert!(in_time > TIMES / 4, "only {in_time} of {TIMES} applies took less than a second");
