@@ -16,6 +16,7 @@ COPY src src
 # Members of the workspace: cargo reads their manifests, but does not build them.
 COPY bench bench
 COPY image image
+COPY tests/argocd tests/argocd
 COPY tests/controlplane tests/controlplane
 COPY tests/properties tests/properties
 COPY tests/support tests/support

@@ -14,8 +14,14 @@ IMAGE_VALUES = $(if $(IMAGE_REPOSITORY),--set-string image.repository=$(IMAGE_RE
 # The folder that `make image` writes to, and its target: a static binary needs only musl's std.
 IMAGE ?= target/image
 IMAGE_TARGET ?= $(shell uname -m)-unknown-linux-musl
-IMAGE_BINARY = $(IMAGE)/build/$(IMAGE_TARGET)/release/confrev
+IMAGE_PROFILE ?= release
+IMAGE_BINARY = $(IMAGE)/build/$(IMAGE_TARGET)/$(subst dev,debug,$(IMAGE_PROFILE))/confrev
 IMAGE_VARIABLE = $(subst -,_,$(IMAGE_TARGET))
+# The C compiler for that target, which is also the linker if the target is another architecture.
+IMAGE_ARCH = $(firstword $(subst -, ,$(IMAGE_TARGET)))
+IMAGE_CC ?= $(shell if [ $(IMAGE_ARCH) = $$(uname -m) ]; then command -v musl-gcc || echo cc; else \
+	command -v $(IMAGE_ARCH)-linux-musl-gcc || command -v $(IMAGE_ARCH)-linux-gnu-gcc; fi)
+IMAGE_LINKER = $(if $(filter $(shell uname -m),$(IMAGE_ARCH)),,CARGO_TARGET_$(shell echo $(IMAGE_VARIABLE) | tr a-z A-Z)_LINKER=$(IMAGE_CC))
 # The image has the time of the last commit, so that it does not depend on the time of the build.
 ifndef SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH := $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
@@ -27,7 +33,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: help build attacks demo test test-unit test-oldest test-upgrade model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -69,6 +75,22 @@ test-upgrade: controlplane ## Upgrade from the git revision OLD to this tree (ma
 	CONFREV_OLD_BIN="$$older/confrev" CONFREV_OLD_MANIFEST="$$older/manifest.yaml" \
 		$(CONTROLPLANE) run -- $(CARGO) test --locked --test upgrade -- --include-ignored
 
+# The image is built as for other tests, which takes seconds: a release build takes minutes. NODE_PROFILE=release tests the
+# image that users get. CONFREV_NODE=optional leaves the tests out where root cannot run containers.
+NODE_PROFILE ?= dev
+test-node: ## Run the stories on two real nodes, with containerd and the kubelet (root; make node-packages)
+	$(MAKE) --no-print-directory image IMAGE=target/node IMAGE_PROFILE=$(NODE_PROFILE)
+	$(CARGO) test --locked --test node --no-run
+	CONFREV_IMAGE=$(abspath target/node) RUST_TEST_THREADS=6 \
+		$(CONTROLPLANE) nodes -- $(CARGO) test --locked --test node -- --include-ignored
+
+NODE_PACKAGES = busybox-static iproute2 libseccomp-dev mount nftables pkg-config util-linux
+node-packages: ## Install the Debian packages that real nodes need (root)
+	@missing=$$(for package in $(NODE_PACKAGES); do \
+		dpkg-query --show --showformat='$${Status}' $$package 2>/dev/null | grep -q ' installed$$' || echo $$package; done); \
+	[ -z "$$missing" ] || { apt-get update --quiet && \
+		DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends $$missing; }
+
 # CONFREV_MODEL_SEQUENCES sets the number of sequences, CONFREV_MODEL_SEED selects them.
 model: controlplane ## Check the promises with random sequences of events, on a real control plane (minutes)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test model real -- --ignored --nocapture
@@ -105,9 +127,15 @@ test-image: image controlplane ## Run the tests of the image, which build it aga
 	CONFREV_IMAGE=$(abspath $(IMAGE)) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 		$(CONTROLPLANE) run -- $(CARGO) test --locked -p confrev-image -- --include-ignored
 
-lint: ## Check formatting and lints
+lint: ## Check formatting, lints, the documentation of the code, and the workflows
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items --quiet
+	$(MAKE) --no-print-directory actionlint
+
+# Without the linters of other languages, which not every machine has.
+actionlint: ## Check the workflows of .github with actionlint, which is built once
+	"$$($(CONTROLPLANE) build actionlint)/actionlint" -shellcheck= -pyflakes=
 
 deny: ## Check the licences, sources and duplicate versions of the dependencies (needs `cargo install cargo-deny`)
 	$(CARGO) deny check licenses bans sources
@@ -130,23 +158,52 @@ manifests: ## Render manifests/ from charts/confrev (elsewhere with MANIFESTS; I
 		{ sed '/^[^#]/,$$d' $$values; sed '/^# Source: /d' $$file.new; } > $$file; rm $$file.new; \
 	done
 
-# `ring` contains C. Without musl-gcc, the plain compiler is enough: that C uses no library, unless the compiler hardens it.
-static:
-	! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(IMAGE_TARGET) || \
+# The standard library and the C compiler for IMAGE_TARGET.
+toolchain:
+	@! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(IMAGE_TARGET) || \
 		rustup target add $(IMAGE_TARGET)
-	RUSTFLAGS="$(IMAGE_RUSTFLAGS)" CC_$(IMAGE_VARIABLE)=$$(command -v musl-gcc || echo cc) \
+	@[ -n "$(IMAGE_CC)" ] || { echo 'no C compiler for $(IMAGE_TARGET): install one, or set IMAGE_CC' >&2; exit 1; }
+
+# `ring` contains C. Without musl-gcc, the plain compiler is enough: that C uses no library, unless the compiler hardens it.
+static: toolchain
+	RUSTFLAGS="$(IMAGE_RUSTFLAGS)" CC_$(IMAGE_VARIABLE)=$(IMAGE_CC) $(IMAGE_LINKER) \
 		CFLAGS_$(IMAGE_VARIABLE)=-U_FORTIFY_SOURCE \
-		$(CARGO) build --release --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
+		$(CARGO) build --profile $(IMAGE_PROFILE) --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
 
 image: static ## Write target/image/confrev.tar, an OCI image, and its bill of materials, without a container engine
-	$(CARGO) run --quiet --locked -p confrev-image -- --binary $(IMAGE_BINARY) \
+	$(CARGO) run --quiet --locked -p confrev-image -- write --binary $(IMAGE_BINARY) \
 		--target $(IMAGE_TARGET) --epoch $(SOURCE_DATE_EPOCH) --output $(IMAGE)
 
 # One archive for IMAGE_TARGET. The manifest lists all existing archives, so that platforms can be built one by one.
+KREW ?= target/krew
 KREW_URL ?= https://example.com/confrev
 krew: image ## Write target/krew: kubectl-confrev as an archive, and its manifest for krew (KREW_URL: its address)
 	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) krew/pack.sh $(IMAGE_BINARY) \
-		$(if $(filter aarch64-%,$(IMAGE_TARGET)),arm64,amd64) target/krew "$(KREW_URL)"
+		$(if $(filter aarch64-%,$(IMAGE_TARGET)),arm64,amd64) $(KREW) "$(KREW_URL)"
+
+# RELEASE_KEY is the file of a private key (EC or RSA, in PEM); without it, nothing is signed. A target without a standard
+# library or a C compiler on this machine is left out, unless RELEASE_COMPLETE is set.
+DIST ?= target/dist
+RELEASE_TARGETS ?= x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+RELEASE_COMPLETE ?=
+RELEASE_KEY ?=
+RELEASE_PUBLIC_KEY ?=
+release: controlplane ## Write target/dist: all files of a release, with checksums, provenance and signatures (RELEASE_KEY)
+	DIST="$(abspath $(DIST))" TARGETS="$(RELEASE_TARGETS)" COMPLETE="$(RELEASE_COMPLETE)" KEY="$(RELEASE_KEY)" \
+		REPOSITORY="$(IMAGE_REPOSITORY)" URL="$(KREW_URL)" SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
+		CARGO="$(CARGO)" release/build.sh
+
+test-release: controlplane ## Verify each file that `make release` wrote (RELEASE_PUBLIC_KEY: the key of the signatures)
+	CONFREV_DIST=$(abspath $(DIST)) CONFREV_RELEASE_PUBLIC_KEY="$(abspath $(RELEASE_PUBLIC_KEY))" \
+		$(CONTROLPLANE) run -- $(CARGO) test --locked -p confrev-image --test release -- --include-ignored
+
+release-tools: ## Install the C compilers of a release (Debian and Ubuntu; needs root)
+	apt-get update && apt-get install --yes --no-install-recommends gcc-aarch64-linux-gnu musl-tools
+
+publish: ## Publish the files of `make release` as the release of this version (needs GitHub's `gh`)
+	gh release create "v$$(sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)" --verify-tag \
+		--title "confrev $$(sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)" \
+		--notes-file CHANGELOG.md $(DIST)/*
 
 # mdBook is built once, and stored beside the control plane's binaries.
 MDBOOK_VERSION = 0.5.4

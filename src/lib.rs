@@ -3,6 +3,7 @@ pub mod admission;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
+pub mod notify;
 pub mod server;
 pub mod telemetry;
 pub mod tls;

@@ -8,7 +8,7 @@ use std::env;
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 
-use crate::site::Site;
+use crate::site::{PEERS, Site};
 
 /// A controller to compare with.
 #[derive(Clone, Debug)]
@@ -22,14 +22,11 @@ pub(crate) struct Peer {
     command: Vec<String>,
 }
 
-/// The namespaces of all peers, given or not.
-pub(crate) const NAMESPACES: [&str; 2] = ["bench-wave", "bench-reloader"];
-
 /// The peers whose commands are given.
 pub(crate) fn given() -> Vec<Peer> {
     let known = [
-        ("Wave", NAMESPACES[0], "wave.pusher.com/update-on-config-change", "BENCH_WAVE"),
-        ("Reloader", NAMESPACES[1], "reloader.stakater.com/auto", "BENCH_RELOADER"),
+        ("Wave", PEERS[0], "wave.pusher.com/update-on-config-change", "BENCH_WAVE"),
+        ("Reloader", PEERS[1], "reloader.stakater.com/auto", "BENCH_RELOADER"),
     ];
     let peer = |(name, namespace, annotation, variable)| {
         let command: Vec<_> = env::var(variable).ok()?.split_whitespace().map(str::to_owned).collect();

@@ -24,7 +24,7 @@ const SHORT_REST: Duration = Duration::from_millis(300);
 
 /// How long no ReplicaSet may appear before a peer counts as at rest.
 const SETTLED: Duration = Duration::from_secs(4);
-/// How long a peer has to roll every workload before the sources change once more: its watches may not have started
+/// How long a peer has to roll every workload before the sources change again: its watches may not have started
 /// yet.
 const ATTEMPT: Duration = Duration::from_mins(2);
 

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::bare::Bare;
-use crate::peers;
 
 /// The namespace that both webhooks exclude.
 pub(crate) const PLAIN: &str = "bench-plain";
@@ -24,8 +23,11 @@ pub(crate) const NOTHING: &str = "bench-nothing";
 /// The namespace of confrev's webhooks.
 pub(crate) const CONFREV: &str = "bench-confrev";
 
+/// The namespaces of all peers, given or not.
+pub(crate) const PEERS: [&str; 2] = ["bench-wave", "bench-reloader"];
+
 /// The namespaces of all baselines.
-const BASELINES: [&str; 4] = [PLAIN, NOTHING, peers::NAMESPACES[0], peers::NAMESPACES[1]];
+const BASELINES: [&str; 4] = [PLAIN, NOTHING, PEERS[0], PEERS[1]];
 
 /// The time limit of everything that ends.
 pub(crate) const LIMIT: Duration = Duration::from_mins(30);
@@ -90,7 +92,7 @@ impl Site {
             let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
             Client(connect(config.expect("a configuration")).expect("a client"))
         });
-        for name in [PLAIN, NOTHING, CONFREV].into_iter().chain(peers::NAMESPACES) {
+        for name in [PLAIN, NOTHING, CONFREV].into_iter().chain(PEERS) {
             cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": {"bench": name}}}));
         }
         Program::install(cluster);

@@ -95,7 +95,7 @@ async fn write(
         site.client.create(&deployments(namespace), &object).await;
         creations.push(start.elapsed().as_secs_f64() * 1e3);
         let path = format!("{}/{name}", deployments(namespace));
-        // The workload's controller writes to it too. If such a write comes in between, the API server repeats the
+        // The workload's controller writes to it too. If such a write comes first, the API server repeats the
         // update, including admission.
         while site.client.send(Method::GET, &path, "", &Value::Null).await["status"]["observedGeneration"]
             .is_null()

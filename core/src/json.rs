@@ -115,8 +115,8 @@ impl<'de, P: AsRef<str>, T: Deserialize<'de>> Visitor<'de> for At<'_, P, T> {
 const MAX_ELEMENTS: usize = 32;
 const MAX_LEVELS: usize = 5;
 
-/// Reads a value, but of maps only these fields, and of lists only the first [`MAX_ELEMENTS`]: whatever the text holds, the
-/// result is small. Values deeper than [`MAX_LEVELS`] read as null.
+/// Reads a value, but of maps only these fields, and of lists only the first `MAX_ELEMENTS`: whatever the text holds, the
+/// result is small. Values deeper than `MAX_LEVELS` read as null.
 pub fn shallow<'de, D: Deserializer<'de>>(fields: &[&str], deserializer: D) -> Result<Value, D::Error> {
     Shallow { fields, levels: MAX_LEVELS }.deserialize(deserializer)
 }

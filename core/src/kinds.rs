@@ -124,6 +124,17 @@ impl fmt::Display for WorkloadKind {
 }
 
 /// The enabled kinds of workloads: the built-in ones and the configured ones.
+///
+/// # Example
+///
+/// ```
+/// # use confrev_core::kinds::Kinds;
+/// let kinds = Kinds::with(&["apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template".parse()?]);
+/// let kind = kinds.by_resource("apps.kruise.io", "clonesets").unwrap();
+/// assert_eq!(kind.template_pointer(), "/spec/template");
+/// assert_eq!(kinds.by_kind("apps/v1", "Deployment").unwrap().plural, "deployments");
+/// # Ok::<(), confrev_core::kinds::KindFormatError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Kinds(Vec<WorkloadKind>);
 

@@ -2,6 +2,15 @@
 //!
 //! Admission, the controller and the command line call it. It depends on no Kubernetes client, no runtime and no HTTP
 //! library, so the compiler enforces that it does not call the API server.
+//!
+//! | entry point | purpose |
+//! |---|---|
+//! | [`kinds::Kinds`] | the kinds of workloads |
+//! | [`resolve::Workload::parse`] | reads a workload, with the references in its template |
+//! | [`resolve::Policy::read`] | reads the annotations of a workload |
+//! | [`snapshot::Object`] | reads a ConfigMap or Secret, and computes its digest |
+//! | [`snapshot::snapshot_json`] | builds a snapshot |
+//! | [`resolve::decide`] | decides to which snapshot each reference resolves |
 pub mod compact;
 pub mod json;
 pub mod kinds;

@@ -12,7 +12,7 @@ pub const PREFIX: &str = prefix!();
 
 /// Label on namespaces, workloads and sources: opt in, opt out.
 pub const ENABLED: &str = concat!(prefix!(), "enabled");
-/// Annotation on workloads, written by confrev beside a label that the namespace gave. Without it, that label could not be
+/// Annotation on workloads, written by confrev beside a label that came from the namespace. Without it, that label could not be
 /// distinguished from the label of another webhook, once the namespace no longer gives it.
 pub const ENABLED_BY: &str = concat!(prefix!(), "enabled-by");
 /// Annotation on workloads: `"true"` snapshots referenced Secrets too.
@@ -29,8 +29,16 @@ pub const MISSING: &str = concat!(prefix!(), "missing");
 pub const MIN_INTERVAL: &str = concat!(prefix!(), "min-interval");
 /// Annotation on workloads: a new value means "roll to the newest content now".
 pub const ROLL: &str = concat!(prefix!(), "roll");
+/// Annotation on workloads: lower values move first.
+pub const ORDER: &str = concat!(prefix!(), "order");
+/// Annotation on workloads: how long a rollout may take, for kinds whose controller has no deadline.
+pub const PROGRESS_DEADLINE: &str = concat!(prefix!(), "progress-deadline");
 /// Annotation on workloads: ConfigMaps to mount in every container.
 pub const MOUNT: &str = concat!(prefix!(), "mount");
+/// Annotation on workloads: the snapshots to which the references to their sources resolve, whatever names a request has.
+pub const HOLD: &str = concat!(prefix!(), "hold");
+/// Annotation on workloads: `"hold"` turns every undo into a hold.
+pub const ON_UNDO: &str = concat!(prefix!(), "on-undo");
 /// Annotation on workloads, written by confrev: for each source, the digest last taken into account.
 pub const SEEN: &str = concat!(prefix!(), "seen");
 /// Annotation on workloads, written by confrev: for each source, the digest that the workload took while it was unhealthy.
@@ -39,6 +47,9 @@ pub const UNHEALTHY: &str = concat!(prefix!(), "unhealthy");
 /// Annotation on workloads, written by confrev: for each source of which an undo or a pin keeps another snapshot, and of which
 /// the workload reads some keys only, the digest of those keys in the content that it has seen.
 pub const PINNED: &str = concat!(prefix!(), "pinned");
+/// Annotation on workloads, written by confrev: for each source with waves, when the controller moved the workload to the
+/// content that it has seen.
+pub const MOVED: &str = concat!(prefix!(), "moved");
 /// Annotation on pod templates, written by confrev: the snapshot of each source.
 pub const SOURCES: &str = concat!(prefix!(), "sources");
 /// Annotation on pod templates, written by confrev: for each source in mode `live`, the digest of the keys that the template reads.
@@ -51,10 +62,23 @@ pub const SOURCE: &str = concat!(prefix!(), "source");
 pub const SOURCE_NAME: &str = concat!(prefix!(), "source-name");
 /// Annotation on snapshots: the digest of the content, with its scheme.
 pub const DIGEST: &str = concat!(prefix!(), "digest");
+/// Annotation on snapshots: when the source got this content.
+pub const CHANGED_AT: &str = concat!(prefix!(), "changed-at");
+/// Annotation on snapshots: the field manager that wrote this content, its operation, and the user, if known.
+pub const CHANGED_BY: &str = concat!(prefix!(), "changed-by");
 /// Annotation on sources: how many of the newest snapshots are kept, used or not.
 pub const KEEP: &str = concat!(prefix!(), "keep");
 /// Annotation on sources: how many workloads a change may roll at once.
 pub const MAX_IN_FLIGHT: &str = concat!(prefix!(), "max-in-flight");
+/// Annotation on sources: how many workloads have moved at the end of each wave of a change.
+pub const WAVES: &str = concat!(prefix!(), "waves");
+/// Annotation on sources: how long the moved workloads must stay healthy before the next wave.
+pub const BAKE: &str = concat!(prefix!(), "bake");
+
+/// Annotation on sources, written by `kubectl confrev waves promote`: a snapshot, and the wave of its content that may begin.
+pub const PROMOTED: &str = concat!(prefix!(), "promoted");
+/// Annotation on sources, written by `kubectl confrev waves abort`: the snapshot to whose content no further workload moves.
+pub const ABORTED: &str = concat!(prefix!(), "aborted");
 
 /// Annotation in which `kubectl apply` records what it last applied. Source: Kubernetes, "Declarative Management of Kubernetes
 /// Objects Using Configuration Files".
@@ -65,10 +89,22 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`] on snapshots.
 pub const MANAGER: &str = "confrev";
 
-/// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`], [`UNHEALTHY`]
-/// and [`PINNED`].
-pub const WORKLOAD_ANNOTATIONS: [&str; 8] =
-    [SECRETS, EXCLUDE, TRACK, MISSING, MIN_INTERVAL, ROLL, MOUNT, SEEN];
+/// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`], [`UNHEALTHY`],
+/// [`PINNED`] and [`MOVED`].
+pub const WORKLOAD_ANNOTATIONS: [&str; 12] = [
+    SECRETS,
+    EXCLUDE,
+    TRACK,
+    MISSING,
+    MIN_INTERVAL,
+    ORDER,
+    PROGRESS_DEADLINE,
+    ROLL,
+    MOUNT,
+    HOLD,
+    ON_UNDO,
+    SEEN,
+];
 
 /// Escapes a key for use as one token of a JSON pointer (RFC 6901, section 3).
 pub fn pointer_token(key: &str) -> String {

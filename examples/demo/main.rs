@@ -1,10 +1,10 @@
 //! `make demo`: confrev's promises, one after another, on a real control plane with real Argo Rollouts.
 //!
-//! What it tells is what it has seen; where that is not what was promised, it exits with a failure.
+//! It prints what it observes, and fails if a promise does not hold.
 #![allow(
     clippy::expect_used,
     clippy::panic,
-    reason = "to panic is how the crate of the control plane fails: `caught` makes a sentence of it"
+    reason = "the crate of the control plane panics on failure; `caught` prints the message"
 )]
 
 mod promises;
@@ -58,7 +58,7 @@ fn set_up(screen: &Screen, binary: &Path) -> (&'static ControlPlane, Program) {
     (cluster, confrev)
 }
 
-/// Runs something; the message of the panic where it does.
+/// Runs an action. Returns the message of its panic.
 fn caught<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     panic::catch_unwind(panic::AssertUnwindSafe(action)).map_err(|payload| message(&*payload))
 }

@@ -1,14 +1,14 @@
-//! What was seen of each promise.
+//! The promises, and the observations for and against each.
 
 use std::collections::BTreeMap;
 
 use crate::screen::Screen;
 
-/// The promises of the design that a demo can see, in its order. Only a benchmark sees `lean`.
+/// The promises that a demo can check, in the order of the documentation. Only a benchmark checks `lean`.
 const NAMES: [&str; 9] =
     ["frozen", "fresh", "rolls", "sticks", "kept", "no-leak", "quiet", "dry", "contained"];
 
-/// The evidence.
+/// The observations.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     held: BTreeMap<&'static str, Vec<String>>,
@@ -16,19 +16,19 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// Something was seen that the promise says.
+    /// Records an observation for a promise.
     pub(crate) fn held(&mut self, name: &'static str, seen: impl Into<String>) {
-        debug_assert!(NAMES.contains(&name), "{name} is no promise");
+        debug_assert!(NAMES.contains(&name), "unknown promise {name}");
         self.held.entry(name).or_default().push(seen.into());
     }
 
-    /// Something was seen that the promise excludes.
+    /// Records an observation against a promise.
     pub(crate) fn broken(&mut self, name: &'static str, seen: impl Into<String>) {
-        debug_assert!(NAMES.contains(&name), "{name} is no promise");
+        debug_assert!(NAMES.contains(&name), "unknown promise {name}");
         self.broken.entry(name).or_default().push(seen.into());
     }
 
-    /// Writes the table. Whether all promises were seen to hold: one that the story did not reach did not.
+    /// Prints the table. Returns whether all promises hold; a promise that the story did not reach does not.
     pub(crate) fn table(&self, screen: &Screen) -> bool {
         let mut all = true;
         for name in NAMES {

@@ -1,4 +1,4 @@
-//! What the demo writes: plain lines, at most 96 columns wide, with colour on a terminal only.
+//! The output of the demo: plain lines of at most 96 columns, with colour on a terminal only.
 
 use std::env;
 use std::fmt::Write as _;
@@ -53,7 +53,7 @@ impl Screen {
         println!("  {}", self.paint(CYAN, &format!("$ {text}")));
     }
 
-    /// What a command answered. Its warnings stand out.
+    /// The output of a command. Warnings have another colour.
     pub(crate) fn answer(&self, text: &str) {
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             let style = if line.starts_with("Warning:") { YELLOW } else { DIM };
@@ -73,19 +73,19 @@ impl Screen {
         }
     }
 
-    /// What is seen then.
+    /// An observation.
     pub(crate) fn seen(&self, text: &str) {
         for part in wrap(text, WIDTH - 4) {
             println!("    {}", self.tint(&part));
         }
     }
 
-    /// A line of a table, whose columns are the caller's.
+    /// A line of a table, whose columns the caller aligns.
     pub(crate) fn row(&self, text: &str) {
         println!("    {}", self.tint(text));
     }
 
-    /// What went wrong.
+    /// A problem.
     pub(crate) fn problem(&self, text: &str) {
         for line in text.lines() {
             for part in wrap(line, WIDTH - 4) {
@@ -94,7 +94,7 @@ impl Screen {
         }
     }
 
-    /// A line of the last table: a promise, whether it held, and what was seen, a line each.
+    /// An entry of the last table: a promise, whether it held, and its observations, one on each line.
     pub(crate) fn promise(&self, name: &str, held: bool, seen: &[String]) {
         let (word, style) = if held { ("ok", GREEN) } else { ("NO", RED) };
         let mut label = format!("{}  {}", self.paint(BOLD, &format!("{name:<9}")), self.paint(style, word));
@@ -104,7 +104,7 @@ impl Screen {
         }
     }
 
-    /// Colours the colours that pods read.
+    /// Colours the values that pods read.
     fn tint(&self, text: &str) -> String {
         [("blue", BLUE), ("green", GREEN), ("red", RED)].iter().fold(
             text.to_owned(),

@@ -1,4 +1,4 @@
-//! The namespace of the story: what is typed there, and what is seen.
+//! The namespace of the story: runs commands in it, and reads its objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::screen::Screen;
 
-/// The revision that Deployments and Rollouts count: each new template is one more, an undo too.
+/// The annotations in which Deployments and Rollouts count their templates. An undo counts too.
 const REVISIONS: [&str; 2] = ["deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"];
-/// What confrev's labels and annotations begin with.
+/// The prefix of confrev's labels and annotations.
 const PREFIX: &str = "confrev.dev/";
-/// The kinds of which a write would be seen.
+/// The kinds whose writes the demo notices.
 const KINDS: [&str; 5] = ["configmaps", "rollouts", "deployments", "replicasets", "pods"];
-/// How long nothing must be written until all is at rest.
+/// The time without writes after which the namespace is at rest.
 const REST: Duration = Duration::from_secs(1);
 
 /// The files of this folder, under the names that a person would type.
@@ -25,7 +25,7 @@ const FILES: [(&str, &str); 4] = [
     ("examples/demo/workloads.yaml", include_str!("workloads.yaml")),
 ];
 
-/// Kind and name of every object, with its resourceVersion or content.
+/// The resourceVersion or the content of every object, by kind and name.
 pub(crate) type Versions = BTreeMap<String, String>;
 
 /// An opted-in namespace.
@@ -33,17 +33,17 @@ pub(crate) type Versions = BTreeMap<String, String>;
 pub(crate) struct Stage {
     pub(crate) cluster: &'static ControlPlane,
     namespace: Namespace<'static>,
-    /// What the first pod of each ReplicaSet read.
+    /// The content that the first pod of each ReplicaSet read.
     born: BTreeMap<String, String>,
-    /// What pods that are opted out found in their environment when they started.
+    /// The content in the environment of opted-out pods when they started.
     started: BTreeMap<String, String>,
-    /// Pods that read anything else than that.
+    /// Pods that read another content than the first pod of their ReplicaSet.
     pub(crate) strayed: BTreeSet<String>,
-    /// All pods ever seen.
+    /// All pods so far.
     pub(crate) pods: BTreeSet<String>,
 }
 
-/// The ready pods of one ReplicaSet, and what they read.
+/// The ready pods of one ReplicaSet, and the content that they read.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Group {
     pub(crate) replica_set: String,
@@ -63,13 +63,13 @@ impl Stage {
         self.namespace.name()
     }
 
-    /// Types `kubectl ...` here, and shows both the command and its answer.
+    /// Runs `kubectl ...` in the namespace, and prints the command and its output.
     pub(crate) fn kubectl(&self, screen: &Screen, line: &str) -> Output {
         screen.command(&format!("kubectl {line}"));
         let words: Vec<_> = line.split(' ').map(|word| word.trim_matches('\'')).collect();
         let output = self.command(&words).run();
         screen.answer(&output.stdout);
-        // A refusal is the caller's to tell.
+        // The caller prints a refusal.
         if output.status.success() {
             screen.answer(&output.stderr);
         }
@@ -80,7 +80,7 @@ impl Stage {
         let files: Vec<_> = FILES.iter().filter(|(path, _)| words.contains(path)).collect();
         let kubectl = match words {
             ["argo", "rollouts", rest @ ..] => self.cluster.argo(rest),
-            // Wherever this runs, the files are those that it was built with.
+            // The files are part of the program, so it runs in any folder.
             ["apply", rest @ ..] if !files.is_empty() => {
                 let flags: Vec<_> = rest.iter().copied().filter(|word| word.starts_with("--")).collect();
                 let text: Vec<_> = files.iter().map(|(_, text)| *text).collect();
@@ -92,7 +92,7 @@ impl Stage {
         kubectl.arg("--namespace").arg(self.namespace())
     }
 
-    /// Looks what the ready pods of a workload read, and at those of the others, for that must never change.
+    /// Reads the content of all ready pods, and records those whose content changed. Returns the pods of one workload.
     pub(crate) fn look(&mut self, workload: &str) -> Result<Vec<Group>, String> {
         let mut groups = BTreeMap::<String, Group>::new();
         for pod in self.cluster.ready_pods(self.namespace(), "app") {
@@ -103,8 +103,8 @@ impl Stage {
             let mut found = config.files.iter().chain(&config.env);
             let found = found.find_map(|(path, value)| path.ends_with("/color").then_some(value));
             let mut color = found.cloned().unwrap_or_default();
-            // What is opted in is seen as the kubelet would set it up now: were it lost and started again, or its files
-            // refreshed, that is what it would read. What is not has in its environment what there was at its start.
+            // For an opted-in pod, this is the content that it would read after a restart, or after the kubelet updates its
+            // files. The environment of an opted-out pod keeps the content of its start.
             if app == "legacy" {
                 color.clone_from(self.started.entry(name.clone()).or_insert_with(|| color.clone()));
             } else {
@@ -135,14 +135,14 @@ impl Stage {
         self.cluster.get(kind, self.namespace(), workload).unwrap_or_default()
     }
 
-    /// How many times a workload's template has been a new one.
+    /// The number of a workload's present template.
     fn revision(&self, workload: &str) -> u32 {
         let live = self.live(workload);
         let annotations = &live["metadata"]["annotations"];
         REVISIONS.iter().find_map(|key| annotations[*key].as_str()?.parse().ok()).unwrap_or_default()
     }
 
-    /// The same of both workloads that are opted in.
+    /// The same for both opted-in workloads.
     pub(crate) fn revisions(&self) -> [u32; 2] {
         ["web", "api"].map(|workload| self.revision(workload))
     }
@@ -152,7 +152,7 @@ impl Stage {
         self.cluster.list("replicasets", self.namespace(), &format!("app={workload}")).len()
     }
 
-    /// The label of a ReplicaSet that says which config it has.
+    /// The label of a ReplicaSet that identifies its config.
     pub(crate) fn revision_label(&self, replica_set: &str) -> String {
         let object = self.cluster.get("replicaset", self.namespace(), replica_set).unwrap_or_default();
         text(&object["metadata"]["labels"]["confrev.dev/revision"])
@@ -165,7 +165,7 @@ impl Stage {
         owners.map(|owner| text(&owner["kind"])).collect()
     }
 
-    /// The names of all ConfigMaps but the one that Kubernetes puts into every namespace.
+    /// The names of all ConfigMaps, except the one that Kubernetes creates in every namespace.
     pub(crate) fn config_maps(&self) -> BTreeSet<String> {
         let all = self.cluster.list("configmaps", self.namespace(), "");
         all.iter()
@@ -174,12 +174,12 @@ impl Stage {
             .collect()
     }
 
-    /// The version of everything here.
+    /// The version of each object.
     pub(crate) fn versions(&self) -> Versions {
         self.each(|object| text(&object["metadata"]["resourceVersion"]))
     }
 
-    /// The content of everything here, without what the API server notes about requests that change nothing.
+    /// The content of each object, without the fields that the API server updates for requests that change nothing.
     pub(crate) fn contents(&self) -> Versions {
         self.each(|object| {
             let mut object = object.clone();
@@ -198,7 +198,7 @@ impl Stage {
         objects.map(|(kind, object)| (key(kind, object), value(object))).collect()
     }
 
-    /// Who acts for confrev, as its Lease has it.
+    /// The leader, as the Lease names it.
     pub(crate) fn leader(&self) -> String {
         let lease = self.cluster.get("lease", "confrev", "confrev").unwrap_or_default();
         text(&lease["spec"]["holderIdentity"])
@@ -213,7 +213,7 @@ impl Stage {
     }
 }
 
-/// Whether all is at rest.
+/// Whether the namespace is at rest.
 #[derive(Debug)]
 pub(crate) struct Rest {
     last: Versions,
@@ -225,12 +225,12 @@ impl Rest {
         Self { last: Versions::new(), since: Instant::now() }
     }
 
-    /// The versions of everything, once nobody has written anything for a second.
+    /// The versions of all objects, once there was no write for a second.
     pub(crate) fn look(&mut self, stage: &Stage) -> Result<Versions, String> {
         let now = stage.versions();
         match difference(&self.last, &now) {
             None if self.since.elapsed() >= REST => Ok(now),
-            None => Err("at rest, but not for long".to_owned()),
+            None => Err("at rest for less than a second".to_owned()),
             Some(change) => {
                 *self = Self { last: now, since: Instant::now() };
                 Err(change)
@@ -239,14 +239,14 @@ impl Rest {
     }
 }
 
-/// What was written between two looks.
+/// The objects that were written between two observations.
 pub(crate) fn difference(before: &Versions, after: &Versions) -> Option<String> {
     let changed = |key: &&String| before.get(*key) != after.get(*key);
     let keys: BTreeSet<_> = before.keys().chain(after.keys()).filter(changed).cloned().collect();
     (!keys.is_empty()).then(|| format!("written: {}", Vec::from_iter(keys).join(", ")))
 }
 
-/// Text, of a string or of nothing.
+/// The text of a string; empty for any other value.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! What the chapters are made of: to run, to wait, to hold, to judge.
+//! The steps of the chapters: run a command, wait, observe for a while, judge.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use confrev_controlplane::{holds_for, wait_for};
 use crate::stage::{Group, Rest, Stage, Versions, difference, text};
 use crate::story::Story;
 
-/// How long anything may take that should take a second or two.
+/// The time limit of a step that usually takes a second or two.
 const LIMIT: Duration = Duration::from_secs(20);
 
 impl Story {
-    /// Runs a command that must succeed; its warnings.
+    /// Runs a command that must succeed. Returns its warnings.
     pub(crate) fn run(&mut self, promise: &'static str, line: &str) -> String {
         self.at_stake = promise;
         let output = self.stage.kubectl(&self.screen, line);
@@ -20,7 +20,7 @@ impl Story {
         warnings
     }
 
-    /// Waits until a look succeeds. The promise is broken where it does not.
+    /// Waits until `look` succeeds. Otherwise, the promise is broken.
     pub(crate) fn wait<T>(
         &mut self,
         promise: &'static str,
@@ -31,7 +31,7 @@ impl Story {
         wait_for(what, LIMIT, || look(&mut self.stage))
     }
 
-    /// Looks on for a while. The promise is broken where what is seen does not stay.
+    /// Repeats `look` for a while. If it fails once, the promise is broken.
     pub(crate) fn stays(
         &mut self,
         promise: &'static str,
@@ -43,23 +43,23 @@ impl Story {
         holds_for(what, duration, || look(&mut self.stage));
     }
 
-    /// Waits until nobody writes anything any more.
+    /// Waits until there are no writes.
     pub(crate) fn at_rest(&mut self, promise: &'static str) -> Versions {
         let mut rest = Rest::new();
         self.wait(promise, "everything to be at rest", |stage| rest.look(stage))
     }
 
-    /// Notes whether what a promise says was seen; the story goes on in any case.
+    /// Records whether a promise held. The story continues in any case.
     pub(crate) fn judge(&mut self, promise: &'static str, held: bool, what: &str) {
         if held {
             self.promises.held(promise, what);
         } else {
-            self.screen.problem(&format!("Not so: {what}"));
-            self.promises.broken(promise, format!("not so: {what}"));
+            self.screen.problem(&format!("Not true: {what}"));
+            self.promises.broken(promise, format!("not true: {what}"));
         }
     }
 
-    /// Waits until so many pods of a workload read so, and shows them.
+    /// Waits until the pods of a workload read these contents, and prints them.
     pub(crate) fn reads(
         &mut self,
         promise: &'static str,
@@ -83,7 +83,7 @@ impl Story {
         groups
     }
 
-    /// Deletes a pod that reads so, and waits until all is as expected without it; its name and its successor's.
+    /// Deletes a pod that reads `color`, and waits for its replacement. Returns the names of both.
     pub(crate) fn lose(
         &mut self,
         promise: &'static str,
@@ -92,9 +92,9 @@ impl Story {
         expected: &[(&str, usize)],
     ) -> (String, String) {
         let pods = |groups: Vec<Group>| groups.into_iter().flat_map(|group| group.pods).collect::<Vec<_>>();
-        let before = self.wait(promise, "a look at the pods", |stage| stage.look(workload));
+        let before = self.wait(promise, "the pods to be listed", |stage| stage.look(workload));
         let victim = before.iter().find(|group| group.color == color).and_then(|group| group.pods.first());
-        let victim = victim.expect("there was such a pod a moment ago").clone();
+        let victim = victim.expect("a pod that reads this color").clone();
         let before = pods(before);
         self.run(promise, &format!("delete pod {victim}"));
         self.wait(promise, "another pod in its place", |stage| {
@@ -122,7 +122,7 @@ impl Story {
     }
 }
 
-/// How many pods read what.
+/// The number of pods for each content.
 pub(crate) fn counts(groups: &[Group]) -> Vec<(&str, usize)> {
     sorted(&groups.iter().map(|group| (group.color.as_str(), group.pods.len())).collect::<Vec<_>>())
 }
@@ -133,12 +133,12 @@ fn sorted<'a>(counts: &[(&'a str, usize)]) -> Vec<(&'a str, usize)> {
     counts
 }
 
-/// The pods that read so.
+/// The pods that read `color`.
 pub(crate) fn group_of(groups: &[Group], color: &str) -> Group {
     groups.iter().find(|group| group.color == color).cloned().unwrap_or_default()
 }
 
-/// Whether nothing was written since.
+/// An error if an object was written since.
 pub(crate) fn unchanged(before: &Versions, now: &Versions) -> Result<(), String> {
     difference(before, now).map_or(Ok(()), Err)
 }

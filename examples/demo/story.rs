@@ -1,4 +1,4 @@
-//! The story: each chapter does something, waits for what should be seen then, and says which promise that was.
+//! The story: each chapter changes an object, waits for the expected result, and names the promise that it shows.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -11,14 +11,14 @@ use crate::screen::Screen;
 use crate::stage::{Group, Stage};
 use crate::steps::{counts, group_of, unchanged};
 
-/// How much of confrev's log is shown where a promise was broken.
+/// How many lines of confrev's log are printed if a promise was broken.
 const TAIL: usize = 15;
 /// How long something must stay as it is.
 const STAYS: Duration = Duration::from_secs(5);
-/// More than confrev lets a change settle before it rolls.
+/// Longer than `--settle`: confrev would have rolled a change by then.
 const SETTLED: Duration = Duration::from_millis(1500);
 
-/// Who tells it.
+/// The state of the demo.
 pub(crate) struct Story {
     pub(crate) screen: Screen,
     pub(crate) stage: Stage,
@@ -37,7 +37,7 @@ impl Story {
     /// All chapters.
     ///
     /// # Panics
-    /// Where the story cannot go on.
+    /// If a step fails.
     pub(crate) fn tell(&mut self) {
         let blue = self.first_apply();
         self.apply_again();
@@ -51,22 +51,22 @@ impl Story {
         self.restart();
     }
 
-    /// Something did not come: the rest of the story is not told.
+    /// A step failed: the remaining chapters are skipped.
     pub(crate) fn interrupted(&mut self, problem: &str) {
         self.screen.problem(problem);
         self.promises.broken(self.at_stake, problem.lines().next().unwrap_or_default());
     }
 
-    /// The table, and confrev's log where it explains something.
+    /// Prints the table, and the log of confrev if a promise was broken.
     pub(crate) fn conclude(mut self) -> ExitCode {
         if let Some(strayed) = self.stage.strayed.pop_first() {
             self.promises
-                .broken("frozen", format!("a pod read what its ReplicaSet was not born with: {strayed}"));
+                .broken("frozen", format!("a pod read another content than its ReplicaSet: {strayed}"));
         } else if !self.stage.pods.is_empty() {
             let pods = self.stage.pods.len();
-            self.promises.held("frozen", format!("all {pods} pods read what their ReplicaSet was born with"));
+            self.promises.held("frozen", format!("all {pods} pods read the content of their ReplicaSet"));
         }
-        self.screen.chapter("The promises, and what was seen of them");
+        self.screen.chapter("The promises, and the observations");
         let kept = self.promises.table(&self.screen);
         if kept {
             return ExitCode::SUCCESS;
@@ -79,7 +79,7 @@ impl Story {
     }
 
     fn first_apply(&mut self) -> String {
-        self.screen.chapter("One apply: a ConfigMap that says blue, and what reads it");
+        self.screen.chapter("One apply: a ConfigMap with blue, and workloads that read it");
         self.screen
             .seen(&format!("All commands run in namespace {}, which is opted in.", self.stage.namespace()));
         self.run("fresh", "apply -f examples/demo/blue.yaml -f examples/demo/workloads.yaml");
@@ -93,17 +93,17 @@ impl Story {
     }
 
     fn apply_again(&mut self) {
-        self.screen.chapter("The same once more");
+        self.screen.chapter("The same apply again");
         self.at_rest("quiet");
         let before = self.stage.contents();
         self.run("quiet", "apply -f examples/demo/blue.yaml -f examples/demo/workloads.yaml");
         self.stays("quiet", "that nothing changes", SETTLED, |stage| unchanged(&before, &stage.contents()));
-        self.screen.seen("Nothing changes, managedFields (the API server's own notes) apart.");
+        self.screen.seen("Nothing changes except managedFields, which the API server updates.");
         self.promises.held("quiet", "the same applied again: no change, no rollout");
     }
 
     fn change(&mut self) -> Group {
-        self.screen.chapter("The ConfigMap changes to green: first tried, then done");
+        self.screen.chapter("The ConfigMap changes to green: first a dry run, then the change");
         let before = self.stage.versions();
         let tried = self.run("dry", "apply --dry-run=server -f examples/demo/green.yaml");
         self.stays("dry", "that nothing is written", SETTLED, |stage| unchanged(&before, &stage.versions()));
@@ -114,23 +114,31 @@ impl Story {
         self.reads("rolls", "api", &[("green", 2)]);
         let green = group_of(&canary, "green");
         let same = tried == done && tried.contains(&green.object);
-        self.judge("dry", same, &format!("the same warning as the change, {} in it; no write", green.object));
+        self.judge(
+            "dry",
+            same,
+            &format!(
+                "the dry run gave the same warning as the change, with {}, and wrote nothing",
+                green.object
+            ),
+        );
         green
     }
 
     fn lose_pods(&mut self) {
-        self.screen.chapter("In mid-canary, pods are lost");
+        self.screen.chapter("Pods are lost during the canary");
         let (lost, new) = self.lose("frozen", "web", "blue", &[("blue", 3), ("green", 1)]);
-        self.screen.seen(&format!("{lost} is gone; {new} in its place reads color=blue."));
-        self.promises.held("frozen", "a stable pod lost in mid-canary: its replacement read the old content");
+        self.screen.seen(&format!("{new} replaces {lost}, and reads color=blue."));
+        self.promises
+            .held("frozen", "a stable pod was lost during the canary: its replacement read the old content");
         let (lost, new) = self.lose("contained", "legacy", "blue", &[("green", 1)]);
         self.screen.seen(&format!(
-            "{lost} is gone; {new} in its place reads color=green: opted out, as Kubernetes does without confrev."
+            "{new} replaces {lost}, and reads color=green: it is opted out, so it behaves as without confrev."
         ));
     }
 
     fn alter(&mut self, snapshot: &str) {
-        self.screen.chapter("An administrator tries to alter a snapshot that pods read");
+        self.screen.chapter("An administrator tries to change a snapshot that pods read");
         let before = self.stage.versions();
         let attempts = [
             format!("patch configmap {snapshot} -p '{{\"data\":{{\"color\":\"pink\"}}}}'"),
@@ -167,12 +175,12 @@ impl Story {
     }
 
     fn undo(&mut self) {
-        self.screen.chapter("Undo: the old content is back, and stays, while the ConfigMap still says green");
+        self.screen.chapter("Undo: the old content returns, and stays, although the ConfigMap has green");
         self.run("sticks", "argo rollouts undo web");
         self.run("sticks", "rollout undo deployment/api");
         self.reads("sticks", "web", &[("blue", 4)]);
         self.reads("sticks", "api", &[("blue", 2)]);
-        self.stays("sticks", "that the undo is in force", STAYS, |stage| {
+        self.stays("sticks", "that the undo stays in force", STAYS, |stage| {
             let revisions = stage.revisions();
             let blue =
                 counts(&stage.look("web")?) == [("blue", 4)] && counts(&stage.look("api")?) == [("blue", 2)];
@@ -181,12 +189,12 @@ impl Story {
         self.screen.seen(&format!("For {} s nothing rolls forward.", STAYS.as_secs()));
         self.promises.held(
             "sticks",
-            format!("blue was back by both tools' undo, and stayed for {} s", STAYS.as_secs()),
+            format!("both undo commands restored blue, and it stayed for {} s", STAYS.as_secs()),
         );
     }
 
     fn change_again(&mut self) -> String {
-        self.screen.chapter("The ConfigMap changes to red: that rolls again");
+        self.screen.chapter("The ConfigMap changes to red: the workloads roll again");
         self.run("rolls", "apply -f examples/demo/red.yaml");
         let canary = self.reads("rolls", "web", &[("blue", 3), ("red", 1)]);
         self.paused();
@@ -194,14 +202,14 @@ impl Story {
         self.reads("rolls", "web", &[("red", 4)]);
         self.reads("rolls", "api", &[("red", 2)]);
         let revisions = self.stage.revisions();
-        self.judge("rolls", revisions == [4, 4], "red, after the undo: one more each");
+        self.judge("rolls", revisions == [4, 4], "red, after the undo: one new revision each");
         group_of(&canary, "red").object
     }
 
     fn collect(&mut self, wanted: &[&str], gone: &Group) {
-        self.screen.chapter("The ReplicaSets of green go, and the snapshot with the last of them");
-        // Its source and the workloads let go of it a few seconds after they use another snapshot.
-        self.wait("no-leak", "old snapshots to be held by ReplicaSets alone", |stage| {
+        self.screen.chapter("The ReplicaSets of green are deleted, and the snapshot with the last of them");
+        // The source and the workloads are removed as owners a few seconds after they use another snapshot.
+        self.wait("no-leak", "old snapshots to be owned by ReplicaSets only", |stage| {
             let holders: BTreeSet<_> =
                 [wanted[0], &gone.object].iter().flat_map(|n| stage.holders(n)).collect();
             let alone = holders == BTreeSet::from(["ReplicaSet".to_owned()]);
@@ -219,9 +227,11 @@ impl Story {
         });
         self.run("no-leak", "get replicasets -L confrev.dev/revision");
         self.run("no-leak", "get configmaps -l confrev.dev/source");
-        self.promises
-            .held("no-leak", format!("{} went with its last ReplicaSet, and nothing else", gone.object));
-        self.promises.held("kept", "what the old ReplicaSets of blue refer to is still there");
+        self.promises.held(
+            "no-leak",
+            format!("{} was deleted with its last ReplicaSet, and nothing else was", gone.object),
+        );
+        self.promises.held("kept", "the snapshot of the old ReplicaSets of blue still exists");
     }
 
     fn restart(&mut self) {
@@ -234,7 +244,11 @@ impl Story {
         self.reads("contained", "legacy", &[("red", 1)]);
         self.reads("contained", "api", &[("red", 3)]);
         let untouched = self.stage.is_untouched("legacy");
-        self.judge("contained", untouched, "confrev down: it changed freely, and an opted-in one was scaled");
+        self.judge(
+            "contained",
+            untouched,
+            "without confrev, the opted-out Deployment could change, and an opted-in one could scale",
+        );
         let before = self.at_rest("quiet");
         let old = self.stage.leader();
         self.screen.command("confrev serve --self-signed ...");
@@ -246,10 +260,12 @@ impl Story {
         self.stays("quiet", "that nothing is written", STAYS, |stage| unchanged(&before, &stage.versions()));
         let count = before.len();
         self.screen.seen(&format!(
-            "It leads again. Over {} s none of {count} resourceVersions changes.",
+            "It leads again. For {} s, none of {count} resourceVersions changes.",
             STAYS.as_secs()
         ));
-        self.promises
-            .held("quiet", format!("restarted at rest: {count} objects, no write in {} s", STAYS.as_secs()));
+        self.promises.held(
+            "quiet",
+            format!("after a restart, none of {count} objects was written for {} s", STAYS.as_secs()),
+        );
     }
 }

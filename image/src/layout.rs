@@ -38,9 +38,9 @@ pub struct Written {
 }
 
 /// A blob and its descriptor.
-struct Blob {
-    content: Vec<u8>,
-    digest: String,
+pub(crate) struct Blob {
+    pub(crate) content: Vec<u8>,
+    pub(crate) digest: String,
 }
 
 impl Blob {
@@ -49,11 +49,11 @@ impl Blob {
         Self { content, digest }
     }
 
-    fn json(value: &Value) -> Self {
+    pub(crate) fn json(value: &Value) -> Self {
         Self::new(value.to_string().into_bytes())
     }
 
-    fn descriptor(&self, media_type: &str) -> Value {
+    pub(crate) fn descriptor(&self, media_type: &str) -> Value {
         json!({
             "mediaType": format!("application/vnd.oci.image.{media_type}"),
             "digest": self.digest,
@@ -61,7 +61,7 @@ impl Blob {
         })
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("blobs/{}", self.digest.replace(':', "/"))
     }
 }
@@ -104,10 +104,7 @@ impl Image<'_> {
         let tag = format!("confrev:{}", self.version);
         let mut entry = manifest.descriptor("manifest.v1+json");
         entry["platform"] = json!({"architecture": self.architecture, "os": "linux"});
-        entry["annotations"] = json!({
-            "org.opencontainers.image.ref.name": self.version,
-            "io.containerd.image.name": format!("docker.io/library/{tag}"),
-        });
+        entry["annotations"] = entry_annotations(self.version);
         let index = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -128,8 +125,16 @@ impl Image<'_> {
     }
 }
 
+/// The annotations of an image in `index.json`: the names under which tools load it.
+pub(crate) fn entry_annotations(version: &str) -> Value {
+    json!({
+        "org.opencontainers.image.ref.name": version,
+        "io.containerd.image.name": format!("docker.io/library/confrev:{version}"),
+    })
+}
+
 /// A tar archive of these files, all owned by root and with the same modification time.
-fn archive(files: &[(String, &[u8], u32)], epoch: i64) -> Result<Vec<u8>> {
+pub(crate) fn archive(files: &[(String, &[u8], u32)], epoch: i64) -> Result<Vec<u8>> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, content, mode) in files {
         let mut header = tar::Header::new_ustar();

@@ -3,88 +3,22 @@
 //! Tests of the real image are ignored, since building it takes minutes: `make test-image` runs them.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use confrev_controlplane::{ControlPlane, Program};
-use confrev_image::{Image, bill_of_materials};
-use flate2::read::GzDecoder;
+use confrev_image::{Image, bill_of_materials, join};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+
+use support::{Folder, digest_of, read, root, run, unpacked};
 
 /// The limit of the compressed image's size, in bytes.
 const LIMIT: usize = 20 << 20;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The names, contents and modes of the files in a tar archive.
-fn unpacked(archive: &[u8]) -> BTreeMap<String, (Vec<u8>, u32)> {
-    let mut files = BTreeMap::new();
-    for entry in tar::Archive::new(archive).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let mut content = Vec::new();
-        entry.read_to_end(&mut content).unwrap();
-        let header = entry.header();
-        assert_eq!((header.uid().unwrap(), header.gid().unwrap()), (0, 0));
-        let name = entry.path().unwrap().display().to_string();
-        files.insert(name, (content, entry.header().mode().unwrap()));
-    }
-    files
-}
-
-/// An image, read as a registry reads it: from the index, by digests. Each digest is compared with its blob.
-struct Read {
-    config: Value,
-    platform: Value,
-    files: BTreeMap<String, (Vec<u8>, u32)>,
-}
-
-fn read(archive: &[u8]) -> Read {
-    let parts = unpacked(archive);
-    let part = |name: &str| parts.get(name).unwrap_or_else(|| panic!("no {name}")).0.as_slice();
-    let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
-    let blob = |descriptor: &Value| {
-        let digest = descriptor["digest"].as_str().unwrap();
-        let content = part(&format!("blobs/{}", digest.replace(':', "/")));
-        assert_eq!(digest, digest_of(content));
-        assert_eq!(descriptor["size"], content.len());
-        content
-    };
-    assert_eq!(parsed(part("oci-layout"))["imageLayoutVersion"], "1.0.0");
-    let index = parsed(part("index.json"));
-    let [entry] = &index["manifests"].as_array().unwrap()[..] else { panic!("not one image: {index}") };
-    let manifest = parsed(blob(entry));
-    let config = parsed(blob(&manifest["config"]));
-    let [layer] = &manifest["layers"].as_array().unwrap()[..] else { panic!("not one layer: {manifest}") };
-    assert_eq!(layer["mediaType"], "application/vnd.oci.image.layer.v1.tar+gzip");
-    let mut files = Vec::new();
-    GzDecoder::new(blob(layer)).read_to_end(&mut files).unwrap();
-    assert_eq!(config["rootfs"], json!({"type": "layers", "diff_ids": [digest_of(&files)]}));
-
-    // The description for older tools is equal.
-    let docker = parsed(part("manifest.json"))[0].clone();
-    let path =
-        |descriptor: &Value| format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"));
-    assert_eq!(docker["Config"], path(&manifest["config"]));
-    assert_eq!(docker["Layers"], json!([path(layer)]));
-    Read { config, platform: entry["platform"].clone(), files: unpacked(&files) }
-}
-
-fn digest_of(content: &[u8]) -> String {
-    Sha256::digest(content).iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
-}
 
 fn small() -> Image<'static> {
     Image { binary: b"program", architecture: "arm64", version: "1.2.3", epoch: 1_700_000_000 }
@@ -112,6 +46,35 @@ fn image_depends_on_its_input_only() {
     ] {
         assert_ne!(other.write().unwrap().digest, one.digest, "{other:?}");
     }
+}
+
+#[test]
+fn joined_image_has_image_of_each_architecture() {
+    let images = ["amd64", "arm64"].map(|architecture| Image { architecture, ..small() }.write().unwrap());
+    let archives = images.each_ref().map(|image| image.archive.clone());
+    let joined = join(&archives, "1.2.3", 1_700_000_000).unwrap();
+    let parts = unpacked(&joined.archive);
+    let blob = |digest: &Value| {
+        let digest = digest.as_str().unwrap();
+        let content = &parts[&format!("blobs/{}", digest.replace(':', "/"))].0;
+        assert_eq!(digest, digest_of(content));
+        serde_json::from_slice::<Value>(content).unwrap()
+    };
+    let index: Value = serde_json::from_slice(&parts["index.json"].0).unwrap();
+    let [entry] = &index["manifests"].as_array().unwrap()[..] else { panic!("not one entry: {index}") };
+    assert_eq!(entry["digest"], joined.digest);
+    assert_eq!(entry["annotations"]["org.opencontainers.image.ref.name"], "1.2.3");
+    let list = blob(&entry["digest"]);
+    assert_eq!(list["mediaType"], "application/vnd.oci.image.index.v1+json");
+    let listed: Vec<_> = list["manifests"].as_array().unwrap().iter().collect();
+    for (image, listed) in images.iter().zip(&listed) {
+        assert_eq!(listed["digest"], image.digest);
+        let config = blob(&blob(&listed["digest"])["config"]["digest"]);
+        assert_eq!(config["architecture"], listed["platform"]["architecture"]);
+    }
+    assert_eq!(listed.len(), 2);
+    assert_eq!(join(&archives, "1.2.3", 1_700_000_000).unwrap().archive, joined.archive);
+    assert!(join(&[b"no archive".to_vec()], "1.2.3", 0).is_err());
 }
 
 /// The Dockerfile's last stage has the same configuration, and its first stage copies all files that cargo needs.
@@ -284,21 +247,4 @@ fn image_has_the_same_digest_in_another_folder() {
     run(&mut make);
     let again = fs::read(elsewhere.0.join("target/image/confrev.tar")).unwrap();
     assert_eq!(digest_of(&again), digest_of(&real().1));
-}
-
-/// A folder below the system's temporary folder. It is removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("confrev-image-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

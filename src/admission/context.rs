@@ -4,7 +4,7 @@ use std::{ops::Deref, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{bodies::BodyBudget, limits::ReviewLimits, reads::ReadBudget, turns::Turns};
+use super::{bodies::BodyBudget, limits::ReviewLimits, reads::ReadBudget, turns::Turns, users::Users};
 use crate::{controller::Shared, kinds::Kinds, server::Client, telemetry::Metrics};
 
 /// The dependencies of the handlers.
@@ -21,9 +21,11 @@ pub struct Context<A> {
     pub shared: Shared,
     /// Counters.
     pub metrics: Metrics,
+    /// Records who wrote a source; `None` without `--record-users`.
+    pub users: Option<Users>,
 }
 
-/// The context, with what all handlers share.
+/// The context that all handlers share.
 pub(super) struct HandlerState<A> {
     context: Context<A>,
     /// The bodies of all reviews.

@@ -11,22 +11,36 @@ use futures::{
 
 use super::{limits::ReviewLimits, reads::ReadShare};
 use crate::{
-    cluster::{Api, ApiError, Created, Owner, Usage, ensure_snapshot},
+    cluster::{
+        Api, ApiError, Created, Owner, Usage, ensure_snapshot,
+        facts::{Fact, FactReader, decide},
+    },
     controller::{MAX_OWNERS, Name, Shared},
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Past, Request, resolve},
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Request},
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
 };
 
 /// How often facts may have to be read again. Each round answers the needs of the previous one. A round is lost only if
-/// someone else writes the same names at the same moment.
+/// another client writes the same names at the same moment.
 const MAX_ROUNDS: usize = 12;
 
 /// Reads in progress at once for one decision.
 const MAX_CONCURRENT_READS: usize = 32;
 
-/// A decision whose writes are done, except for the object itself.
-pub type Decided = Decision;
+/// Why a decision ends before its last pass.
+enum Stop {
+    /// It would read more than one decision may.
+    Denied(String),
+    /// A call failed.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for Stop {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
 
 /// Decides with live facts.
 pub struct Decider<'a, A> {
@@ -44,6 +58,35 @@ pub struct Decider<'a, A> {
     pub shared: &'a Shared,
 }
 
+/// The rounds of reads of one decision.
+struct Rounds<'a, A> {
+    decider: &'a Decider<'a, A>,
+    request: &'a Request<'a>,
+    /// Correct guesses that are not asked for yet: a decision, including its limits, is the same as without guesses.
+    guessed: BTreeMap<ObjectName, Option<Observed>>,
+    done: usize,
+}
+
+impl<A> Rounds<'_, A> {
+    /// Counts a round. The last one ends the decision.
+    fn count(&mut self) -> Result<(), ApiError> {
+        self.done += 1;
+        if self.done < MAX_ROUNDS {
+            return Ok(());
+        }
+        Err(ApiError::Conflict { what: format!("snapshots for {}", self.request.new.display()) })
+    }
+}
+
+impl<A: Api> FactReader for Rounds<'_, A> {
+    type Error = Stop;
+
+    async fn read(&mut self, needs: BTreeSet<Need>, facts: &mut Facts) -> Result<(), Stop> {
+        self.decider.read_round(self.request, needs, &mut self.guessed, facts).await?;
+        Ok(self.count()?)
+    }
+}
+
 impl<A: Api> Decider<'_, A> {
     /// Decides, and leaves what was read in `facts`. Unless this is a dry run, the snapshots that the decision needs exist
     /// when this returns. Adopted snapshots are then bound to `owner`, the workload, if it is already stored.
@@ -52,41 +95,15 @@ impl<A: Api> Decider<'_, A> {
         request: &Request<'_>,
         owner: Option<&Owner>,
         facts: &mut Facts,
-    ) -> Result<Decided, ApiError> {
-        // Correct guesses that are not asked for yet: a decision, including its limits, is the same as without guesses.
-        let mut guessed = BTreeMap::new();
-        for _ in 0..MAX_ROUNDS {
-            let decision = match resolve(request, facts) {
-                Outcome::Needs(mut needs) => {
-                    let count = |needs: &BTreeSet<Need>| {
-                        needs.iter().filter(|need| !matches!(need, Need::Newest { .. })).count()
-                    };
-                    // If the namespace does not opt the workload in, the decision needs nothing else. Until the namespace is
-                    // read, neither the limits nor an error of the other reads may refuse the request.
-                    let needs_namespace = needs.contains(&Need::Namespace);
-                    if needs_namespace && !self.may_read(facts, count(&needs)) {
-                        needs.retain(|need| *need == Need::Namespace);
-                    }
-                    if let Some(denial) = self.too_much(request, facts, count(&needs)) {
-                        return Ok(Decided { denial: Some(denial), ..Decided::default() });
-                    }
-                    let needs = take_up(needs, &mut guessed, facts);
-                    let guesses = self.guesses(request.namespace, &needs, facts);
-                    if needs_namespace {
-                        let others = self.read(request.namespace, needs, &guesses, facts);
-                        let (found, _) = join(self.read_namespace(request.namespace), others).await;
-                        facts.set_namespace(found?);
-                    } else {
-                        self.read(request.namespace, needs, &guesses, facts).await?;
-                    }
-                    for (guess, source) in guesses {
-                        if let Some(right) = facts.take_guess(&source, &guess) {
-                            guessed.insert(guess, right);
-                        }
-                    }
-                    continue;
+    ) -> Result<Decision, ApiError> {
+        let mut rounds = Rounds { decider: self, request, guessed: BTreeMap::new(), done: 0 };
+        loop {
+            let decision = match decide(request, facts, &mut rounds).await {
+                Ok(decision) => decision,
+                Err(Stop::Denied(denial)) => {
+                    return Ok(Decision { denial: Some(denial), ..Decision::default() });
                 }
-                Outcome::Decided(decision) => decision,
+                Err(Stop::Failed(error)) => return Err(error),
             };
             if self.dry_run || decision.denial.is_some() {
                 return Ok(decision);
@@ -97,11 +114,47 @@ impl<A: Api> Decider<'_, A> {
             }
             let needs = stale.into_iter().map(Need::Object).collect();
             self.read(request.namespace, needs, &BTreeMap::new(), facts).await?;
+            rounds.count()?;
         }
-        Err(ApiError::Conflict { what: format!("snapshots for {}", request.new.display()) })
     }
 
-    /// Whether this decision may read so many more objects.
+    /// Reads what one pass needs, and the snapshots that the next pass is likely to need.
+    async fn read_round(
+        &self,
+        request: &Request<'_>,
+        mut needs: BTreeSet<Need>,
+        guessed: &mut BTreeMap<ObjectName, Option<Observed>>,
+        facts: &mut Facts,
+    ) -> Result<(), Stop> {
+        let count =
+            |needs: &BTreeSet<Need>| needs.iter().filter(|need| !matches!(need, Need::Newest { .. })).count();
+        // If the namespace does not opt the workload in, the decision needs nothing else. Until the namespace is read, neither the
+        // limits nor an error of the other reads may refuse the request.
+        let needs_namespace = needs.contains(&Need::Namespace);
+        if needs_namespace && !self.may_read(facts, count(&needs)) {
+            needs.retain(|need| *need == Need::Namespace);
+        }
+        if let Some(denial) = self.too_much(request, facts, count(&needs)) {
+            return Err(Stop::Denied(denial));
+        }
+        let needs = without_guessed(needs, guessed, facts);
+        let guesses = self.guesses(request.namespace, &needs, facts);
+        if needs_namespace {
+            let others = self.read(request.namespace, needs, &guesses, facts);
+            let (found, _) = join(self.read_namespace(request.namespace), others).await;
+            facts.set_namespace(found?);
+        } else {
+            self.read(request.namespace, needs, &guesses, facts).await?;
+        }
+        for (guess, source) in guesses {
+            if let Some(right) = facts.take_guess(&source, &guess) {
+                guessed.insert(guess, right);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this decision may read that number of further objects.
     fn may_read(&self, facts: &Facts, more: usize) -> bool {
         facts.size().0 + more <= self.limits.reads
     }
@@ -156,7 +209,7 @@ impl<A: Api> Decider<'_, A> {
         self.api.metered(self.share.meter_of_calls()).namespace(namespace).await
     }
 
-    /// Reads facts concurrently, but not all at once, so that an exceeded limit is noticed in between.
+    /// Reads facts concurrently, but not all at once, so that an exceeded limit is noticed early.
     async fn read(
         &self,
         namespace: &str,
@@ -166,32 +219,20 @@ impl<A: Api> Decider<'_, A> {
     ) -> Result<(), ApiError> {
         let api = &self.api.metered(self.share.meter());
         let guessed = guesses.keys().cloned().map(Need::Object);
-        let reads = needs.into_iter().chain(guessed).map(|need| async move {
-            // The namespace is read beside these, and the newest snapshot is among them if it could be guessed.
-            if matches!(need, Need::Namespace | Need::Newest { .. }) {
-                return Ok(Read::Nothing);
+        // The namespace is read beside these.
+        let others = needs.into_iter().filter(|need| *need != Need::Namespace);
+        let reads = others.chain(guessed).map(|need| async move {
+            let is_guess = matches!(&need, Need::Object(name) if guesses.contains_key(name));
+            match Fact::read(api, namespace, need).await {
+                // The guess is not needed yet.
+                Err(_) if is_guess => Ok(None),
+                read => read,
             }
-            Ok::<_, ApiError>(match need {
-                Need::Target(target) => Read::Target(api.is_enabled(namespace, &target).await?),
-                Need::Revisions(of) => Read::Revisions(api.revisions(namespace, &of).await?),
-                Need::Object(name) => {
-                    match api.read(namespace, &name).await {
-                        Ok(observed) => Read::Object(name, observed.map(Box::new)),
-                        // The guess is not needed yet.
-                        Err(_) if guesses.contains_key(&name) => Read::Nothing,
-                        Err(error) => return Err(error),
-                    }
-                }
-                Need::Namespace | Need::Newest { .. } => Read::Nothing,
-            })
         });
         let mut reads = stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS);
         while let Some(read) = reads.try_next().await? {
-            match read {
-                Read::Target(enabled) => facts.set_target_enabled(enabled.unwrap_or(false)),
-                Read::Revisions(revisions) => facts.set_revisions(revisions),
-                Read::Nothing => {}
-                Read::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
+            if let Some(fact) = read {
+                fact.add_to(facts);
             }
             let (_, bytes) = facts.size();
             if bytes > self.limits.bytes_of_one() {
@@ -269,7 +310,7 @@ fn source_as_owner(facts: &Facts, snapshot: &ObjectName) -> Option<Owner> {
 }
 
 /// Moves guesses that are needed now into the facts. Returns the needs that remain.
-fn take_up(
+fn without_guessed(
     needs: BTreeSet<Need>,
     guessed: &mut BTreeMap<ObjectName, Option<Observed>>,
     facts: &mut Facts,
@@ -281,11 +322,4 @@ fn take_up(
         false
     };
     needs.into_iter().filter(is_left).collect()
-}
-
-enum Read {
-    Target(Option<bool>),
-    Revisions(Vec<Past>),
-    Object(ObjectName, Option<Box<Observed>>),
-    Nothing,
 }

@@ -1,15 +1,15 @@
 //! Counts the JSON values of a body before it is parsed: each takes many times its text once it is parsed.
 
-/// The count up to which it need not be exact: so few values take little memory, and most reviews have no more.
-const FEW: usize = 500;
+/// Up to this upper bound, the exact count is not needed: most reviews have fewer values, and they take little memory.
+const ENOUGH: usize = 500;
 
 /// The number of JSON values in a body, or a few more: every opening of a list or map, and every comma outside of strings. A
 /// body of a few megabytes may hold millions of them, each of which takes many times its text once it is parsed.
 pub(super) fn count_values(body: &[u8]) -> usize {
     // Strings count as well here. The library counts a byte much faster than a loop that knows where strings end.
-    let most =
+    let at_most =
         1 + [b'{', b'[', b','].map(|byte| memchr::memchr_iter(byte, body).count()).iter().sum::<usize>();
-    if most <= FEW { most } else { count_outside_strings(body) }
+    if at_most <= ENOUGH { at_most } else { count_outside_strings(body) }
 }
 
 fn count_outside_strings(body: &[u8]) -> usize {
@@ -42,10 +42,12 @@ mod tests {
 
     #[test]
     fn no_value_is_left_out() {
-        for (elements, most) in [(1, 8), (FEW / 2, FEW), (FEW, FEW + 2), (100 * FEW, 100 * FEW + 2)] {
+        for (elements, at_most) in
+            [(1, 8), (ENOUGH / 2, ENOUGH), (ENOUGH, ENOUGH + 2), (100 * ENOUGH, 100 * ENOUGH + 2)]
+        {
             let body = format!(r#"[{}",,,,"]"#, "1,".repeat(elements));
             let count = count_values(body.as_bytes());
-            assert!((elements + 2..=most).contains(&count), "{elements}: {count}");
+            assert!((elements + 2..=at_most).contains(&count), "{elements}: {count}");
         }
     }
 

@@ -14,7 +14,7 @@ pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(1);
 
 /// The limits of reviews. Those of connections are [`crate::server::ServerLimits`]. Each limit of all reviews together is
-/// divided fairly by source address and namespace ([`crate::server::FairSemaphore`]).
+/// divided fairly by source address and namespace (`server/fair.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReviewLimits {
     /// Bytes of one body. An AdmissionReview contains the object twice, and etcd accepts 1.5 MiB of each. The same as

@@ -11,11 +11,13 @@ mod review;
 mod routes;
 mod sources;
 mod turns;
+mod users;
 mod workloads;
 
 pub use context::Context;
-pub use decision::{Decided, Decider};
+pub use decision::Decider;
 pub use limits::{DECISION_LIMIT, ReviewLimits};
 pub use reads::{ReadBudget, ReadShare};
 pub use review::{Answer, Review};
 pub use routes::router;
+pub use users::Users;

@@ -15,7 +15,7 @@ use crate::{
 /// The only version that exists.
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// The most warnings in an answer: more help nobody. The rest is counted.
+/// The most warnings in an answer: more do not help. The rest is counted.
 const MAX_WARNINGS: usize = 5;
 /// The API server cuts longer warnings off (`maxLengthWarnings` in its webhook code is 256 characters).
 const MAX_WARNING_LENGTH: usize = 256;
@@ -56,6 +56,16 @@ struct ReviewFields<'a> {
     old_object: Option<&'a RawValue>,
     #[serde(default)]
     dry_run: Option<bool>,
+    #[serde(default)]
+    user_info: UserInfo<'a>,
+}
+
+/// Who makes a request.
+#[derive(Debug, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct UserInfo<'a> {
+    #[serde(default)]
+    username: Str<'a>,
 }
 
 impl<'a> ReviewFields<'a> {
@@ -151,6 +161,11 @@ impl<'a> Review<'a> {
     /// The request's uid, which the answer repeats.
     pub fn uid(&self) -> &str {
         &self.0.uid
+    }
+
+    /// The name of the user who makes the request. Anyone who reaches the port can send a review with any name.
+    pub fn user(&self) -> &str {
+        &self.0.user_info.username
     }
 
     /// Group and resource of the object.

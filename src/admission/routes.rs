@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cluster::Api,
-    server::hold,
+    server::keep_until_sent,
     snapshot::SourceKind,
     telemetry::{metrics, traces},
 };
@@ -128,9 +128,9 @@ async fn answer_review<A: Api>(
     state.metrics.review(path, outcome, start.elapsed());
     match answer {
         Ok(json) => {
-            let body = hold(Full::<Bytes>::from(json), memory);
+            let body = keep_until_sent(Full::<Bytes>::from(json), memory);
             ([(header::CONTENT_TYPE, "application/json")], body).into_response()
         }
-        Err(refusal) => refusal.map(|body| hold(body, memory)),
+        Err(refusal) => refusal.map(|body| keep_until_sent(body, memory)),
     }
 }

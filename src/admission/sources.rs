@@ -1,4 +1,5 @@
-//! `/mutate/configmaps` and `/mutate/secrets`: warns about the effects of a write of a source, and writes nothing.
+//! `/mutate/configmaps` and `/mutate/secrets`: warns about the effects of a write of a source, refuses invalid settings of
+//! waves, and writes nothing.
 //!
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
@@ -20,14 +21,13 @@ use crate::{
     telemetry::metrics::Limit,
 };
 
-/// Finds the label that asks for a mode.
-static FIND_ENABLED: LazyLock<memmem::Finder<'static>> =
-    LazyLock::new(|| memmem::Finder::new(names::ENABLED));
+/// Finds labels and annotations of confrev's.
+static FIND_PREFIX: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(names::PREFIX));
 
 /// How many workloads a warning names.
 const NAMED: usize = 3;
 
-/// Answers a review of a source. The answer always allows the write and never changes it.
+/// Answers a review of a source. The answer never changes it, and refuses only settings of waves that cannot be followed.
 pub(super) async fn mutate<A: Api>(
     context: &HandlerState<A>,
     call: &Caller,
@@ -51,14 +51,18 @@ pub(super) async fn mutate<A: Api>(
         return Answer::allowed();
     };
     let used = context.shared.is_snapshotted(&source);
-    // The common case: nothing opted in uses the source, and only a label could ask for more.
-    if !used && FIND_ENABLED.find(object.as_bytes()).is_none() {
+    // The common case: nothing opted in uses the source, and only a label or a setting could ask for more.
+    if !used && FIND_PREFIX.find(object.as_bytes()).is_none() {
         return Answer::allowed();
     }
     // The API server itself refuses an object that cannot be read, and says why.
     let Ok(observed) = Observed::read(kind, object.as_bytes()) else {
         return Answer::allowed();
     };
+    // With such settings nothing would move, so the writer should know at once. A snapshot has none.
+    if let Some(invalid) = observed.spread_policy().invalid.filter(|_| observed.identity().is_none()) {
+        return Answer::denied(format!("{}: {invalid}", source.object));
+    }
     Answer::allowed().with_warnings(warnings(context, &source, &observed, review, used))
 }
 
@@ -92,6 +96,9 @@ fn warnings<A: Api>(
         ));
     }
     if is_new_content(source.object.kind, review, &observed.digest()) {
+        if let Some(users) = context.users.as_ref().filter(|_| !review.dry_run()) {
+            users.remember(source, observed, review.user());
+        }
         warnings.extend(effects(context, source, observed));
         let count = context.shared.snapshot_count(source);
         if count >= context.limits.snapshots {
@@ -138,12 +145,17 @@ fn is_new_content(kind: SourceKind, review: &Review<'_>, digest: &Digest) -> boo
 fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> Vec<String> {
     let state = context.shared.lock();
     let is_secret = source.object.kind == SourceKind::Secret;
-    let (mut pinned, mut lacking) = (Vec::new(), BTreeMap::<(&str, bool), Vec<String>>::new());
+    let (mut pinned, mut on_hold, mut lacking) =
+        (Vec::new(), Vec::new(), BTreeMap::<(&str, bool), Vec<String>>::new());
     for (key, record) in state.workloads_using(source).filter(|(_, record)| record.track) {
         if !is_secret && record.has_seen(&source.object, observed.digests()) {
             continue;
         }
         let name = || state.display_short(key);
+        if record.is_on_hold(&source.object) {
+            on_hold.push(name());
+            continue;
+        }
         let reads = record.reads.get(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
             lacking.entry((&read.key, record.denies_missing)).or_default().push(name());
@@ -170,10 +182,17 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
             "confrev: this change ends an undo or a pin: {workloads} will roll to this content"
         ));
     }
-    if !is_secret && let Some(objection) = state.objection(source, observed) {
+    if !on_hold.is_empty() {
+        warnings.push(format!(
+            "confrev: {} will not roll to this content: held by annotation {}",
+            listed(on_hold),
+            names::HOLD
+        ));
+    }
+    if !is_secret && let Some(objection) = state.objection(source, observed, jiff::Timestamp::now()) {
         warnings.push(format!(
             "confrev: no further workload will roll to this content: {objection} (annotation {})",
-            names::MAX_IN_FLIGHT
+            if observed.spread_policy().has_waves() { names::WAVES } else { names::MAX_IN_FLIGHT }
         ));
     }
     warnings

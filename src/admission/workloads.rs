@@ -6,7 +6,7 @@ use super::{
     review::{Answer, Review},
 };
 use crate::{
-    cluster::{Api, workload_owner},
+    cluster::{Api, ApiError, workload_owner},
     resolve::{Decision, Facts, Missing, Policy, Request, Workload, malformed},
 };
 
@@ -71,7 +71,7 @@ async fn decided<A: Api>(
     let (api, limits, shared) = (&context.api, context.limits, &context.shared);
     facts.set_rotated(shared.rotated().clone());
     if let Some(old) = &request.old {
-        // The health that the Rollouts last reported, whichever template they have observed.
+        // The health that the Rollouts last reported, regardless of the template that they observed.
         let known = shared.lock().referrers_health(old.kind, review.namespace(), old.name(), None);
         facts.set_referrers_health(known.unwrap_or_default());
     }
@@ -84,6 +84,14 @@ async fn decided<A: Api>(
         ))),
         Ok(Err(error)) => {
             tracing::warn!(namespace = review.namespace(), workload = name, %error, "a decision failed");
+            // A quota or a policy refuses the snapshot: the same request fails again until a person removes the cause.
+            if let ApiError::Refused { code: 400..=428 | 430..=499, message, .. } = &error
+                && !error.is_missing_right()
+            {
+                return Err(Answer::denied(format!(
+                    "{name}: the API server refuses a snapshot of its ConfigMaps or Secrets: {message}"
+                )));
+            }
             Err(Answer::unavailable(format!(
                 "{name}: confrev could not resolve its references: {error}: try again"
             )))

@@ -1,7 +1,5 @@
 //! `kubectl confrev check`: whether confrev works in this cluster, with a hint for each problem.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -9,10 +7,11 @@ use serde_json::{Value, json};
 
 use super::{
     failure::Failure,
+    flags,
     inventory::text,
-    manifests,
+    manifests::{self, ManifestFlags},
     output::{self, Colour, OutputFlag, OutputFormat, paint},
-    target::{Flags, Target},
+    target::{Flags, Target, UNANSWERED},
 };
 use crate::{names, tls};
 
@@ -33,12 +32,11 @@ const RIGHTS: [(&str, &str, &str); 6] = [
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
     /// The namespace in which confrev is installed.
-    #[arg(long, default_value = "confrev", value_name = "NAMESPACE")]
+    #[arg(long, default_value = "confrev", value_name = "NAMESPACE", value_parser = flags::namespace_name)]
     confrev_namespace: String,
-    /// Also check the order of these manifests: a file, a folder, or `-` for standard input. A workload should come after
-    /// the ConfigMaps and Secrets that it uses.
-    #[arg(short, long, value_name = "FILE")]
-    filename: Vec<PathBuf>,
+    // Also checks their order: a workload should come after the ConfigMaps and Secrets that it uses.
+    #[command(flatten)]
+    manifests: ManifestFlags,
     #[command(flatten)]
     output: OutputFlag,
     #[command(flatten)]
@@ -96,8 +94,8 @@ pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
         ("rights", rights(&target, home).await),
         ("admission", admission(&target, webhooks.as_ref().ok().and_then(Option::as_ref)).await),
     ];
-    if !options.filename.is_empty() {
-        let all = manifests::read_all(&options.filename)?;
+    if !options.manifests.is_empty() {
+        let all = options.manifests.read()?;
         checks.extend(order(&manifests::wrong_orders(&target.kinds, &all)).map(|found| ("order", Ok(found))));
     }
     let findings: Vec<_> = checks.into_iter().map(|(check, found)| finding(check, found)).collect();
@@ -328,9 +326,10 @@ async fn admission_answers(target: &Target) -> Result<CheckResult, Failure> {
         Err(Failure::Refused(message)) if message.contains(names::TRACK) => {
             good(format!("the API server calls confrev in namespace {}", target.namespace))
         }
-        Err(Failure::Refused(message)) if message.contains("failed calling webhook") => {
-            bad(message, "is confrev running, and can the API server reach its Service?")
-        }
+        Err(Failure::Refused(message)) if message.contains("failed calling webhook") => bad(
+            message.trim_end_matches(UNANSWERED),
+            "is confrev running, and can the API server reach its Service?",
+        ),
         Err(failure) => return Err(failure),
         Ok(_) => bad(
             format!("the API server did not call confrev in namespace {}", target.namespace),

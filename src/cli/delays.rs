@@ -11,15 +11,17 @@ use super::{
     admitted,
     failure::Failure,
     inventory::{Inventory, OptedIn, text},
-    target::Target,
+    target::{Target, is_unanswered},
 };
 use crate::{
     cluster::ApiError,
     names,
-    resolve::{Health, Observed, auto_roll_value, has_deadline, parse_max_in_flight},
+    resolve::{Health, Member, Observed, Spread, SpreadPolicy, Standing, Use, View, Wait, auto_roll_value},
     snapshot::{Digests, ObjectName, SourceKind},
 };
 
+/// How many workloads a reason names.
+const NAMED: usize = 3;
 /// The beginning of the note of the Event about a refused roll.
 const REFUSED: &str = "the roll to the present content was refused and will be retried: ";
 
@@ -32,7 +34,7 @@ pub(super) enum Delay {
     SecretsOff,
     /// The API server does not call confrev, or confrev does not answer.
     Unanswered(String),
-    /// As many workloads as `max-in-flight` allows are rolling, or one of them failed.
+    /// `max-in-flight` or a wave holds the workload, or another workload that failed.
     Held(String),
     /// The workload rolled less than its `min-interval` ago.
     Interval(SignedDuration),
@@ -64,18 +66,13 @@ pub(super) async fn of(
     if let Some(delay) = interval(workload, Timestamp::now()) {
         return Ok(Some(delay));
     }
-    if let Some(delay) = hold(inventory, workload, source, present.digests(), limit(present)) {
+    if let Some(delay) = hold(inventory, workload, source, (present.digests(), &present.spread_policy())) {
         return Ok(Some(delay));
     }
     if let Some(delay) = reported(target, workload, present).await? {
         return Ok(Some(delay));
     }
     Ok(probe(target, workload, None).await)
-}
-
-/// How many workloads a change of the source may roll at once.
-pub(super) fn limit(source: &Observed) -> Option<usize> {
-    source.annotation(names::MAX_IN_FLIGHT).as_deref().and_then(parse_max_in_flight)
 }
 
 /// The rest of the workload's `min-interval`.
@@ -92,44 +89,80 @@ pub(super) fn hold(
     inventory: &Inventory,
     workload: &OptedIn,
     source: &ObjectName,
-    content: &Digests,
-    limit: Option<usize>,
+    (content, policy): (&Digests, &SpreadPolicy),
 ) -> Option<Delay> {
-    let limit = limit?;
-    let is_unwell = workload.record.health == Health::Failed;
-    let mut rolling = Vec::new();
-    for other in &inventory.workloads {
-        let record = &other.record;
-        let is_user = other.namespace() == workload.namespace() && other.sources().contains(source);
-        if !is_user || record.uid == workload.record.uid || !record.has_seen(source, content) {
-            continue;
-        }
-        let was_unhealthy = record.taken_unhealthy.contains(source);
-        let name = other.reference();
-        if !is_unwell && record.health == Health::Failed && !was_unhealthy {
-            return Some(Delay::Held(format!("held by {name}, which failed with the change")));
-        }
-        if !is_unwell && was_put_back(inventory, other, source, content) {
-            return Some(Delay::Held(format!("held by {name}, which was put back from the change")));
-        }
-        let is_under_way = !matches!(record.health, Health::Settled | Health::Failed);
-        if is_under_way && (!was_unhealthy || is_unwell || has_deadline(&other.kind.kind)) {
-            rolling.push(name);
-        }
+    if !policy.is_limited() {
+        return None;
     }
-    (rolling.len() >= limit).then(|| Delay::Held(format!("held by {}", rolling.join(", "))))
+    let Standing::Waits(place) = standing(inventory, workload, source, content) else { return None };
+    let spread = spread(inventory, workload.namespace(), source, (content, policy));
+    let has_failed = workload.record.health == Health::Failed;
+    let wait = spread.wait(has_failed, place)?;
+    let rolling: Vec<_> = spread.rolling(has_failed).cloned().collect();
+    Some(Delay::Held(match wait {
+        Wait::Full => format!("held by {}", listed(&rolling, NAMED)),
+        other => describe(source, &spread, other),
+    }))
 }
 
-/// Whether a workload that rolled to the content was put back to other content.
-fn was_put_back(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, content: &Digests) -> bool {
-    let holds_other = |name: &str| {
-        let held = inventory.snapshots.get(&workload.key(&ObjectName::new(source.kind, name)));
-        held.and_then(|held| held.digest).is_some_and(|digest| !content.contains(&digest))
+/// Why workloads wait for their turn.
+pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<String>) -> String {
+    let wave = spread.progress().map(|progress| format!("wave {} of {}", progress.wave, progress.waves));
+    let wave = wave.unwrap_or_default();
+    let unhealthy = spread.progress().map_or(&[][..], |progress| &progress.unhealthy);
+    match wait {
+        Wait::Full => "held by workloads that are rolling (max-in-flight)".to_owned(),
+        Wait::Bad(proof) if proof.rolled_back => {
+            format!("held by {}, which was put back from the change", proof.workload)
+        }
+        Wait::Bad(proof) => format!("held by {}, which failed with the change", proof.workload),
+        Wait::Invalid(why) => format!("held by the settings of {source}: {why}"),
+        Wait::Aborted => "aborted, see kubectl confrev waves".to_owned(),
+        Wait::Unproven => format!("{wave}: held by {}, not healthy yet", listed(unhealthy, NAMED)),
+        Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
+        Wait::Turn => format!("{wave}: others come first"),
+    }
+}
+
+/// The first of these names, and the number of the others.
+pub(super) fn listed(names: &[String], named: usize) -> String {
+    let (named, more) = names.split_at(names.len().min(named));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("{}{more}", named.join(", "))
+}
+
+/// How far a change of a source has spread, as the controller derives it.
+pub(super) fn spread(
+    inventory: &Inventory,
+    namespace: &str,
+    source: &ObjectName,
+    (content, policy): (&Digests, &SpreadPolicy),
+) -> Spread<String> {
+    let users = inventory.workloads.iter().filter(|workload| workload.namespace() == namespace);
+    let users: Vec<_> = users.map(|workload| (workload.reference(), workload)).collect();
+    let members = users.iter().map(|(name, workload)| {
+        let standing = standing(inventory, workload, source, content);
+        Member { workload: name, standing, is_rolling: false }
+    });
+    Spread::of(policy, policy.verdict(source, content), Timestamp::now(), members)
+}
+
+/// The state of a workload towards a content of a source.
+fn standing(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, content: &Digests) -> Standing {
+    let view = View {
+        kind: &workload.kind,
+        path: [workload.namespace(), workload.name()],
+        health: workload.record.health,
+        source,
+        content,
     };
-    workload.record.track
-        && workload.record.uses.iter().any(|used| {
-            used.source == *source && used.whole && used.snapshot.as_deref().is_some_and(holds_other)
-        })
+    workload.record.standing(&view, |used: &Use| {
+        let holds_other = |name: &str| {
+            let held = inventory.snapshots.get(&workload.key(&ObjectName::new(source.kind, name)));
+            held.and_then(|held| held.digest).is_some_and(|digest| !content.contains(&digest))
+        };
+        used.snapshot.as_deref().is_some_and(holds_other)
+    })
 }
 
 /// The refusal of the present content that the controller has reported.
@@ -171,7 +204,7 @@ fn changed_at(source: &Observed) -> Option<Timestamp> {
 /// Makes the controller's write as a dry run, with the rights of the user. `None` if it would succeed, or if the user may not
 /// make it. With a Secret, a success shows whether references to it are resolved.
 pub(super) async fn probe(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>) -> Option<Delay> {
-    // Admission writes this annotation anew, so that its answer differs from that of an API server that did not call confrev.
+    // Admission writes this annotation again, so that its answer differs from that of an API server that did not call confrev.
     let stale = json!({"configmaps": {"confrev-dry-run": "confrev-dry-run-0"}}).to_string();
     let mut body = json!({"metadata": {"annotations": {names::SOURCES: stale}}});
     for field in workload.kind.template.iter().rev() {
@@ -203,7 +236,10 @@ pub(super) async fn probe(target: &Target, workload: &OptedIn, secret: Option<&O
             };
             secret.filter(|secret| !is_resolved(secret)).map(|_| Delay::SecretsOff)
         }
-        Err(ApiError::Refused { message, .. }) if message.contains("cannot patch resource") => None,
+        Err(ApiError::Refused { message, .. }) if is_unanswered(&message) => {
+            Some(Delay::Unanswered("confrev does not answer, see kubectl confrev check".to_owned()))
+        }
+        Err(error) if error.is_missing_right() => None,
         Err(ApiError::Refused { code, message, .. })
             if code == 429 || code >= 500 || message.contains("failed calling webhook") =>
         {

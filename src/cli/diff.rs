@@ -23,8 +23,8 @@ pub(super) struct DiffOptions {
     object: String,
     /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0. One snapshot
     /// is compared with the present source. Default: the newest snapshot that differs from the source.
-    #[arg(num_args = 0..=2, value_name = "REVISION")]
-    revisions: Vec<String>,
+    #[arg(num_args = 0..=2, value_name = "SNAPSHOT")]
+    snapshots: Vec<String>,
     /// Show the values of Secrets.
     #[arg(long)]
     show_values: bool,
@@ -37,6 +37,11 @@ pub(super) struct DiffOptions {
 pub(super) struct Content(BTreeMap<String, Vec<u8>>);
 
 impl Content {
+    /// The values by key.
+    pub(super) fn values(&self) -> impl Iterator<Item = (&String, &Vec<u8>)> {
+        self.0.iter()
+    }
+
     /// The content of an object.
     pub(super) fn of(kind: SourceKind, object: &Value) -> Self {
         let entries = |field: &str| object[field].as_object().into_iter().flatten();
@@ -69,27 +74,41 @@ pub(super) async fn run(options: &DiffOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let is_source = source_name(&options.object).is_ok();
     if !is_source {
-        if !options.revisions.is_empty() {
+        if !options.snapshots.is_empty() {
             return Err(Failure::Usage(
                 "snapshots can be given only for a source, not for a workload".to_owned(),
             ));
         }
         return of_workload(&target, options).await;
     }
-    let history = History::read(&target, source_name(&options.object)?).await?;
-    let (old, new) = sides(&history, &options.revisions)?;
-    output::print(&compare(history.source.kind, &old, &new, options.show_values))
+    let history = match History::read(&target, source_name(&options.object)?).await {
+        Err(Failure::NotFound(message)) => {
+            let scope = Scope::Namespace(target.namespace.clone());
+            let hint = Inventory::read_workloads(&target, &scope).await;
+            let hint = hint.map(|inventory| inventory.hint_at_workload(&options.object)).unwrap_or_default();
+            return Err(Failure::NotFound(message + &hint));
+        }
+        other => other?,
+    };
+    let (old, new) = sides(&history, &options.snapshots)?;
+    answer(&compare(history.source.kind, &old, &new, options.show_values))
+}
+
+/// Prints the differences. If there are any, the exit code is 1, as with kubectl.
+fn answer(differences: &str) -> Result<(), Failure> {
+    output::print(differences)?;
+    if differences.is_empty() { Ok(()) } else { Err(Failure::Different) }
 }
 
 /// The two contents to compare.
-pub(super) fn sides(history: &History, revisions: &[String]) -> Result<(Side, Side), Failure> {
+pub(super) fn sides(history: &History, snapshots: &[String]) -> Result<(Side, Side), Failure> {
     let of_snapshot = |text: &String| {
         history.find(text).map(|(name, snapshot)| Side {
             name: name.clone(),
             content: Content::of(history.source.kind, &snapshot.value),
         })
     };
-    match revisions {
+    match snapshots {
         [old, new] => Ok((of_snapshot(old)?, of_snapshot(new)?)),
         [old] => Ok((of_snapshot(old)?, present(history)?)),
         _ => {
@@ -112,7 +131,7 @@ fn present(history: &History) -> Result<Side, Failure> {
 }
 
 async fn of_workload(target: &Target, options: &DiffOptions) -> Result<(), Failure> {
-    let inventory = Inventory::read(target, &Scope::Namespace(target.namespace.clone())).await?;
+    let inventory = Inventory::read_partly(target, &Scope::Namespace(target.namespace.clone())).await?;
     let workload = inventory.find(target, &options.object)?;
     let mut out = String::new();
     // A template may refer to one source both as a whole and by keys.
@@ -126,18 +145,20 @@ async fn of_workload(target: &Target, options: &DiffOptions) -> Result<(), Failu
         let (old, new) = sides(&history, &[snapshot.to_string()])?;
         out += &compare(source.kind, &old, &new, options.show_values);
     }
-    output::print(&out)
+    answer(&out)
+}
+
+/// The keys whose values differ, or that only one side has.
+pub(super) fn keys_that_differ<'s>(old: &'s Side, new: &'s Side) -> impl Iterator<Item = &'s String> {
+    let keys: BTreeSet<_> = old.content.0.keys().chain(new.content.0.keys()).collect();
+    keys.into_iter().filter(|&key| old.content.0.get(key) != new.content.0.get(key))
 }
 
 /// The differences in unified format, key by key; empty if there are none.
 pub(super) fn compare(kind: SourceKind, old: &Side, new: &Side, show_values: bool) -> String {
-    let keys: BTreeSet<_> = old.content.0.keys().chain(new.content.0.keys()).collect();
     let mut out = String::new();
-    for key in keys {
+    for key in keys_that_differ(old, new) {
         let (before, after) = (old.content.0.get(key), new.content.0.get(key));
-        if before == after {
-            continue;
-        }
         let texts = [before, after].map(|value| std::str::from_utf8(value.map_or(&[], Vec::as_slice)));
         let hidden = kind == SourceKind::Secret && !show_values;
         if let ([Ok(before), Ok(after)], false) = (texts, hidden) {
@@ -170,8 +191,13 @@ fn coloured(line: &str) -> String {
 fn summary(value: Option<&Vec<u8>>) -> String {
     value.map_or_else(
         || "none".to_owned(),
-        |bytes| format!("{} bytes, sha256 {}", bytes.len(), Digest::of_bytes(bytes).hex(12)),
+        |bytes| format!("{} bytes, sha256 {}", bytes.len(), short_digest(bytes)),
     )
+}
+
+/// The first digits of the digest of a value that is not shown.
+pub(super) fn short_digest(value: &[u8]) -> String {
+    Digest::of_bytes(value).hex(12)
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! `confrev digest`: the digests and snapshot names of the sources in manifests.
 
-use std::{fmt::Write as _, path::PathBuf};
-
-use clap::Args;
+use clap::{ArgGroup, Args};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
     failure::Failure,
     flags::RotatedFlag,
-    manifests::{self, ManifestError},
-    output,
+    manifests::{self, ManifestError, ManifestFlags},
+    output::{self, OutputFlag, OutputFormat},
 };
 use crate::{
     names,
@@ -19,45 +18,85 @@ use crate::{
 
 /// Options of `digest`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("input").args(["filename", "kustomize"]).required(true))]
 pub(super) struct DigestOptions {
-    /// Manifests to read, in YAML or JSON: a file, a folder, or `-` for standard input.
-    #[arg(short, long, value_name = "FILE", required = true)]
-    filename: Vec<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestFlags,
+    #[command(flatten)]
+    output: OutputFlag,
     #[command(flatten)]
     rotated: RotatedFlag,
 }
 
-/// Prints `NAME sha256:HEX SNAPSHOT-NAME` for each ConfigMap and Secret. If the snapshot's name is unknown, or there is
-/// never a snapshot, `-` and the reason take its place. Other objects are skipped.
-pub(super) fn run(options: &DigestOptions) -> Result<(), Failure> {
-    let (mut lines, rotated) = (String::new(), options.rotated.in_force());
-    for (file, object) in manifests::read_all(&options.filename)? {
-        lines.push_str(&digest_lines(&file, std::slice::from_ref(&object), &rotated)?);
-    }
-    // All or nothing: no line is printed if a later object is invalid.
-    output::print(&lines)
+/// The digest of a source, and the name of its snapshot.
+#[derive(Debug, Serialize)]
+struct SourceDigest {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    digest: String,
+    /// `None` if the name is unknown, or if there is never a snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<String>,
+    /// Why there is no name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
-fn digest_lines(file: &str, objects: &[Value], rotated: &Rotated) -> Result<String, ManifestError> {
-    let mut lines = String::new();
-    for object in objects {
+impl SourceDigest {
+    /// `NAME sha256:HEX SNAPSHOT-NAME`, or `-` and the reason in place of the last.
+    fn line(&self) -> String {
+        let reason = || format!("- ({})", self.reason.as_deref().unwrap_or_default());
+        let snapshot = self.snapshot.clone().unwrap_or_else(reason);
+        format!("{} {} {snapshot}\n", self.name, self.digest)
+    }
+}
+
+/// Prints the digest and the snapshot's name of each ConfigMap and Secret. Other objects are skipped.
+pub(super) fn run(options: &DigestOptions) -> Result<(), Failure> {
+    let all = options.manifests.read()?;
+    // All or nothing: no line is printed if a later object is invalid.
+    let digests = digests(&all, &options.rotated.in_force())?;
+    match options.output.output {
+        OutputFormat::Json => output::print(&(output::to_json(&digests)? + "\n")),
+        OutputFormat::Yaml => output::print(&output::to_yaml(&digests)?),
+        OutputFormat::Name => output::print(&digests.iter().fold(String::new(), |text, source| {
+            text + &format!("{}/{}\n", source.kind.to_lowercase(), source.name)
+        })),
+        OutputFormat::Table | OutputFormat::Wide => {
+            if digests.is_empty() {
+                eprintln!("no ConfigMaps or Secrets in these manifests");
+            }
+            output::print(&digests.iter().map(SourceDigest::line).collect::<String>())
+        }
+    }
+}
+
+fn digests(all: &[(String, Value)], rotated: &Rotated) -> Result<Vec<SourceDigest>, ManifestError> {
+    let mut found = Vec::new();
+    for (file, object) in all {
         let Some(source) = manifests::source(file, object)? else { continue };
         let (kind, name) = (source.name.kind, &source.name.name);
         let error = |problem: String| manifests::error(file, kind.as_str(), name, &problem);
         let json = source.json.as_bytes();
         let observed = Observed::read(kind, json).map_err(|problem| error(problem.to_string()))?;
         let digest = observed.digest();
-        let snapshot = match never(&source.name, &observed, rotated) {
-            Some(reason) => format!("- ({reason})"),
-            None if kind == SourceKind::Secret => {
-                "- (the name of its snapshot depends on a key of the installation)".to_owned()
-            }
-            None => snapshot_name(name, &digest, DIGITS[0]),
-        };
-        // Writing to a String cannot fail.
-        let _ = writeln!(lines, "{name} {digest} {snapshot}");
+        let reason = never(&source.name, &observed, rotated).or_else(|| {
+            let is_secret = kind == SourceKind::Secret;
+            is_secret.then(|| "the name of its snapshot depends on a key of the installation".to_owned())
+        });
+        let snapshot = reason.is_none().then(|| snapshot_name(name, &digest, DIGITS[0]));
+        found.push(SourceDigest {
+            kind: kind.as_str(),
+            namespace: source.namespace,
+            name: name.to_string(),
+            digest: digest.to_string(),
+            snapshot,
+            reason,
+        });
     }
-    Ok(lines)
+    Ok(found)
 }
 
 /// Why this object never gets a snapshot, whatever its content; `None` if it may get one.
@@ -84,7 +123,10 @@ mod tests {
 
     fn lines(text: &str) -> Result<String, String> {
         let objects = manifests::objects("f", text).map_err(|error| error.to_string())?;
-        digest_lines("f", &objects, &Rotated::with(["bundle".to_owned()])).map_err(|error| error.to_string())
+        let all: Vec<_> = objects.into_iter().map(|object| ("f".to_owned(), object)).collect();
+        let digests = digests(&all, &Rotated::with(["bundle".to_owned()]));
+        let digests = digests.map_err(|error| error.to_string())?;
+        Ok(digests.iter().map(SourceDigest::line).collect())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Why a command failed, and the exit code.
 
-use super::{manifests::ManifestError, serve::ServeError};
+use super::{explain, manifests::ManifestError, serve::ServeError};
 use crate::cluster::ApiError;
 
 /// Why a command failed.
@@ -13,7 +13,7 @@ pub(super) enum Failure {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// No configuration of a cluster was found.
-    #[error("no usable cluster configuration: {0}: set KUBECONFIG, or give --kubeconfig and --context")]
+    #[error("no usable cluster configuration: {0}")]
     Kubeconfig(String),
     /// The API server does not answer.
     #[error("the API server at {url} does not answer: {reason}")]
@@ -33,7 +33,7 @@ pub(super) enum Failure {
     #[error("{0}")]
     Refused(String),
     /// A call failed for another reason.
-    #[error(transparent)]
+    #[error("{}", explain::call(.0))]
     Api(ApiError),
     /// The named object does not exist.
     #[error("{0}")]
@@ -44,8 +44,11 @@ pub(super) enum Failure {
     /// The result of the command is no, as in a check that failed.
     #[error("{0}")]
     No(String),
+    /// The contents that `diff` compared are different. Nothing more is printed.
+    #[error("the contents differ")]
+    Different,
     /// Standard output or input failed.
-    #[error("standard input or output: {0}")]
+    #[error("standard input or output: {}", explain::io_error(.0))]
     Output(#[from] std::io::Error),
 }
 

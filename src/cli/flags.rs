@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     kinds::{Kinds, WorkloadKind},
-    snapshot::{Rotated, is_object_name},
+    snapshot::{Rotated, is_namespace_name, is_object_name},
 };
 
 /// How a write is only tried, as with kubectl.
@@ -20,7 +20,7 @@ pub(super) enum DryRun {
     None,
 }
 
-/// The flag for kinds besides the built-in ones, for `serve` and for the commands.
+/// The flag for kinds other than the built-in ones, for `serve` and for the commands.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct KindFlag {
     /// A further kind of workload, and the path of its pod template. May be given more than once.
@@ -43,8 +43,8 @@ impl KindFlag {
 /// The flag for ConfigMaps that the platform rotates, for `serve` and for the commands.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct RotatedFlag {
-    /// A ConfigMap that the platform or a tool rotates, such as a bundle of CA certificates: references to it stay as written,
-    /// in every namespace. May be given more than once.
+    /// A ConfigMap that the platform or a tool rotates: references to it stay as written, in every namespace. May be
+    /// given more than once.
     #[arg(
         long = "rotated-configmap",
         env = "CONFREV_ROTATED_CONFIGMAP",
@@ -60,6 +60,12 @@ impl RotatedFlag {
     pub(super) fn in_force(&self) -> Rotated {
         Rotated::with(self.names.iter().cloned())
     }
+}
+
+/// The name of a namespace.
+pub(super) fn namespace_name(text: &str) -> Result<String, String> {
+    let is_name = is_namespace_name(text);
+    is_name.then(|| text.to_owned()).ok_or_else(|| "invalid name of a namespace".to_owned())
 }
 
 fn configmap_name(text: &str) -> Result<String, String> {

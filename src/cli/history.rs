@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::{
     failure::Failure,
     inventory::{
-        self, Inventory, Scope, Snapshot, SourceKey, label, revision_template, source_name, sources_of, text,
+        self, Inventory, Scope, Snapshot, SourceKey, annotation, label, revision_template, source_name,
+        sources_of, text,
     },
     output::{self, OutputFlag, Row},
     target::{Flags, Target},
@@ -16,7 +17,7 @@ use super::{
 use crate::{
     names,
     resolve::Observed,
-    snapshot::{ObjectName, SourceKind, source_label},
+    snapshot::{Change, ObjectName, SourceKind, source_label},
 };
 
 /// Options of `history`.
@@ -45,7 +46,10 @@ struct Line {
     short: String,
     /// Bytes of keys and values.
     size: usize,
-    /// The field manager that last wrote the source, if the source holds this content.
+    /// When the source got this content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed_at: Option<String>,
+    /// Who wrote it: the field manager, its operation, and the user, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed_by: Option<String>,
     /// The workloads and revisions that refer to it.
@@ -54,7 +58,7 @@ struct Line {
 
 impl Row for Line {
     const COLUMNS: (&'static [&'static str], usize) =
-        (&["SNAPSHOT", "AGE", "DIGEST", "SIZE", "", "USED BY", "CHANGED BY"], 6);
+        (&["SNAPSHOT", "AGE", "DIGEST", "SIZE", "", "CHANGED AT", "CHANGED BY", "USED BY"], 8);
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -63,8 +67,9 @@ impl Row for Line {
             self.short.clone(),
             format!("{} B", self.size),
             if self.present { "present".to_owned() } else { String::new() },
-            if self.used_by.is_empty() { "-".to_owned() } else { self.used_by.join(",") },
+            self.changed_at.clone().unwrap_or_default(),
             self.changed_by.clone().unwrap_or_default(),
+            if self.used_by.is_empty() { "-".to_owned() } else { self.used_by.join(",") },
         ]
     }
 
@@ -167,7 +172,8 @@ pub(super) async fn run(options: &HistoryOptions) -> Result<(), Failure> {
     let source = source_name(&options.source)?;
     let target = Target::find(&options.flags).await?;
     let history = History::read(&target, source).await?;
-    let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
+    let inventory = Inventory::read_partly(&target, &Scope::Namespace(target.namespace.clone())).await?;
+    inventory.unread.warn();
     let lines: Vec<_> =
         history.snapshots.iter().map(|(name, snapshot)| line(&history, &inventory, name, snapshot)).collect();
     output::list(options.output.output, &lines, &format!("{} has no snapshots", history.source))
@@ -175,7 +181,12 @@ pub(super) async fn run(options: &HistoryOptions) -> Result<(), Failure> {
 
 fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapshot) -> Line {
     let present = history.is_present(snapshot);
+    // A snapshot of an older confrev records no change.
     let source = history.present.as_ref().filter(|_| present);
+    let change = stated_change(&snapshot.value)
+        .or_else(|| Change::of(source?.json()))
+        .map(|Change { at, by }| (at, by));
+    let (changed_at, changed_by) = change.unzip();
     let key = (history.namespace.clone(), ObjectName::new(history.source.kind, name));
     Line {
         kind: history.source.kind.as_str(),
@@ -185,7 +196,8 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
         digest: snapshot.digest.map(|digest| digest.to_string()).unwrap_or_default(),
         short: snapshot.digest.map(|digest| digest.short(12)).unwrap_or_default(),
         size: size(&snapshot.value),
-        changed_by: source.and_then(last_manager),
+        changed_at,
+        changed_by,
         used_by: used_by(inventory, &key),
     }
 }
@@ -213,10 +225,8 @@ fn size(object: &Value) -> usize {
     entries.flatten().map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len()).sum()
 }
 
-/// The field manager that last wrote the object.
-fn last_manager(observed: &Observed) -> Option<String> {
-    let value: Value = serde_json::from_slice(observed.json()).ok()?;
-    let managers = value["metadata"]["managedFields"].as_array()?;
-    let last = managers.iter().max_by_key(|entry| text(entry, "/time"))?;
-    Some(text(last, "/manager").to_owned())
+/// The change that a snapshot records.
+pub(super) fn stated_change(snapshot: &Value) -> Option<Change> {
+    let stated = |key| annotation(snapshot, key).map(str::to_owned);
+    Some(Change { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
 }

@@ -1,35 +1,37 @@
 //! `kubectl confrev impact`: which workloads would roll if a change were applied. Nothing is written.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use super::{
     delays::{self, Delay},
     failure::Failure,
     inventory::{self, Inventory, OptedIn, Scope, source_name},
-    manifests,
+    manifests::{self, ManifestFlags},
     output::{self, OutputFlag, Row},
     source_state,
     target::{Flags, Target},
 };
 use crate::{
-    cluster::Api as _,
+    cluster::{
+        ApiError,
+        facts::{Fact, FactReader, decide},
+    },
     names,
-    resolve::{Facts, Need, Observed, Outcome, Request, Use, Workload, auto_roll_value, resolve},
+    resolve::{Facts, Need, Observed, Request, Use, Workload, auto_roll_value},
     snapshot::{Digest, ObjectName, SourceKind},
 };
 
 /// Options of `impact`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("input").args(["source", "filename", "kustomize"]).required(true))]
 pub(super) struct ImpactOptions {
     /// A source (NAME, configmap/NAME, secret/NAME): show which workloads would roll if all of it changed.
-    #[arg(required_unless_present = "filename", conflicts_with = "filename")]
     source: Option<String>,
-    /// Manifests with ConfigMaps and Secrets, as they would be applied: a file, a folder, or `-` for standard input.
-    #[arg(short, long, value_name = "FILE")]
-    filename: Vec<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestFlags,
     #[command(flatten)]
     output: OutputFlag,
     #[command(flatten)]
@@ -81,7 +83,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
     if let Some(source) = &options.source {
         changes.push((source_name(source)?, target.namespace.clone(), None));
     }
-    let all = manifests::read_all(&options.filename)?;
+    let all = options.manifests.read()?;
     for warning in manifests::wrong_orders(&target.kinds, &all) {
         eprintln!("warning: {warning}");
     }
@@ -99,10 +101,13 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
     for (source, namespace, content) in &changes {
         given.entry(namespace).or_default().extend(content.as_ref().map(|content| (source, content)));
     }
+    let mut read = BTreeSet::new();
     for (source, namespace, content) in &changes {
         let scope = Scope::Namespace(namespace.clone());
-        let inventory =
-            Inventory { workloads: inventory::workloads(&target, &scope).await?, ..Inventory::default() };
+        let inventory = Inventory::read_workloads(&target, &scope).await?;
+        if read.insert(namespace) {
+            inventory.unread.warn();
+        }
         let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
         let users: Vec<_> = users.collect();
         let present = match inventory::source(&target, &(namespace.clone(), source.clone())).await {
@@ -116,7 +121,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
             other => other?,
         };
         let content_then = content.as_ref().or(present.as_ref());
-        let limit = content_then.and_then(delays::limit);
+        let policy = content_then.map(Observed::spread_policy).unwrap_or_default();
         let first = effects.len();
         for workload in &users {
             let (mut rolls, mut why) =
@@ -133,7 +138,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
             let name = format!("{}/{}", source.kind.as_str(), source.name);
             let hold = content_then
                 .filter(|_| rolls)
-                .and_then(|content| delays::hold(&inventory, workload, source, content.digests(), limit));
+                .and_then(|content| delays::hold(&inventory, workload, source, (content.digests(), &policy)));
             effects.push(Effect {
                 show_namespace,
                 namespace: namespace.clone(),
@@ -148,7 +153,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
         let rolling = effects[first..].iter().filter(|effect| effect.rolls).count();
         for (effect, workload) in effects[first..].iter_mut().zip(&users) {
             if effect.rolls && effect.delay.is_none() {
-                effect.delay = delays::of_change(workload, limit, rolling);
+                effect.delay = delays::of_change(workload, policy.max_in_flight, rolling);
             }
         }
     }
@@ -179,6 +184,9 @@ async fn effect(
             false,
             "its references stay as written: pods read the change when they start".to_owned(),
         ));
+    }
+    if let Some(held) = used.snapshot.as_ref().filter(|_| used.on_hold) {
+        return Ok((false, format!("held at {held} (annotation {})", names::HOLD)));
     }
     if !workload.kind.rolls {
         return Ok((false, format!("a stored {} never changes", workload.kind)));
@@ -245,40 +253,34 @@ async fn refusal(
     let request = Request { namespace: workload.namespace(), secrets, new, old: Some(old) };
     let mut facts = Facts::default();
     facts.set_rotated(target.rotated.clone());
-    // Each round answers the needs of the previous one. No need is asked for twice.
-    loop {
-        let needs = match resolve(&request, &facts) {
-            Outcome::Decided(decision) => return Ok(decision.denial),
-            Outcome::Needs(needs) => needs,
-        };
+    let mut reader = GivenReader { target, namespace: request.namespace, given };
+    match decide(&request, &mut facts, &mut reader).await.map_err(|error| target.failure(error)) {
+        // The user may not read a fact.
+        Err(Failure::Refused(_)) => Ok(None),
+        decision => Ok(decision?.denial),
+    }
+}
+
+/// Reads facts from the cluster, with the given contents in place of the current ones.
+struct GivenReader<'a> {
+    target: &'a Target,
+    namespace: &'a str,
+    given: &'a BTreeMap<&'a ObjectName, &'a Observed>,
+}
+
+impl FactReader for GivenReader<'_> {
+    type Error = ApiError;
+
+    async fn read(&mut self, needs: BTreeSet<Need>, facts: &mut Facts) -> Result<(), ApiError> {
         for need in needs {
-            let result = match need {
-                Need::Namespace => {
-                    target.api.namespace(request.namespace).await.map(|read| facts.set_namespace(read))
-                }
-                Need::Target(of) => {
-                    let read = target.api.is_enabled(request.namespace, &of).await;
-                    read.map(|enabled| facts.set_target_enabled(enabled == Some(true)))
-                }
-                Need::Object(name) => {
-                    let read = match given.get(&name) {
-                        Some(content) => Ok(Some((*content).clone())),
-                        None => target.api.read(request.namespace, &name).await,
-                    };
-                    read.map(|observed| facts.set_object(name, observed))
-                }
-                Need::Revisions(of) => {
-                    let read = target.api.revisions(request.namespace, &of).await;
-                    read.map(|revisions| facts.set_revisions(revisions))
-                }
-                // The decision also asks for the snapshot by its name.
-                Need::Newest { .. } => Ok(()),
-            };
-            match result.map_err(|error| target.failure(error)) {
-                // The user may not read it.
-                Err(Failure::Refused(_)) => return Ok(None),
-                other => other?,
+            if let Need::Object(name) = &need
+                && let Some(content) = self.given.get(name)
+            {
+                facts.set_object(name.clone(), Some((*content).clone()));
+            } else if let Some(fact) = Fact::read(&self.target.api, self.namespace, need).await? {
+                fact.add_to(facts);
             }
         }
+        Ok(())
     }
 }

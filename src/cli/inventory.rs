@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{failure::Failure, target::Target};
 use crate::{
+    cluster::ApiError,
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
     resolve::{Health, Observed, Record, Referrer, Workload},
@@ -62,6 +63,46 @@ pub(super) struct Inventory {
     pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
     /// The current sources.
     pub(super) sources: BTreeMap<SourceKey, LiveSource>,
+    /// What the user may not list, and what is therefore left out.
+    pub(super) unread: Unread,
+}
+
+/// Collections that the user may not list.
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    /// `resource.group`, as in kubectl.
+    resources: BTreeSet<String>,
+    /// The API server's message about the first of them.
+    message: String,
+    /// How many lists were refused.
+    refused: usize,
+}
+
+impl Unread {
+    /// One warning that names what is left out; nothing if all was read.
+    pub(super) fn warn(&self) {
+        if let Some(text) = self.text() {
+            eprintln!("warning: {text}: left out of the answer");
+        }
+    }
+
+    /// An error if one of these resources was not read; all of them if none is given.
+    pub(super) fn require(&self, needed: &[&str]) -> Result<(), Failure> {
+        let is_needed = |resource: &String| {
+            needed.is_empty() || needed.contains(&resource.split('.').next().unwrap_or_default())
+        };
+        if self.resources.iter().any(is_needed) {
+            let text = self.text().unwrap_or_default();
+            return Err(Failure::Refused(format!("{text}: the answer would be incomplete")));
+        }
+        Ok(())
+    }
+
+    /// `you may not list pods, rollouts.argoproj.io`.
+    pub(super) fn text(&self) -> Option<String> {
+        let resources: Vec<_> = self.resources.iter().map(String::as_str).collect();
+        (!resources.is_empty()).then(|| format!("you may not list {}", resources.join(", ")))
+    }
 }
 
 /// The result of reading an object.
@@ -153,24 +194,49 @@ fn takes_template_from(rollout: &Value, workload: &OptedIn) -> bool {
 }
 
 impl Inventory {
-    /// Reads everything in the scope.
+    /// Reads everything in the scope. It is an error if the user may not list a part of it.
     pub(super) async fn read(target: &Target, scope: &Scope) -> Result<Self, Failure> {
-        let mut inventory = Self { workloads: workloads(target, scope).await?, ..Self::default() };
-        inventory.rollouts =
-            target.list(&scope.collection("argoproj.io/v1alpha1", "rollouts"), "Rollout", "").await?;
+        let inventory = Self::read_partly(target, scope).await?;
+        if inventory.unread.resources.is_empty() {
+            Ok(inventory)
+        } else {
+            Err(Failure::Refused(inventory.unread.message))
+        }
+    }
+
+    /// Reads what the user may list in the scope, and records what is left out. It is an error if the user may list no kind of
+    /// workload.
+    pub(super) async fn read_partly(target: &Target, scope: &Scope) -> Result<Self, Failure> {
+        let mut inventory = Self::read_workloads(target, scope).await?;
+        let rollouts = ("argoproj.io/v1alpha1", "rollouts", "Rollout");
+        inventory.rollouts = inventory.unread.list(target, scope, rollouts, "").await?;
         inventory.let_rollouts_say_how_their_templates_fare();
         for kind in &REVISION_KINDS {
-            let collection = scope.collection(&kind.api_version(), kind.plural);
-            let mut found = target.list(&collection, kind.kind, "").await?;
+            let of = (&*kind.api_version(), kind.plural, kind.kind);
+            let mut found = inventory.unread.list(target, scope, of, "").await?;
             found.retain(|revision| inventory.has_config(revision));
             inventory.revisions.extend(found);
         }
-        inventory.pods = target.list(&scope.collection("v1", "pods"), "Pod", "").await?;
-        let mut pods = std::mem::take(&mut inventory.pods);
+        let mut pods = inventory.unread.list(target, scope, ("v1", "pods", "Pod"), "").await?;
         pods.retain(|pod| inventory.has_config(pod));
         inventory.pods = pods;
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         inventory.read_sources(target).await?;
+        Ok(inventory)
+    }
+
+    /// Reads the workloads alone that the user may list.
+    pub(super) async fn read_workloads(target: &Target, scope: &Scope) -> Result<Self, Failure> {
+        let mut inventory = Self::default();
+        for kind in target.kinds.iter() {
+            let of = (&*kind.api_version(), &*kind.plural, &*kind.kind);
+            let items = inventory.unread.list(target, scope, of, &opted_in("")).await?;
+            inventory.workloads.extend(opted_in_of(target, kind, items));
+        }
+        if inventory.unread.refused == target.kinds.iter().count() {
+            return Err(Failure::Refused(inventory.unread.message));
+        }
+        sort(&mut inventory.workloads);
         Ok(inventory)
     }
 
@@ -217,8 +283,8 @@ impl Inventory {
         selector: &str,
     ) -> Result<(), Failure> {
         for kind in self.source_kinds() {
-            let collection = scope.collection("v1", kind.plural());
-            for value in target.list(&collection, kind.as_str(), selector).await? {
+            let of = ("v1", kind.plural(), kind.as_str());
+            for value in self.unread.list(target, scope, of, selector).await? {
                 if let Some((key, snapshot)) = Snapshot::read(kind, value) {
                     self.snapshots.insert(key, snapshot);
                 }
@@ -256,6 +322,32 @@ impl Inventory {
         Ok(())
     }
 
+    /// The workloads that a label selector selects.
+    pub(super) async fn selected(
+        &self,
+        target: &Target,
+        scope: &Scope,
+        selector: &str,
+    ) -> Result<Vec<&OptedIn>, Failure> {
+        let mut uids = BTreeSet::new();
+        for kind in target.kinds.iter() {
+            let collection = scope.collection(&kind.api_version(), &kind.plural);
+            match target.try_list(&collection, &kind.kind, &opted_in(selector)).await {
+                // What is left out is already known.
+                Err(error) if error.is_missing_right() => {}
+                Err(ApiError::Refused { code: 400, message, .. }) => {
+                    return Err(Failure::Usage(format!("invalid --selector {selector:?}: {message}")));
+                }
+                Err(error) => return Err(target.failure(error)),
+                Ok(items) => {
+                    uids.extend(items.iter().map(|item| text(item, "/metadata/uid").to_owned()));
+                }
+            }
+        }
+        let is_selected = |workload: &&OptedIn| uids.contains(text(&workload.value, "/metadata/uid"));
+        Ok(self.workloads.iter().filter(is_selected).collect())
+    }
+
     /// Finds the workload with this name: `name`, `kind/name` or `resource/name`.
     pub(super) fn find(&self, target: &Target, text: &str) -> Result<&OptedIn, Failure> {
         let (kind, name) = text.split_once('/').map_or((None, text), |(kind, name)| (Some(kind), name));
@@ -272,19 +364,27 @@ impl Inventory {
             .collect();
         match found[..] {
             [one] => Ok(one),
-            [] => Err(Failure::NotFound(match self.template_elsewhere(kind, name) {
-                Some(elsewhere) => elsewhere,
-                None => format!(
-                    "no opted-in workload {text:?} in namespace {:?}: is it labelled {}=true?",
+            [] => Err(Failure::NotFound(self.template_elsewhere(kind, name).unwrap_or_else(|| {
+                let unread = self.unread.text().map(|text| format!(" ({text})")).unwrap_or_default();
+                format!(
+                    "no opted-in workload {text:?} in namespace {:?}{unread}: is it labelled {}=true?",
                     target.namespace,
                     names::ENABLED
-                ),
-            })),
+                )
+            }))),
             _ => {
                 let all: Vec<_> = found.iter().map(|workload| workload.reference()).collect();
                 Err(Failure::Usage(format!("{text:?} is ambiguous: give one of {}", all.join(", "))))
             }
         }
+    }
+
+    /// A hint for a user who gives the bare name of a workload where a source is expected; empty if no workload has the name.
+    pub(super) fn hint_at_workload(&self, name: &str) -> String {
+        let workload = self.workloads.iter().find(|workload| workload.name() == name);
+        workload
+            .map(|workload| format!("; for the workload, give {}", workload.reference()))
+            .unwrap_or_default()
     }
 
     /// If the Rollout takes its template from another object: an error message that names this object.
@@ -326,18 +426,73 @@ impl Inventory {
     }
 }
 
+impl Unread {
+    /// Lists a collection; nothing if the user may not list it, which is recorded.
+    async fn list(
+        &mut self,
+        target: &Target,
+        scope: &Scope,
+        (group_version, plural, kind): (&str, &str, &str),
+        selector: &str,
+    ) -> Result<Vec<Value>, Failure> {
+        match target.try_list(&scope.collection(group_version, plural), kind, selector).await {
+            Err(error) if error.is_missing_right() => {
+                // The API server also refuses a resource that is not installed.
+                if is_served(target, group_version, plural).await {
+                    let group = group_version.split_once('/').map(|(group, _)| format!(".{group}"));
+                    self.resources.insert(format!("{plural}{}", group.unwrap_or_default()));
+                }
+                self.refused += 1;
+                if let ApiError::Refused { message, .. } = error
+                    && self.message.is_empty()
+                {
+                    self.message = message;
+                }
+                Ok(Vec::new())
+            }
+            other => other.map_err(|error| target.failure(error)),
+        }
+    }
+}
+
+/// Whether the API server has a resource. If that cannot be known, it has.
+async fn is_served(target: &Target, group_version: &str, plural: &str) -> bool {
+    let root = if group_version.contains('/') { "/apis" } else { "/api" };
+    match target.get(&format!("{root}/{group_version}")).await {
+        Ok(Some(found)) => {
+            let resources = found["resources"].as_array();
+            resources.is_none_or(|resources| resources.iter().any(|resource| resource["name"] == plural))
+        }
+        Ok(None) => false,
+        Err(_) => true,
+    }
+}
+
+/// The label selector of opted-in workloads, with a further one.
+fn opted_in(selector: &str) -> String {
+    let comma = if selector.is_empty() { "" } else { "," };
+    format!("{selector}{comma}{0},{0}!=false", names::ENABLED)
+}
+
+fn opted_in_of(target: &Target, kind: &WorkloadKind, items: Vec<Value>) -> impl Iterator<Item = OptedIn> {
+    // Jobs of a CronJob are left out.
+    let own = items.into_iter().filter(|item| !is_owned(item, |_| true));
+    own.filter_map(|item| OptedIn::read(kind, item, &target.rotated))
+}
+
+fn sort(workloads: &mut [OptedIn]) {
+    workloads.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+}
+
 /// The opted-in workloads in the scope. A kind that is not installed has none.
 pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<OptedIn>, Failure> {
-    let selector = format!("{0},{0}!=false", names::ENABLED);
     let mut found = Vec::new();
     for kind in target.kinds.iter() {
         let collection = scope.collection(&kind.api_version(), &kind.plural);
-        let items = target.list(&collection, &kind.kind, &selector).await?;
-        // Jobs of a CronJob are left out.
-        let own = items.into_iter().filter(|item| !is_owned(item, |_| true));
-        found.extend(own.filter_map(|item| OptedIn::read(kind, item, &target.rotated)));
+        let items = target.list(&collection, &kind.kind, &opted_in("")).await?;
+        found.extend(opted_in_of(target, kind, items));
     }
-    found.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+    sort(&mut found);
     Ok(found)
 }
 
@@ -395,7 +550,7 @@ pub(super) fn sources_of(template: Option<&Value>) -> SourceMap<String> {
 }
 
 /// Whether the object has a controller whose uid fulfils `is`.
-fn is_owned(value: &Value, mut is: impl FnMut(&str) -> bool) -> bool {
+pub(super) fn is_owned(value: &Value, mut is: impl FnMut(&str) -> bool) -> bool {
     let owners = value["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().any(|owner| owner["controller"] == true && is(text(owner, "/uid")))
 }
@@ -434,6 +589,6 @@ pub(super) fn source_name(text: &str) -> Result<ObjectName, Failure> {
     if crate::snapshot::is_object_name(name) {
         Ok(ObjectName::new(kind, name))
     } else {
-        Err(Failure::Usage(format!("invalid object name {name:?}")))
+        Err(Failure::Usage(format!("invalid object name {name:?}: use lower case letters, digits, - and .")))
     }
 }

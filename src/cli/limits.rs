@@ -31,13 +31,13 @@ pub(super) struct LimitOptions {
     #[arg(long, env = "CONFREV_MAX_CALLS", default_value_t = ReviewLimits::default().calls,
           value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_calls: usize,
-    /// Objects that are read for one workload; a workload that needs more is refused. Also the names that a revision or
-    /// workload may refer to; an object that refers to more is skipped.
+    /// The most objects to read for one workload; beyond that, the workload is refused. A stored object that refers
+    /// to more names is skipped.
     #[arg(long, env = "CONFREV_MAX_READS", default_value_t = ReviewLimits::default().reads,
           value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_reads: usize,
-    /// MiB of all objects that are read for all requests at once; a request beyond this limit must be retried. One workload
-    /// may need half of it; a workload that needs more is refused.
+    /// MiB of the objects that are read for all requests at once; beyond that, a request must be retried. One
+    /// workload may need half.
     #[arg(long, env = "CONFREV_MAX_READ_BYTES", default_value_t = ReviewLimits::default().read_bytes / MIB,
           value_name = "MIB", value_parser = count_up_to(65536))]
     max_read_bytes: usize,
@@ -67,8 +67,8 @@ pub(super) struct LimitOptions {
     #[arg(long, env = "CONFREV_HEADER_TIMEOUT", default_value = "5s", value_name = "DURATION",
           value_parser = positive_duration)]
     header_timeout: Duration,
-    /// The timeout of a request, from the first byte of its head to its answer. A review is also answered before the
-    /// timeout of its webhook configuration.
+    /// The timeout of a request, from the first byte of its head to its answer. A review also ends before the timeout
+    /// of its webhook.
     #[arg(long, env = "CONFREV_REQUEST_TIMEOUT", default_value = "10s", value_name = "DURATION",
           value_parser = positive_duration)]
     request_timeout: Duration,

@@ -2,29 +2,26 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, CommandFactory as _};
+use clap::{Arg, Command};
 
-use super::{
-    Cli,
-    inventory::{is_called, source_kind},
-};
+use super::inventory::{is_called, source_kind};
 use crate::{kinds::Kinds, snapshot::is_object_name};
 
 /// Rewrites the words after the program's name to the form that the commands define.
-pub(super) fn normalize(words: Vec<OsString>) -> Vec<OsString> {
+pub(super) fn normalize(program: &Command, words: Vec<OsString>) -> Vec<OsString> {
     let Some(texts) = words.iter().map(|word| word.to_str()).collect::<Option<Vec<_>>>() else {
         return words;
     };
-    let texts = join_names(command_first(texts.into_iter().map(str::to_owned).collect()));
-    texts.into_iter().map(OsString::from).collect()
+    let words = command_first(program, texts.into_iter().map(str::to_owned).collect());
+    join_names(program, words).into_iter().map(OsString::from).collect()
 }
 
 /// Moves the flags before the command behind it. Flags of the program itself stay.
-fn command_first(mut words: Vec<String>) -> Vec<String> {
+fn command_first(program: &Command, mut words: Vec<String>) -> Vec<String> {
     let mut at = 0;
     while let Some(word) = words.get(at).filter(|word| word.starts_with('-')) {
         // Every command that connects to a cluster has the flags of `status`.
-        let Some(flag) = flag("status", word) else { return words };
+        let Some(flag) = flag(program, "status", word) else { return words };
         at += 1 + usize::from(flag.get_action().takes_values() && !is_with_value(word));
     }
     if at > 0 && at < words.len() {
@@ -34,11 +31,11 @@ fn command_first(mut words: Vec<String>) -> Vec<String> {
 }
 
 /// Joins a type and a name in two words, where the command expects a workload or a source.
-fn join_names(words: Vec<String>) -> Vec<String> {
+fn join_names(program: &Command, words: Vec<String>) -> Vec<String> {
     let names = match words.first().map(String::as_str) {
         Some("pin") => 2,
         Some(
-            "status" | "tree" | "history" | "diff" | "wait" | "impact" | "undo" | "unpin" | "pause"
+            "status" | "tree" | "history" | "show" | "diff" | "wait" | "impact" | "undo" | "unpin" | "pause"
             | "resume" | "restore",
         ) => 1,
         _ => return words,
@@ -50,7 +47,7 @@ fn join_names(words: Vec<String>) -> Vec<String> {
         let is_name = !is_value && !word.starts_with('-') && !joined.is_empty();
         is_value = !is_value
             && !is_with_value(&word)
-            && flag(&command, &word)
+            && flag(program, &command, &word)
                 .is_some_and(|flag| flag.get_action().takes_values() && !flag.is_require_equals_set());
         if is_name {
             found += 1;
@@ -76,20 +73,22 @@ fn is_with_value(word: &str) -> bool {
 }
 
 /// The flag of a command that this word gives.
-fn flag(command: &str, word: &str) -> Option<Arg> {
-    let cli = Cli::command();
+fn flag<'p>(program: &'p Command, command: &str, word: &str) -> Option<&'p Arg> {
     let long = word.strip_prefix("--").map(|long| long.split('=').next().unwrap_or_default());
     let short = word.strip_prefix('-').filter(|_| long.is_none()).and_then(|short| short.chars().next());
     let is_it = |flag: &&Arg| {
         long.is_some_and(|long| flag.get_long() == Some(long))
             || (short.is_some() && flag.get_short() == short)
     };
-    cli.find_subcommand(command)?.get_arguments().find(is_it).cloned()
+    program.find_subcommand(command)?.get_arguments().find(is_it)
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn lines_of_kubectl_are_understood() {
@@ -111,8 +110,10 @@ mod tests {
             ("-n", "-n"),
         ] {
             let words = line.split(' ').map(OsString::from).collect();
-            let found: Vec<_> =
-                normalize(words).into_iter().map(|word| word.into_string().unwrap()).collect();
+            let found: Vec<_> = normalize(&Cli::command(), words)
+                .into_iter()
+                .map(|word| word.into_string().unwrap())
+                .collect();
             assert_eq!(found.join(" "), wanted, "{line}");
         }
     }

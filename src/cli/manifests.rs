@@ -5,8 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clap::Args;
 use serde_json::{Map, Value};
 
+use super::{explain, fetch};
 use crate::{
     kinds::Kinds,
     names,
@@ -19,13 +21,21 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ManifestError {
     /// A file that cannot be read.
-    #[error("{file}: {source}")]
+    #[error("{file}: {}", explain::io_error(.source))]
     Read {
         /// The file.
         file: String,
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// A URL or a kustomization that cannot be read.
+    #[error("{place}: {reason}")]
+    Fetch {
+        /// The URL or the folder.
+        place: String,
+        /// Why.
+        reason: String,
     },
     /// Not YAML.
     #[error("{file}: invalid YAML: {reason}")]
@@ -47,6 +57,34 @@ pub(super) enum ManifestError {
     },
 }
 
+/// The flags for manifests, as with kubectl.
+#[derive(Debug, Default, Args)]
+pub(super) struct ManifestFlags {
+    /// Manifests to read, in YAML or JSON: a file, a folder, a URL, or `-` for standard input. May be given more than once.
+    #[arg(short, long, value_name = "FILE")]
+    filename: Vec<PathBuf>,
+    /// A folder with a kustomization, which `kubectl kustomize` builds.
+    #[arg(short, long, value_name = "FOLDER", conflicts_with = "filename")]
+    kustomize: Option<PathBuf>,
+}
+
+impl ManifestFlags {
+    /// Whether none is given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.filename.is_empty() && self.kustomize.is_none()
+    }
+
+    /// All objects, each with the name of its file or folder.
+    pub(super) fn read(&self) -> Result<Vec<(String, Value)>, ManifestError> {
+        let Some(folder) = &self.kustomize else { return read_all(&self.filename) };
+        let place = folder.display().to_string();
+        let text = fetch::kustomization(folder);
+        let text = text.map_err(|reason| ManifestError::Fetch { place: place.clone(), reason })?;
+        let objects = objects(&place, &text)?;
+        Ok(objects.into_iter().map(|object| (place.clone(), object)).collect())
+    }
+}
+
 /// A ConfigMap or Secret of a manifest, as the API server would store it.
 #[derive(Debug)]
 pub(super) struct ManifestSource {
@@ -60,9 +98,19 @@ pub(super) struct ManifestSource {
 
 /// The objects in a file, in order; `-` is standard input.
 pub(super) fn read(file: &Path) -> Result<Vec<Value>, ManifestError> {
-    let name = file.display().to_string();
-    let text = read_text(file).map_err(|source| ManifestError::Read { file: name.clone(), source })?;
+    let name = place(file);
+    let text = if fetch::is_url(file) {
+        let text = fetch::url(&name);
+        text.map_err(|reason| ManifestError::Fetch { place: name.clone(), reason })?
+    } else {
+        read_text(file).map_err(|source| ManifestError::Read { file: name.clone(), source })?
+    };
     objects(&name, &text)
+}
+
+/// The name of a file in messages.
+fn place(file: &Path) -> String {
+    if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
 }
 
 /// The files that `kubectl apply -f PATH` reads, in its order: of a folder, those with an extension that kubectl knows,
@@ -86,12 +134,12 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     Ok(files)
 }
 
-/// All objects of files and folders in the order in which kubectl applies them, each with its file name.
+/// All objects of files, folders and URLs in the order in which kubectl applies them, each with its file name.
 pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Value)>, ManifestError> {
     let mut all = Vec::new();
     for path in paths {
         for file in files(path)? {
-            let name = file.display().to_string();
+            let name = place(&file);
             all.extend(read(&file)?.into_iter().map(|object| (name.clone(), object)));
         }
     }
@@ -157,7 +205,7 @@ pub(super) fn objects(file: &str, text: &str) -> Result<Vec<Value>, ManifestErro
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
     let documents = documents
-        .map_err(|error| ManifestError::Yaml { file: file.to_owned(), reason: error.to_string() })?;
+        .map_err(|error| ManifestError::Yaml { file: file.to_owned(), reason: explain::yaml(&error) })?;
     Ok(documents.into_iter().flat_map(flatten).collect())
 }
 

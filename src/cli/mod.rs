@@ -7,7 +7,10 @@ mod delays;
 mod diff;
 mod digest;
 mod duration;
+mod examples;
+mod explain;
 mod failure;
+mod fetch;
 mod flags;
 mod history;
 mod impact;
@@ -16,17 +19,21 @@ mod limits;
 mod line;
 mod manifests;
 mod moves;
+mod notifications;
 mod output;
 mod pauses;
 mod prune;
 mod render;
 mod restore;
 mod serve;
+mod show;
 mod source_state;
 mod status;
 mod target;
 mod tree;
+mod version;
 mod wait;
+mod waves;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
@@ -36,7 +43,8 @@ use failure::Failure;
 
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
 ///
-/// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`).
+/// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`). As with kubectl,
+/// `diff` has its own: 0 no difference; 1 a difference; 2 an error.
 #[derive(Debug, Parser)]
 #[command(name = "confrev", version, about, max_term_width = 110)]
 pub struct Cli {
@@ -46,16 +54,20 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show which config each workload runs: its revision, its pods by revision, and its state towards its sources.
+    /// Show which config each workload runs: its digest, the pods by digest, and the state towards the sources.
     Status(status::StatusOptions),
     /// Show a workload with its revisions, and their snapshots and pods.
     Tree(tree::TreeOptions),
     /// List the snapshots of a source and the users of each.
     History(history::HistoryOptions),
+    /// Show the content that a pod, a workload or a revision runs with: since when, by whom, and how it differs from the present.
+    Show(show::ShowOptions),
     /// Show the differences between two contents of a source, or between a workload's snapshots and their sources.
     Diff(diff::DiffOptions),
     /// Wait until every workload that uses a source runs its present content.
     Wait(wait::WaitOptions),
+    /// Show how far a change has spread in waves, and begin, stop or continue them.
+    Waves(waves::WavesOptions),
     /// Show which workloads would roll if a ConfigMap or Secret were applied, which would not, and why.
     Impact(impact::ImpactOptions),
     /// Roll the config back to the previous revision. The rest of the template stays as it is.
@@ -75,9 +87,13 @@ enum Command {
     /// Show which snapshots can be deleted, and why or why not.
     Prune(prune::PruneOptions),
     /// Check whether confrev works in the cluster: certificates, webhooks, leader, guard, rights.
+    ///
+    /// With -f or -k, also whether each workload in the manifests comes after the ConfigMaps and Secrets that it uses.
     Check(check::CheckOptions),
     /// Print the digest and the snapshot name of each ConfigMap and Secret in manifests.
     Digest(digest::DigestOptions),
+    /// Print the versions of the client, the installation and the API server.
+    Version(version::VersionOptions),
     /// Serve admission and run the controller.
     Serve(Box<serve::ServeOptions>),
     /// Print a completion script for a shell.
@@ -100,20 +116,22 @@ impl Cli {
         // The words of a line to complete stay as they are.
         if line.get(1).is_some_and(|word| word != "__complete") {
             let words = line.split_off(1);
-            line.extend(line::normalize(words));
+            line.extend(line::normalize(&Self::command(), words));
         }
-        let parsed = Self::command().bin_name(name).try_get_matches_from(line);
+        let parsed = examples::attach(Self::command()).bin_name(name).try_get_matches_from(line);
         let command = match parsed.and_then(|matches| Self::from_arg_matches(&matches)) {
             Ok(cli) => cli.command,
             Err(error) => return misunderstood(&error),
         };
+        let is_diff = matches!(command, Command::Diff(_));
         match command.run() {
             Ok(()) => ExitCode::SUCCESS,
+            Err(Failure::Different) => ExitCode::from(1),
             Err(error) => {
                 // Messages of other programs may have several lines.
                 let words: Vec<_> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
                 eprintln!("error: {}", words.join(" "));
-                ExitCode::from(error.exit_code())
+                ExitCode::from(if is_diff { 2 } else { error.exit_code() })
             }
         }
     }
@@ -126,7 +144,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // The reader may be gone, which is no error.
+            // The reader may have closed the pipe, which is no error.
             let _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()) * 2);
         }
@@ -143,12 +161,12 @@ impl Command {
     fn run(self) -> Result<(), Failure> {
         match self {
             Self::Serve(options) => match options.wrong() {
-                Some(wrong) => Err(Failure::Usage(wrong.to_owned())),
+                Some(wrong) => Err(Failure::Usage(wrong)),
                 None => Ok(serve::run(*options)?),
             },
             Self::Digest(options) => digest::run(&options),
             Self::Render(options) => render::run(&options),
-            Self::Completion(options) => complete::script(&options),
+            Self::Completion(options) => complete::script(&mut Cli::command(), &options),
             asking => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 runtime.block_on(asking.ask())
@@ -162,8 +180,10 @@ impl Command {
             Self::Status(options) => status::run(&options).await,
             Self::Tree(options) => tree::run(&options).await,
             Self::History(options) => history::run(&options).await,
+            Self::Show(options) => show::run(&options).await,
             Self::Diff(options) => diff::run(&options).await,
             Self::Wait(options) => wait::run(&options).await,
+            Self::Waves(options) => waves::run(&options).await,
             Self::Impact(options) => impact::run(&options).await,
             Self::Undo(undo) => undo.run().await,
             Self::Pin(pin) => pin.run().await,
@@ -173,7 +193,8 @@ impl Command {
             Self::Restore(restore) => restore.run().await,
             Self::Prune(options) => prune::run(&options).await,
             Self::Check(options) => check::run(&options).await,
-            Self::Complete(words) => complete::run(&words).await,
+            Self::Version(options) => version::run(&options).await,
+            Self::Complete(words) => complete::run(&Cli::command(), &words).await,
             Self::Serve(_) | Self::Digest(_) | Self::Render(_) | Self::Completion(_) => Ok(()),
         }
     }
@@ -188,6 +209,18 @@ mod tests {
     #[test]
     fn the_definition_of_all_commands_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Arguments under a heading of flags would be listed out of order.
+    #[test]
+    fn arguments_are_listed_before_all_flags() {
+        let cli = Cli::command();
+        for command in cli.get_subcommands() {
+            for argument in command.get_positionals() {
+                let heading = argument.get_help_heading();
+                assert_eq!(heading, None, "{}: {}", command.get_name(), argument.get_id());
+            }
+        }
     }
 
     #[test]

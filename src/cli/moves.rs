@@ -1,9 +1,9 @@
 //! `kubectl confrev undo`, `pin`, `unpin`, `pause` and `resume`: moving a workload between revisions of its config.
 //!
 //! Every write is the user's own, is conditional on the state that was read, and passes admission like any other.
-//! Admission makes an undo or a pin last; nothing is remembered here. A move that admission would not complete is not written.
+//! Admission makes an undo or a pin last, and a hold outlive every apply; nothing is remembered here. A move that admission would not complete is not written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     names,
-    resolve::{Observed, Workload},
+    resolve::{Observed, Policy, Workload, hold_text, unpin_roll_value},
     snapshot::ObjectName,
     template::Template,
 };
@@ -31,6 +31,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct Common {
     /// The workload, as kind/name or name.
+    #[arg(index = 1)]
     workload: String,
     /// Only print what would change. With `server`, the default, the API server and confrev check the change, and nothing is
     /// written.
@@ -47,8 +48,11 @@ pub(super) struct Undo {
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
     /// The revision to roll back to, as `tree` numbers it. Default: the previous one with other config.
-    #[arg(long, value_name = "N", default_value_t, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, value_parser = number)]
     to_revision: i64,
+    /// Keep the config until `unpin`, whatever is applied (annotation confrev.dev/hold).
+    #[arg(long)]
+    hold: bool,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
     common: Common,
@@ -57,12 +61,18 @@ pub(super) struct Undo {
 /// Options of `pin`.
 #[derive(Debug, Args)]
 pub(super) struct Pin {
-    #[command(flatten)]
-    common: Common,
     /// The source: NAME, configmap/NAME or secret/NAME.
+    #[arg(index = 2)]
     source: String,
     /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0.
-    revision: String,
+    #[arg(index = 3)]
+    snapshot: String,
+    /// Keep the snapshot until `unpin`, whatever is applied (annotation confrev.dev/hold).
+    #[arg(long)]
+    hold: bool,
+    // Last: the heading of its flags is that of whatever follows it.
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Options of `unpin`.
@@ -83,6 +93,9 @@ pub(super) struct Track {
     common: Common,
 }
 
+/// The `hold` annotation to write; `None`: it is removed.
+struct Hold(Option<String>);
+
 /// A workload, with the cluster and the inventory that it was found in.
 struct FoundWorkload {
     target: Target,
@@ -90,10 +103,16 @@ struct FoundWorkload {
     workload: OptedIn,
 }
 
+/// A revision's number; 0 is the previous one, as with kubectl.
+fn number(text: &str) -> Result<i64, String> {
+    let number = text.parse().ok().filter(|number: &i64| *number >= 0);
+    number.ok_or_else(|| "expected the number of a revision, such as 2".to_owned())
+}
+
 impl Common {
     async fn find(&self) -> Result<FoundWorkload, Failure> {
         let target = Target::find(&self.flags).await?;
-        let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
+        let inventory = Inventory::read_partly(&target, &Scope::Namespace(target.namespace.clone())).await?;
         let workload = inventory.find(&target, &self.workload)?.clone();
         // A labelled Rollout that takes its template from another workload has no template to move.
         if let Some(elsewhere) = inventory.template_elsewhere(Some(&workload.kind.kind), workload.name()) {
@@ -117,6 +136,7 @@ impl FoundWorkload {
         &self,
         names: &BTreeMap<ObjectName, String>,
         goals: &BTreeMap<ObjectName, Goal>,
+        hold: Option<&Hold>,
         dry_run: Option<DryRun>,
     ) -> Result<(), Failure> {
         let workload = Workload::read(&self.workload.kind, &self.workload.value)
@@ -124,8 +144,7 @@ impl FoundWorkload {
         let entered = workload.sources();
         let root = self.workload.kind.template_pointer();
         // Conditional on the references, not on the resourceVersion: status updates change that all the time.
-        let uid = &self.workload.value["metadata"]["uid"];
-        let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+        let mut operations = self.operations(hold);
         for reference in workload.template.iter().flat_map(Template::references) {
             let written = ObjectName::new(reference.kind, reference.name);
             let source = entered.source_of(reference.kind, reference.name).unwrap_or(&written);
@@ -135,6 +154,37 @@ impl FoundWorkload {
                 operations.push(json!({"op": "replace", "path": path, "value": name}));
             }
         }
+        self.patch(operations, goals, dry_run).await
+    }
+
+    /// The beginning of a JSON patch, which sets the `hold` annotation. It is conditional on the workload and its annotation.
+    fn operations(&self, hold: Option<&Hold>) -> Vec<Value> {
+        let metadata = &self.workload.value["metadata"];
+        let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": metadata["uid"]})];
+        let Some(Hold(wanted)) = hold else { return operations };
+        if metadata["annotations"].is_null() {
+            operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+        }
+        let path = format!("/metadata/annotations/{}", names::pointer_token(names::HOLD));
+        let stored = &metadata["annotations"][names::HOLD];
+        if !stored.is_null() {
+            operations.push(json!({"op": "test", "path": path, "value": stored}));
+        }
+        match wanted {
+            Some(text) => operations.push(json!({"op": "add", "path": path, "value": text})),
+            None if stored.is_null() => {}
+            None => operations.push(json!({"op": "remove", "path": path})),
+        }
+        operations
+    }
+
+    /// Makes a JSON patch that admission completes.
+    async fn patch(
+        &self,
+        operations: Vec<Value>,
+        goals: &BTreeMap<ObjectName, Goal>,
+        dry_run: Option<DryRun>,
+    ) -> Result<(), Failure> {
         let patch = ("application/json-patch+json", &Value::Array(operations));
         match self.write_admitted(patch, goals, dry_run).await {
             // The API server's message for a failed test has no more details.
@@ -166,6 +216,70 @@ impl FoundWorkload {
         json!({"metadata": {"uid": uid, "annotations": {key: value}}})
     }
 
+    /// The settings of the workload.
+    fn policy(&self) -> Policy {
+        let workload = Workload::read(&self.workload.kind, &self.workload.value);
+        workload.map(|workload| Policy::read(&workload).0).unwrap_or_default()
+    }
+
+    /// The snapshots in the `hold` annotation, each with its source; `None` if the snapshot is missing.
+    fn on_hold(&self) -> Vec<(ObjectName, Option<ObjectName>)> {
+        let used = |snapshot: &ObjectName| {
+            let mut uses = self.workload.record.uses.iter();
+            let is_its = |used: &&crate::resolve::Use| {
+                used.source.kind == snapshot.kind && used.snapshot.as_ref() == Some(&snapshot.name)
+            };
+            uses.find(is_its).map(|used| used.source.clone())
+        };
+        let known = |snapshot: &ObjectName| {
+            let found = self.inventory.snapshots.get(&self.workload.key(snapshot));
+            found.map(|found| found.source.clone())
+        };
+        let source = |snapshot: ObjectName| {
+            let source = used(&snapshot).or_else(|| known(&snapshot));
+            (snapshot, source)
+        };
+        self.policy().hold.into_iter().map(source).collect()
+    }
+
+    /// The hold with these snapshots in place of those of the same sources.
+    fn hold_with(&self, snapshots: &BTreeMap<ObjectName, String>) -> Hold {
+        let is_replaced = |source: &Option<ObjectName>| {
+            source.as_ref().is_some_and(|source| snapshots.contains_key(source))
+        };
+        let kept = self.on_hold().into_iter().filter(|(_, source)| !is_replaced(source));
+        let mut all: BTreeSet<_> = kept.map(|(snapshot, _)| snapshot).collect();
+        all.extend(snapshots.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str())));
+        Hold(Some(hold_text(&all)))
+    }
+
+    /// The hold without this source, or without any; `None` if it stays as it is.
+    fn hold_without(&self, only: Option<&ObjectName>) -> Option<Hold> {
+        let on_hold = self.on_hold();
+        let is_kept = |source: &Option<ObjectName>| only.is_some_and(|only| source.as_ref() != Some(only));
+        let kept: Vec<_> = on_hold.iter().filter(|(_, source)| is_kept(source)).collect();
+        let text = || hold_text(kept.iter().map(|(snapshot, _)| snapshot));
+        (kept.len() < on_hold.len()).then(|| Hold((!kept.is_empty()).then(text)))
+    }
+
+    /// Refuses a move that a hold would prevent.
+    fn must_be_free(&self, sources: &BTreeMap<ObjectName, String>) -> Result<(), Failure> {
+        if self.policy().holds_undos {
+            return Ok(());
+        }
+        let workload = self.workload.reference();
+        let held = self.on_hold().into_iter().find_map(|(snapshot, source)| {
+            let source = source.filter(|source| sources.contains_key(source))?;
+            Some(format!(
+                "{workload}: {source} is held at {} (annotation {}): add --hold to move the hold, or run \
+                 `kubectl confrev unpin {workload}` to end it",
+                snapshot.name,
+                names::HOLD
+            ))
+        });
+        held.map_or(Ok(()), |message| Err(Failure::Refused(message)))
+    }
+
     /// The snapshot of each source in the current template.
     fn held(&self) -> BTreeMap<ObjectName, String> {
         let uses = self.workload.record.uses.iter();
@@ -175,6 +289,13 @@ impl FoundWorkload {
     fn says(&self, source: &ObjectName, from: Option<&String>, to: &str) -> String {
         let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
         format!("{}: {} rolls{from} to {to}", self.workload.reference(), source.name)
+    }
+
+    fn says_held(&self, source: &ObjectName, from: Option<&String>, to: &str) -> String {
+        if from.is_some_and(|from| from == to) {
+            return format!("{}: {} is held at {to}", self.workload.reference(), source.name);
+        }
+        self.says(source, from, to) + ", and is held there"
     }
 
     /// Whether the workload is about to roll to a change of the source.
@@ -202,16 +323,33 @@ impl Undo {
         if let Some(only) = &only {
             found.must_use(only)?;
         }
+        // A previous revision that is left out would not be found.
+        found.inventory.unread.require(&["replicasets", "controllerrevisions"])?;
         let held = found.held();
         let before = self.before(&found, &held, only.as_ref())?;
+        if self.hold {
+            let is_meant = |source: &ObjectName| only.as_ref().is_none_or(|only| only == source);
+            // A revision whose config the workload already has is held, too.
+            let names: BTreeMap<_, _> = if before.is_empty() {
+                held.clone().into_iter().filter(|(source, _)| is_meant(source)).collect()
+            } else {
+                before
+            };
+            let said: Vec<_> =
+                names.iter().map(|(source, name)| found.says_held(source, held.get(source), name)).collect();
+            let hold = found.hold_with(&names);
+            found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
+            return self.common.done(&said);
+        }
         if before.is_empty() {
             let workload = found.workload.reference();
             let said = format!("{workload} already uses the config of revision {}", self.to_revision);
             return self.common.done(&[said]);
         }
+        found.must_be_free(&before)?;
         let said: Vec<_> =
             before.iter().map(|(source, name)| found.says(source, held.get(source), name)).collect();
-        found.point(&before, &snapshots(&before), self.common.dry_run).await?;
+        found.point(&before, &snapshots(&before), None, self.common.dry_run).await?;
         self.common.done(&said)
     }
 
@@ -260,18 +398,25 @@ fn snapshots(names: &BTreeMap<ObjectName, String>) -> BTreeMap<ObjectName, Goal>
 }
 
 impl Pin {
-    /// Pins one source to a snapshot of it, until the source changes again.
+    /// Pins one source to a snapshot of it, until the source changes again; with `--hold`, until `unpin`.
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let source = source_name(&self.source)?;
         let found = self.common.find().await?;
         found.must_use(&source)?;
         let history = History::read(&found.target, source.clone()).await?;
-        let (name, snapshot) = history.find(&self.revision)?;
+        let (name, snapshot) = history.find(&self.snapshot)?;
         let held = found.held();
         let workload = found.workload.reference();
+        let names = BTreeMap::from([(source.clone(), name.clone())]);
+        if self.hold {
+            let said = found.says_held(&source, held.get(&source), name);
+            let hold = found.hold_with(&names);
+            found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
+            return self.common.done(&[said]);
+        }
         if history.is_present(snapshot) {
             let then = if held.get(&source) == Some(name) {
-                format!("to keep it, run `kubectl confrev pause {workload}`")
+                format!("to keep it, add --hold, or run `kubectl confrev pause {workload}`")
             } else {
                 format!(
                     "run `kubectl confrev unpin {workload}`, and to keep it then, `kubectl confrev pause {workload}`"
@@ -290,15 +435,15 @@ impl Pin {
         if held.get(&source) == Some(name) {
             return self.common.done(&[format!("{workload} already uses {name}")]);
         }
+        found.must_be_free(&names)?;
         let said = found.says(&source, held.get(&source), name);
-        let names = BTreeMap::from([(source, name.clone())]);
-        found.point(&names, &snapshots(&names), self.common.dry_run).await?;
+        found.point(&names, &snapshots(&names), None, self.common.dry_run).await?;
         self.common.done(&[said])
     }
 }
 
 impl Unpin {
-    /// Rolls to the current content of one source, or of all.
+    /// Ends the hold of one source, or of all, and rolls to the current content.
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
         let found = self.common.find().await?;
@@ -308,10 +453,13 @@ impl Unpin {
         let workload = found.workload.reference();
         let mut sources = source_state::of_workload(&found.target, &found.inventory, &found.workload).await?;
         sources.retain(|used| only.as_ref().is_none_or(|only| *only == used.object));
-        let is_behind = |used: &&UsedSource| {
-            matches!(used.standing, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
+        let may_roll = |state: SourceState| {
+            matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
         };
-        let behind: Vec<_> = sources.iter().filter(is_behind).collect();
+        let behind: Vec<_> = sources.iter().filter(|used| may_roll(used.standing)).collect();
+        if let Some(hold) = found.hold_without(only.as_ref()) {
+            return self.end_hold(&found, &sources, &hold, !behind.is_empty()).await;
+        }
         if behind.is_empty() {
             let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
             let states: Vec<_> = sources.iter().map(state).collect();
@@ -320,20 +468,58 @@ impl Unpin {
         // References to a source in mode `live` stay as written.
         let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
         let goals: BTreeMap<_, _> = behind.iter().filter_map(goal).collect();
-        let said = if let Some(source) = only {
-            let names = BTreeMap::from([(source.clone(), source.name.to_string())]);
-            found.point(&names, &goals, self.common.dry_run).await?;
-            found.says(&source, found.held().get(&source), "its present content")
+        // A reference to the source's name would not do: an apply that changes nothing else keeps the snapshot of a source with
+        // `max-in-flight`.
+        let now = jiff::Timestamp::now();
+        let (roll, said) = if let Some(source) = &only {
+            let said = found.says(source, found.held().get(source), "its present content");
+            (unpin_roll_value(source, now), said)
         } else {
-            let now = format!("unpin-{}", jiff::Timestamp::now());
-            let body = found.annotation(names::ROLL, &json!(now));
-            found
-                .write_admitted(("application/merge-patch+json", &body), &goals, self.common.dry_run)
-                .await?;
-            format!("{workload}: rolls to the present content of all its sources")
+            let said = format!("{workload}: rolls to the present content of all its sources");
+            (format!("unpin-{now}"), said)
         };
+        let body = found.annotation(names::ROLL, &json!(roll));
+        found.write_admitted(("application/merge-patch+json", &body), &goals, self.common.dry_run).await?;
         self.common.done(&[said])
     }
+}
+
+impl Unpin {
+    /// Removes the annotation, or this source from it. If another source has an undo or a pin, that ends too.
+    async fn end_hold(
+        &self,
+        found: &FoundWorkload,
+        sources: &[UsedSource],
+        hold: &Hold,
+        others: bool,
+    ) -> Result<(), Failure> {
+        let mut operations = found.operations(Some(hold));
+        if others {
+            let path = format!("/metadata/annotations/{}", names::pointer_token(names::ROLL));
+            operations.push(json!({"op": "add", "path": path, "value": unpin_value()}));
+        }
+        let moves = sources.iter().filter(|used| {
+            let state = if used.standing == SourceState::Held { used.beneath } else { used.standing };
+            matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
+        });
+        // References to a source in mode `live` stay as written.
+        let goal = |used: &UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
+        let goals: BTreeMap<_, _> = moves.filter_map(goal).collect();
+        found.patch(operations, &goals, self.common.dry_run).await?;
+        let workload = found.workload.reference();
+        let what = if goals.is_empty() {
+            "the hold ends".to_owned()
+        } else {
+            let names: Vec<_> = goals.keys().map(|source| &*source.name).collect();
+            format!("the hold ends: rolls to the present content of {}", names.join(", "))
+        };
+        self.common.done(&[format!("{workload}: {what}")])
+    }
+}
+
+/// A new value of `roll`.
+fn unpin_value() -> String {
+    format!("unpin-{}", jiff::Timestamp::now())
 }
 
 impl Track {
@@ -341,10 +527,9 @@ impl Track {
     pub(super) async fn run(&self, follow: bool) -> Result<(), Failure> {
         let found = self.common.find().await?;
         let workload = found.workload.reference();
-        let (does, does_not) = ("follows changes", "does not follow changes");
         if found.workload.record.track == follow {
-            let already = if follow { does } else { does_not };
-            return self.common.done(&[format!("{workload}: already {already}")]);
+            let already = if follow { "already follows changes" } else { "already paused" };
+            return self.common.done(&[format!("{workload}: {already}")]);
         }
         if !found.workload.kind.rolls {
             let kind = &found.workload.kind;
@@ -359,9 +544,9 @@ impl Track {
             found.target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
         }
         let what = if follow {
-            format!("{does} again")
+            "follows changes again"
         } else {
-            format!("{does_not} until it is resumed or applied")
+            "paused: ignores changes; an apply takes the present content once"
         };
         self.common.done(&[format!("{workload}: {what}")])
     }

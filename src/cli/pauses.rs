@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::inventory::{Inventory, OptedIn, text};
 use crate::resolve::Health;
 
-/// A rollout that goes on only when a user lets it.
+/// A rollout that continues only after a command of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
-    /// Where it stands.
+    /// Its position.
     pub(super) at: String,
     /// What to do.
     pub(super) then: String,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_of_rollouts_end_by_a_user_or_by_time() {
+    fn rollout_pause_ends_by_user_or_time() {
         let rollout = |spec: Value, reason: &str| {
             let conditions = json!([{"reason": reason}]);
             of_rollout(&json!({

@@ -1,30 +1,29 @@
 //! `kubectl confrev render`: the result of admission for manifests, without a cluster.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, convert::Infallible};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::Value;
 
 use super::{
     failure::Failure,
     flags::{KindFlag, RotatedFlag},
-    manifests,
+    manifests::{self, ManifestFlags},
     output::{self, OutputFlag, OutputFormat},
 };
 use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
+    resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, Workload},
     snapshot::{ObjectName, Rotated, snapshot_json},
 };
 
 /// Options of `render`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("input").args(["filename", "kustomize"]).required(true))]
 pub(super) struct RenderOptions {
-    /// Manifests to read, in YAML or JSON: a file, a folder, or `-` for standard input. ConfigMaps and Secrets among them are the sources, and
-    /// a Namespace among them may opt its workloads in.
-    #[arg(short, long, value_name = "FILE", required = true)]
-    filename: Vec<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestFlags,
     /// The namespace of objects that do not specify one.
     #[arg(short, long, default_value = "default", value_name = "NAMESPACE")]
     namespace: String,
@@ -55,7 +54,7 @@ struct Given {
 /// Runs the command.
 pub(super) fn run(options: &RenderOptions) -> Result<(), Failure> {
     let kinds = options.kinds.in_force();
-    let all = manifests::read_all(&options.filename)?;
+    let all = options.manifests.read()?;
     let (rendered, warnings) = render(&kinds, &all, options)?;
     for warning in warnings {
         eprintln!("warning: {warning}");
@@ -158,16 +157,14 @@ impl Given {
     fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
-        loop {
-            match resolve(request, &facts) {
-                Outcome::Decided(decision) => return decision,
-                Outcome::Needs(needs) => {
-                    for need in needs {
-                        self.add_fact(request.namespace, need, &mut facts);
-                    }
-                }
+        let decision = resolve::decide(request, &mut facts, |needs, facts| {
+            for need in needs {
+                self.add_fact(request.namespace, need, facts);
             }
-        }
+            Ok::<_, Infallible>(())
+        });
+        let Ok(decision) = decision;
+        decision
     }
 
     fn add_fact(&self, namespace: &str, need: Need, facts: &mut Facts) {
@@ -218,7 +215,7 @@ mod tests {
 
     fn rendered(text: &str, snapshots: bool) -> Result<(Vec<Value>, Vec<String>), String> {
         let options = RenderOptions {
-            filename: Vec::new(),
+            manifests: ManifestFlags::default(),
             namespace: "default".to_owned(),
             snapshots,
             secrets: false,

@@ -21,7 +21,7 @@ pub(super) struct Restore {
     source: String,
     /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0. A deleted source
     /// is restored from its newest snapshot by default.
-    revision: Option<String>,
+    snapshot: Option<String>,
     /// Write without asking.
     #[arg(short, long)]
     yes: bool,
@@ -52,8 +52,8 @@ impl Restore {
         let target = Target::find(&self.flags).await?;
         let history = History::read(&target, source_name(&self.source)?).await?;
         let source = &history.source;
-        let found = match (&self.revision, &history.present) {
-            (Some(revision), _) => history.find(revision)?,
+        let found = match (&self.snapshot, &history.present) {
+            (Some(snapshot), _) => history.find(snapshot)?,
             (None, Some(_)) => {
                 return Err(Failure::Refused(format!(
                     "{source} exists: give the snapshot to restore its content from, see kubectl confrev history {}/{}",

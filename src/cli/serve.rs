@@ -11,11 +11,13 @@ use super::{
     duration::signed_duration,
     flags::{KindFlag, RotatedFlag},
     limits::LimitOptions,
+    notifications::{NotifyError, NotifyFlags},
 };
 use crate::{
     admission,
     cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
     controller::{self, Leadership, Served, Shared, State},
+    notify::Notifier,
     server,
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
@@ -26,7 +28,7 @@ use crate::{
 const LAME_DUCK: Duration = Duration::from_secs(3);
 /// Task polls between two checks of timers and sockets. tokio's default is 61.
 const EVENT_INTERVAL: u32 = 16;
-/// The namespaces that the webhook configurations always exclude, besides confrev's own.
+/// The namespaces that the webhook configurations always exclude, in addition to confrev's own.
 const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `serve`.
@@ -48,11 +50,15 @@ pub(super) struct ServeOptions {
     /// Answer only clients with a certificate of a CA in this file (PEM), such as the API server; re-read when it changes.
     #[arg(long, env = "CONFREV_CLIENT_CA", value_name = "FILE")]
     client_ca: Option<PathBuf>,
-    /// The common name or a DNS name that the client's certificate must have. If given more than once, one of the names
-    /// must match. Without it, any certificate of that CA is accepted.
+    /// The common name or DNS name of the client's certificate, or several, one of which must match. Without it, any
+    /// certificate is accepted.
     #[arg(long = "client-name", env = "CONFREV_CLIENT_NAME", value_name = "NAME", value_delimiter = ',',
           value_parser = NonEmptyStringValueParser::new(), requires = "client_ca")]
     client_names: Vec<String>,
+    /// Add the name of the user who changed a source to the annotation changed-by of its snapshot. Needs --client-ca.
+    // Without a client certificate, anyone who reaches the port could give any name.
+    #[arg(long, env = "CONFREV_RECORD_USERS")]
+    record_users: bool,
     /// Point the webhook configurations at this URL instead of the Service, for running outside the cluster.
     #[arg(long, env = "CONFREV_WEBHOOK_URL", value_name = "URL")]
     webhook_url: Option<WebhookUrl>,
@@ -62,7 +68,7 @@ pub(super) struct ServeOptions {
     /// Further namespaces that the webhook configurations exclude: nothing is rolled there.
     #[arg(long, env = "CONFREV_EXCLUDED_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     excluded_namespaces: Vec<String>,
-    /// The only namespaces that confrev serves. Nothing is written in others, and no ConfigMap or Secret of others is read.
+    /// The only namespaces that confrev serves. In others, it writes nothing and reads no ConfigMap or Secret.
     /// Without it, every namespace that is not excluded.
     #[arg(long, env = "CONFREV_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',')]
     namespaces: Vec<String>,
@@ -81,7 +87,7 @@ pub(super) struct ServeOptions {
     /// no right to read one.
     #[arg(long, env = "CONFREV_SECRETS")]
     secrets: bool,
-    /// Labels to copy from a source to its snapshots, so that backup and policy tools treat both alike.
+    /// Labels to copy from a source to its snapshots, so that backup and policy tools treat both in the same way.
     #[arg(long, env = "CONFREV_COPIED_LABELS", default_value = "velero.io/exclude-from-backup", value_name = "LABEL",
           value_delimiter = ',', value_parser = copied_label)]
     copied_labels: Vec<CopiedLabelFlag>,
@@ -91,10 +97,12 @@ pub(super) struct ServeOptions {
     rotated: RotatedFlag,
     #[command(flatten)]
     limits: LimitOptions,
-    /// The collector to send traces to, as OTLP over HTTP, such as http://collector:4318. Default: the value of
+    /// The collector for traces, as OTLP over HTTP, such as http://collector:4318. Default: the value of
     /// OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, there are no traces.
     #[arg(long, env = "CONFREV_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
+    #[command(flatten)]
+    notifications: NotifyFlags,
     /// The format of the log, on standard error.
     #[arg(long, env = "CONFREV_LOG_FORMAT", value_enum, default_value_t = log::LogFormat::Text, value_name = "FORMAT")]
     log_format: log::LogFormat,
@@ -103,12 +111,16 @@ pub(super) struct ServeOptions {
 impl ServeOptions {
     /// Why the options are invalid together. An environment variable with the value `false` counts as an option that is
     /// not given. The parser's own groups would count it as given.
-    pub(super) fn wrong(&self) -> Option<&'static str> {
-        match (&self.tls_dir, self.self_signed) {
+    pub(super) fn wrong(&self) -> Option<String> {
+        let wrong = match (&self.tls_dir, self.self_signed) {
             (None, false) => Some("no certificate to serve with: give --tls-dir DIR or --self-signed"),
             (Some(_), true) => Some("--tls-dir and --self-signed: give one of them, not both"),
+            _ if self.record_users && self.client_ca.is_none() => Some(
+                "--record-users needs --client-ca FILE: without it, anyone who reaches the port could give any name",
+            ),
             _ => None,
-        }
+        };
+        wrong.map(str::to_owned).or_else(|| self.notifications.wrong())
     }
 }
 
@@ -148,6 +160,9 @@ pub(super) enum ServeError {
     /// No certificate to serve with.
     #[error("{}", telemetry::causes(.0))]
     Tls(#[source] Box<tls::TlsError>),
+    /// Notifications cannot be sent.
+    #[error(transparent)]
+    Notify(#[from] NotifyError),
     /// No key for the digests of Secrets.
     #[error(transparent)]
     Key(#[from] cluster::KeyError),
@@ -228,7 +243,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         .serving(served(&options))
         .naming_at_most(options.limits.of_reviews().reads)
         .leaving(rotated.clone());
-    let shared = Shared::new(state, caches);
+    let shared = Shared::new(notifying(state, &options, &metrics).await?, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
         .keyed_by(keys.clone())
         .with_max_names(options.limits.of_reviews().reads)
@@ -262,8 +277,11 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
 
     let limits = options.limits.of_reviews();
     let counted = metrics.clone();
-    let context = admission::Context { api, kinds, secrets: options.secrets, limits, shared, metrics };
-    let router = admission::router(context);
+    let users = options.record_users.then(admission::Users::default);
+    let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone())));
+    let context = admission::Context { api, kinds, secrets: options.secrets, limits, shared, metrics, users };
+    // While the endpoints follow, so that no connection is in use when the server closes it.
+    let router = server::ask_to_leave(admission::router(context), stopping.clone());
     let (drain, draining) = watch::channel(false);
     let limits = options.limits.of_connections();
     let serving = server::serve(admission_listener, router, tls, limits, counted, until(draining));
@@ -286,8 +304,17 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let _ = drain.send(true);
     let _ = server.await;
     watches.abort();
-    keepers.iter().chain(&key_keeper).for_each(tokio::task::JoinHandle::abort);
+    keepers.iter().chain(&key_keeper).chain(&recorder).for_each(tokio::task::JoinHandle::abort);
     result
+}
+
+/// The state, which passes its Events on if the options ask for notifications.
+async fn notifying(state: State, options: &ServeOptions, metrics: &Metrics) -> Result<State, ServeError> {
+    let Some(wanted) = options.notifications.in_force().await? else { return Ok(state) };
+    let (notices, notifier) = Notifier::new(wanted, metrics.clone()).map_err(NotifyError::from)?;
+    // It posts until the program ends: the last Events are posted while this replica stops.
+    tokio::spawn(notifier.run());
+    Ok(state.notifying(notices))
 }
 
 /// The error for a task that ended early: the process ends, since it must not continue without the task.

@@ -36,6 +36,8 @@ pub(super) enum SourceState {
     Paused,
     /// An undo or a pin holds it, until the source changes again.
     Pinned,
+    /// The annotation `hold` keeps its snapshot, until the annotation is removed.
+    Held,
     /// The source is deleted; the workload keeps its snapshot.
     SourceGone,
     /// The user may not read the source.
@@ -62,6 +64,7 @@ impl SourceState {
             Self::AsCreated => "as created",
             Self::Paused => "paused",
             Self::Pinned => "pinned",
+            Self::Held => "held",
             Self::SourceGone => "source gone",
             Self::Unknown => "unknown",
             Self::Pending => "pending",
@@ -87,7 +90,11 @@ pub(super) struct UsedSource {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) snapshot: Option<String>,
     /// The workload's state towards it.
+    #[serde(rename = "state")]
     pub(super) standing: SourceState,
+    /// The state that the workload would have without a hold.
+    #[serde(skip)]
+    pub(super) beneath: SourceState,
     /// Why the workload has not rolled to the present content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
@@ -125,6 +132,10 @@ pub(super) async fn of_workload(
                 standing = SourceState::Current;
             }
         }
+        let beneath = standing;
+        if used.on_hold {
+            standing = SourceState::Held;
+        }
         let delay = match present {
             LiveSource::Present(present) if standing == SourceState::Pending => {
                 delays::of(target, inventory, workload, &used.source, present).await?
@@ -141,6 +152,7 @@ pub(super) async fn of_workload(
             source: name,
             snapshot: used.snapshot.as_deref().map(str::to_owned),
             standing,
+            beneath,
             reason: delay.map(|delay| delay.to_string()),
             object: used.source.clone(),
         });
@@ -274,7 +286,7 @@ pub(super) fn reads_the_same(
     })
 }
 
-/// The word for the rollout's state: `paused` if only a user can let it go on. A Job has no rollout; its word is the status that `kubectl get jobs` shows.
+/// The word for the rollout's state: `paused` if it continues only after a command of a user. A Job has no rollout; its word is the status that `kubectl get jobs` shows.
 pub(super) fn rollout(workload: &OptedIn, pause: Option<&Pause>) -> &'static str {
     if !workload.kind.rolls {
         let conditions = workload.value["status"]["conditions"].as_array();
@@ -323,10 +335,11 @@ mod tests {
                 source: "ConfigMap/demo".to_owned(),
                 snapshot: None,
                 standing,
+                beneath: standing,
                 reason: None,
                 object: used.source.clone(),
             };
-            assert_eq!(crate::cli::status::config(&[source]), word);
+            assert_eq!(crate::cli::status::state(&[source]), word);
         }
     }
 

@@ -25,6 +25,9 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) struct StatusOptions {
     /// One workload, as kind/name or name. Default: all opted-in workloads.
     workload: Option<String>,
+    /// Only workloads with these labels, such as app=web.
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "workload")]
+    selector: Option<String>,
     /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "workload"])]
     all_namespaces: bool,
@@ -37,13 +40,6 @@ pub(super) struct StatusOptions {
     flags: Flags,
 }
 
-impl StatusOptions {
-    /// The flags that select the cluster.
-    pub(super) fn flags(self) -> Flags {
-        self.flags
-    }
-}
-
 /// One workload.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,9 +48,9 @@ pub(super) struct WorkloadStatus {
     show_namespace: bool,
     namespace: String,
     workload: String,
-    /// The `revision` label of the template.
-    revision: String,
-    /// Pods by revision.
+    /// The digest of its config: the `revision` label of the template.
+    config: String,
+    /// Pods by the digest of their config.
     pods: BTreeMap<String, usize>,
     /// The state of the template's rollout.
     rollout: &'static str,
@@ -69,7 +65,7 @@ pub(super) struct WorkloadStatus {
 
 impl Row for WorkloadStatus {
     const COLUMNS: (&'static [&'static str], usize) =
-        (&["NAMESPACE", "WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "REASON", "SNAPSHOTS"], 7);
+        (&["NAMESPACE", "WORKLOAD", "CONFIG", "PODS", "STATE", "ROLLOUT", "REASON", "SNAPSHOTS"], 7);
     const OPTIONAL: &'static [&'static str] = &["NAMESPACE"];
 
     fn cells(&self) -> Vec<String> {
@@ -78,9 +74,9 @@ impl Row for WorkloadStatus {
         vec![
             namespace,
             self.workload.clone(),
-            or_dash(self.revision.clone()),
-            or_dash(pods(&self.pods, &self.revision)),
-            self.template.clone().unwrap_or_else(|| config(&self.sources)),
+            or_dash(self.config.clone()),
+            or_dash(pods(&self.pods, &self.config)),
+            self.template.clone().unwrap_or_else(|| state(&self.sources)),
             self.rollout.to_owned(),
             self.reasons.join("; "),
             snapshots.join(","),
@@ -98,9 +94,13 @@ pub(super) async fn run(options: &StatusOptions) -> Result<(), Failure> {
     let scope = if options.all_namespaces { Scope::All } else { Scope::Namespace(target.namespace.clone()) };
     let mut shown = String::new();
     loop {
-        let rows = rows(&target, &scope, options.workload.as_deref()).await?;
+        let inventory = Inventory::read_partly(&target, &scope).await?;
+        if shown.is_empty() {
+            inventory.unread.warn();
+        }
+        let rows = rows(&target, &scope, &inventory, options).await?;
         if !options.watch {
-            return output::list(options.output.output, &rows, &nothing(&scope));
+            return output::list(options.output.output, &rows, &nothing(&scope, options));
         }
         // An unchanged status is not printed again.
         let now = output::to_json(&rows)?;
@@ -112,28 +112,38 @@ pub(super) async fn run(options: &StatusOptions) -> Result<(), Failure> {
                 }
                 other => other,
             };
-            output::list(format, &rows, &nothing(&scope))?;
+            output::list(format, &rows, &nothing(&scope, options))?;
             shown = now;
         }
         tokio::time::sleep(REFRESH_INTERVAL).await;
     }
 }
 
-fn nothing(scope: &Scope) -> String {
-    match scope {
-        Scope::All => "no opted-in workloads in any namespace".to_owned(),
-        Scope::Namespace(namespace) => format!("no opted-in workloads in namespace {namespace}"),
-    }
+fn nothing(scope: &Scope, options: &StatusOptions) -> String {
+    let labels = options.selector.as_deref().map(|labels| format!(" with labels {labels}"));
+    let place = match scope {
+        Scope::All => "any namespace".to_owned(),
+        Scope::Namespace(namespace) => format!("namespace {namespace}"),
+    };
+    format!(
+        "no opted-in workloads{} in {place}: label a workload {}=true to opt it in",
+        labels.unwrap_or_default(),
+        names::ENABLED
+    )
 }
 
-async fn rows(target: &Target, scope: &Scope, one: Option<&str>) -> Result<Vec<WorkloadStatus>, Failure> {
-    let inventory = Inventory::read(target, scope).await?;
-    let workloads: Vec<&OptedIn> = match one {
-        Some(name) => vec![inventory.find(target, name)?],
-        None => inventory.workloads.iter().collect(),
+async fn rows(
+    target: &Target,
+    scope: &Scope,
+    inventory: &Inventory,
+    options: &StatusOptions,
+) -> Result<Vec<WorkloadStatus>, Failure> {
+    let workloads: Vec<&OptedIn> = match (&options.workload, &options.selector) {
+        (Some(name), _) => vec![inventory.find(target, name)?],
+        (None, Some(selector)) => inventory.selected(target, scope, selector).await?,
+        (None, None) => inventory.workloads.iter().collect(),
     };
     let show_namespace = matches!(scope, Scope::All);
-    let inventory = &inventory;
     let rows = workloads.into_iter().map(|workload| async move {
         let sources = source_state::of_workload(target, inventory, workload).await?;
         Ok::<_, Failure>(status(inventory, workload, sources, show_namespace))
@@ -151,7 +161,7 @@ pub(super) fn status(
     let mut pods = BTreeMap::new();
     for revision in inventory.revisions_of(workload).into_iter().chain(workload.own_revision()) {
         for pod in inventory.pods_of(workload, revision) {
-            *pods.entry(pod_revision(pod)).or_insert(0) += 1;
+            *pods.entry(pod_config(pod)).or_insert(0) += 1;
         }
     }
     let pause = pauses::of(inventory, workload);
@@ -168,7 +178,7 @@ pub(super) fn status(
         show_namespace,
         namespace: workload.namespace().to_owned(),
         workload: workload.reference(),
-        revision: workload.revision().to_owned(),
+        config: workload.revision().to_owned(),
         pods,
         rollout: source_state::rollout(workload, pause.as_ref()),
         sources,
@@ -181,7 +191,7 @@ fn or_dash(cell: String) -> String {
     if cell.is_empty() { "-".to_owned() } else { cell }
 }
 
-fn pod_revision(pod: &Value) -> String {
+fn pod_config(pod: &Value) -> String {
     label(pod, names::REVISION).unwrap_or_default().to_owned()
 }
 
@@ -189,12 +199,12 @@ fn pod_revision(pod: &Value) -> String {
 fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
     let mut parts: Vec<_> = pods
         .iter()
-        .map(|(revision, count)| {
-            let is_present = revision == present;
-            let text = match (is_present, revision.is_empty()) {
+        .map(|(config, count)| {
+            let is_present = config == present;
+            let text = match (is_present, config.is_empty()) {
                 (true, _) => format!("{count} present"),
-                (false, true) => format!("{count} without revision"),
-                (false, false) => format!("{count} of {revision}"),
+                (false, true) => format!("{count} without config"),
+                (false, false) => format!("{count} of {config}"),
             };
             (!is_present, text)
         })
@@ -204,7 +214,7 @@ fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
 }
 
 /// `current`, or the state towards each source where that needs mention.
-pub(super) fn config(sources: &[UsedSource]) -> String {
+pub(super) fn state(sources: &[UsedSource]) -> String {
     let mut said: Vec<_> = sources
         .iter()
         .filter(|used| !used.standing.is_plain())

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    explain,
     failure::Failure,
     flags::{KindFlag, RotatedFlag},
 };
@@ -87,12 +88,17 @@ impl Flags {
                 .map_err(|error| Failure::Usage(format!("invalid --server {server:?}: {error}")))?;
         }
         if let Some(file) = &self.certificate_authority {
-            let wrong = |reason: &dyn std::fmt::Display| {
+            let wrong = |reason: String| {
                 Failure::Kubeconfig(format!("--certificate-authority {}: {reason}", file.display()))
             };
-            let pem = std::fs::read(file).map_err(|error| wrong(&error))?;
+            let pem = std::fs::read(file).map_err(|error| wrong(explain::io_error(&error)))?;
             let ders = x509_parser::pem::Pem::iter_from_buffer(&pem).map(|pem| pem.map(|pem| pem.contents));
-            config.root_cert = Some(ders.collect::<Result<_, _>>().map_err(|error| wrong(&error))?);
+            let ders: Vec<_> =
+                ders.collect::<Result<_, _>>().map_err(|_| wrong("it is not valid PEM".to_owned()))?;
+            if ders.is_empty() {
+                return Err(wrong("it contains no certificate".to_owned()));
+            }
+            config.root_cert = Some(ders);
         }
         config.accept_invalid_certs |= self.insecure_skip_tls_verify;
         if self.tls_server_name.is_some() {
@@ -139,7 +145,8 @@ impl Target {
             user: flags.user.clone(),
         };
         let named = flags.context.is_some() || flags.cluster.is_some() || flags.user.is_some();
-        let no_config = |error: &dyn std::fmt::Display| Failure::Kubeconfig(error.to_string());
+        let no_config =
+            |error: &(dyn std::error::Error + 'static)| Failure::Kubeconfig(explain::cause(error));
         let mut config = match &flags.kubeconfig {
             Some(file) => {
                 let kubeconfig = Kubeconfig::read_from(file).map_err(|error| no_config(&error))?;
@@ -156,7 +163,9 @@ impl Target {
         flags.override_in(&mut config)?;
         if !matches!(config.cluster_url.scheme_str(), Some("http" | "https")) {
             let url = config.cluster_url.to_string();
-            return Err(Failure::Kubeconfig(format!("invalid API server address {url:?}")));
+            return Err(Failure::Kubeconfig(format!(
+                "invalid API server address {url:?}: give a URL such as https://HOST:6443"
+            )));
         }
         if let Some(user) = &flags.act_as {
             config.auth_info.impersonate = Some(user.clone());
@@ -192,13 +201,23 @@ impl Target {
         kind: &str,
         selector: &str,
     ) -> Result<Vec<Value>, Failure> {
+        self.try_list(collection, kind, selector).await.map_err(|error| self.failure(error))
+    }
+
+    /// Like [`Self::list`], with the error of the call.
+    pub(super) async fn try_list(
+        &self,
+        collection: &str,
+        kind: &str,
+        selector: &str,
+    ) -> Result<Vec<Value>, ApiError> {
         let of =
             Listed { collection: collection.to_owned(), selector: selector.to_owned(), metadata_only: false };
         let (mut pages, mut found) = (self.api.pages(&of), Vec::new());
         loop {
             let page = match pages.next().await {
                 Err(error) if error.is_not_found() => return Ok(found),
-                other => other.map_err(|error| self.failure(error))?,
+                other => other?,
             };
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
@@ -246,13 +265,31 @@ impl Target {
     pub(super) fn failure(&self, error: ApiError) -> Failure {
         match error {
             ApiError::Unreachable { source, .. } => {
-                Failure::Unreachable { url: self.url.clone(), reason: crate::telemetry::causes(&*source) }
+                let cause = explain::cause(&*source);
+                let then = match cause.as_str() {
+                    explain::UNTRUSTED => ": give --certificate-authority",
+                    explain::OTHER_NAME => ": give --tls-server-name",
+                    _ => "",
+                };
+                Failure::Unreachable { url: self.url.clone(), reason: cause + then }
             }
             ApiError::Refused { code: 401, .. } => Failure::Unauthorized { url: self.url.clone() },
+            ApiError::Refused { message, .. } if is_unanswered(&message) => {
+                Failure::Refused(message + UNANSWERED)
+            }
             ApiError::Refused { message, .. } => Failure::Refused(message),
             other => Failure::Api(other),
         }
     }
+}
+
+/// What to do if the API server could not call confrev.
+pub(super) const UNANSWERED: &str = ": is confrev running? see kubectl confrev check";
+
+/// Whether the API server could not call one of confrev's webhooks.
+pub(super) fn is_unanswered(message: &str) -> bool {
+    let called = message.split_once("failed calling webhook \"").map(|(_, rest)| rest);
+    called.and_then(|rest| rest.split('"').next()).is_some_and(|name| name.ends_with(".confrev.dev"))
 }
 
 /// The name and namespace of an object, whatever its other fields.

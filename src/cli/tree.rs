@@ -51,10 +51,11 @@ struct Node {
 /// Runs the command.
 pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
-    let inventory = Inventory::read(&target, &Scope::Namespace(target.namespace.clone())).await?;
+    let inventory = Inventory::read_partly(&target, &Scope::Namespace(target.namespace.clone())).await?;
+    inventory.unread.warn();
     let workload = inventory.find(&target, &options.workload)?;
     let sources = source_state::of_workload(&target, &inventory, workload).await?;
-    let mut notes = vec![status::config(&sources)];
+    let mut notes = vec![status::state(&sources)];
     notes.extend(sources.iter().filter_map(|used| used.reason.clone()));
     notes.extend(pauses::of(&inventory, workload).map(|pause| pause.at));
     let mut root = Node { object: workload.reference(), notes, below: Vec::new() };
@@ -94,8 +95,8 @@ fn live_of(template: Option<&Value>) -> SourceMap<Digest> {
 fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Node {
     let pods = inventory.pods_of(workload, revision);
     let config = label(revision, names::REVISION);
-    let mut notes = vec![config.map_or("no config".to_owned(), |config| format!("revision {config}"))];
-    notes.extend(revision_number(revision).map(|number| format!("number {number}")));
+    let mut notes = vec![config.map_or("no config".to_owned(), |config| format!("config {config}"))];
+    notes.extend(revision_number(revision).map(|number| format!("revision {number}")));
     notes.extend(role(inventory, workload, revision).map(str::to_owned));
     notes.push(output::count(pods.len(), "pod"));
     let sources = sources_of(revision_template(revision));

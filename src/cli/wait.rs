@@ -22,21 +22,32 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub(super) struct WaitOptions {
     /// A source (NAME, configmap/NAME, secret/NAME), or a workload as kind/NAME.
-    object: String,
+    #[arg(required_unless_present = "selector", conflicts_with = "selector")]
+    object: Option<String>,
+    /// The workloads with these labels, such as app=web.
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
     /// How long to wait.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration::duration)]
     timeout: Duration,
-    /// Count a rollout as done that goes on only when a user lets it: a paused canary, or a StatefulSet's partition.
+    /// Count a rollout as done that continues only after a command of a user: a paused canary, or a StatefulSet's partition.
     #[arg(long)]
     allow_paused: bool,
     #[command(flatten)]
     flags: Flags,
 }
 
+impl WaitOptions {
+    /// Whether it waits for all workloads of a source or with some labels.
+    fn is_for_many(&self) -> bool {
+        self.object.as_deref().is_none_or(|object| source_name(object).is_ok())
+    }
+}
+
 /// The state of the workloads that the command waits for.
 enum Progress {
-    /// All run the current content; the number of workloads.
-    Done(usize),
+    /// All run the current content; the number of workloads, and those that are paused.
+    Done(usize, Vec<String>),
     /// Not yet done, and why.
     Waits(String),
     /// It cannot be done without help, and why.
@@ -48,18 +59,24 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     let scope = Scope::Namespace(target.namespace.clone());
     let deadline = Instant::now() + options.timeout;
+    let mut is_first = true;
     loop {
-        let inventory = Inventory::read(&target, &scope).await?;
+        let inventory = Inventory::read_partly(&target, &scope).await?;
+        if std::mem::take(&mut is_first) && !options.is_for_many() {
+            inventory.unread.warn();
+        }
         let reason = match progress(&target, &inventory, options).await? {
-            Progress::Done(0) => {
+            Progress::Done(0, _) => {
                 return output::print(
                     "nothing to wait for: a Job keeps the content that it was created with\n",
                 );
             }
-            Progress::Done(count) => {
+            Progress::Done(count, paused) => {
                 let workloads = output::count(count, "workload");
                 let verb = if count == 1 { "runs" } else { "run" };
-                return output::print(&format!("{workloads} {verb} the present content\n"));
+                let paused = paused.join("; ");
+                let paused = if paused.is_empty() { paused } else { format!(" ({paused})") };
+                return output::print(&format!("{workloads} {verb} the present content{paused}\n"));
             }
             Progress::Stuck(reason) => return Err(Failure::No(reason)),
             Progress::Waits(reason) => reason,
@@ -76,31 +93,47 @@ async fn progress(
     inventory: &Inventory,
     options: &WaitOptions,
 ) -> Result<Progress, Failure> {
-    let object = options.object.as_str();
+    let object = options.object.as_deref().unwrap_or_default();
     let source = source_name(object).ok();
-    let concerned: Vec<&OptedIn> = match &source {
-        None => vec![inventory.find(target, object)?],
-        Some(source) => {
+    let concerned: Vec<&OptedIn> = match (&options.selector, &source) {
+        (Some(selector), _) => {
+            let scope = Scope::Namespace(target.namespace.clone());
+            inventory.selected(target, &scope, selector).await?
+        }
+        (None, None) => vec![inventory.find(target, object)?],
+        (None, Some(source)) => {
             let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
             users.collect()
         }
     };
+    if options.is_for_many() {
+        // A workload that is left out might not be done.
+        let kinds: Vec<_> = target.kinds.iter().map(|kind| &*kind.plural).collect();
+        inventory.unread.require(&kinds)?;
+    }
     if concerned.is_empty() {
-        let source = source.map_or_else(|| object.to_owned(), |source| source.to_string());
+        let what = match (&options.selector, source) {
+            (Some(selector), _) => format!("has the labels {selector}"),
+            (None, Some(source)) => format!("uses {source}{}", inventory.hint_at_workload(object)),
+            (None, None) => format!("is {object}"),
+        };
         return Err(Failure::NotFound(format!(
-            "no opted-in workload in namespace {:?} uses {source}",
+            "no opted-in workload in namespace {:?} {what}",
             target.namespace
         )));
     }
-    let (mut done, mut waits) = (0, None);
+    let (mut done, mut paused, mut waits) = (0, Vec::new(), None);
     for workload in &concerned {
         match of_workload(target, inventory, workload, source.as_ref(), options.allow_paused).await? {
-            Progress::Done(count) => done += count,
+            Progress::Done(count, reasons) => {
+                done += count;
+                paused.extend(reasons);
+            }
             Progress::Waits(reason) => waits = waits.or(Some(reason)),
             stuck @ Progress::Stuck(_) => return Ok(stuck),
         }
     }
-    Ok(waits.map_or(Progress::Done(done), Progress::Waits))
+    Ok(waits.map_or(Progress::Done(done, paused), Progress::Waits))
 }
 
 async fn of_workload(
@@ -141,6 +174,13 @@ async fn of_workload(
                     "{of}: an undo or a pin keeps its snapshot, see kubectl confrev unpin"
                 )));
             }
+            SourceState::Held if used.beneath.is_plain() => {}
+            SourceState::Held => {
+                return Ok(Progress::Stuck(format!(
+                    "{of}: annotation {} keeps its snapshot, see kubectl confrev unpin",
+                    names::HOLD
+                )));
+            }
             SourceState::Refused => {
                 return Ok(Progress::Stuck(format!(
                     "{of}: remove the cause, and confrev tries again within a minute"
@@ -158,15 +198,15 @@ async fn of_workload(
         }
     }
     if let Some(pause) = pauses::of(inventory, workload) {
+        let Pause { at, then } = pause;
         return Ok(if allow_paused {
-            Progress::Done(count)
+            Progress::Done(count, vec![format!("{name}: {at}")])
         } else {
-            let Pause { at, then } = pause;
             Progress::Stuck(format!("{name}: {at}; {then} (--allow-paused counts this as done)"))
         });
     }
     Ok(match workload.record.health {
-        Health::Settled => Progress::Done(count),
+        Health::Settled => Progress::Done(count, Vec::new()),
         Health::Unobserved | Health::Progressing => {
             Progress::Waits(format!("{name}: its rollout is in progress"))
         }

@@ -72,6 +72,15 @@ pub trait Api: Clone + Send + Sync + 'static {
         owners: &[Owner],
     ) -> impl Future<Output = Result<Observed, ApiError>> + Send;
 
+    /// Sets who changed the content of a snapshot, if the snapshot has this version.
+    fn set_changed_by(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        by: &str,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+
     /// Adds one owner to a snapshot, whatever its version: merged by uid, so repeating it changes nothing.
     fn add_owner(
         &self,

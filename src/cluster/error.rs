@@ -5,6 +5,9 @@ use serde::Deserialize;
 
 use crate::telemetry::metrics::Forbidden;
 
+/// How the message begins if a webhook refuses a request. Source: `ToStatusErr` of k8s.io/apiserver.
+const OF_WEBHOOK: &str = "admission webhook ";
+
 /// A call to the API server that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -118,11 +121,13 @@ impl ApiError {
             reason: String,
         }
 
+        let parsed: Result<StatusBody, _> = serde_json::from_slice(body);
+        // A webhook may refuse a request with any status. This says nothing about the object.
+        let is_denied = parsed.as_ref().is_ok_and(|status| status.message.starts_with(OF_WEBHOOK));
         match status {
-            StatusCode::NOT_FOUND => Self::NotFound { what },
-            StatusCode::CONFLICT => Self::Conflict { what },
+            StatusCode::NOT_FOUND if !is_denied => Self::NotFound { what },
+            StatusCode::CONFLICT if !is_denied => Self::Conflict { what },
             _ => {
-                let parsed: Result<StatusBody, _> = serde_json::from_slice(body);
                 let details = parsed.as_ref().ok().and_then(|status| status.details.as_ref());
                 let mut causes = details.into_iter().flat_map(|details| &details.causes);
                 if causes.any(|cause| cause.reason == "NamespaceTerminating") {
@@ -139,7 +144,6 @@ impl ApiError {
         // Source: `NewForbidden` of k8s.io/apimachinery and `forbiddenMessage` of k8s.io/apiserver.
         const OF_RBAC: &str = "is forbidden: User \"";
         const OF_GUARD: &str = "ValidatingAdmissionPolicy 'confrev-";
-        const OF_WEBHOOK: &str = "admission webhook ";
         match self {
             Self::Terminating { .. } => Forbidden::Terminating,
             Self::Refused { message, .. } if message.starts_with(OF_WEBHOOK) => Forbidden::Admission,
@@ -147,6 +151,11 @@ impl ApiError {
             Self::Refused { message, .. } if message.contains(OF_GUARD) => Forbidden::Guard,
             _ => Forbidden::Admission,
         }
+    }
+
+    /// Whether the user lacks the right to make the call.
+    pub fn is_missing_right(&self) -> bool {
+        matches!(self, Self::Refused { code: 403, .. }) && self.forbidden() == Forbidden::Rbac
     }
 
     /// Whether the requested resourceVersion or continue token is too old.
@@ -199,6 +208,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// A webhook may choose the status of its refusal.
+    #[test]
+    fn refusal_by_webhook_is_no_conflict() {
+        let refusal = r#"admission webhook "freeze.example.com" denied the request: no rollouts today"#;
+        let conflict =
+            r#"Operation cannot be fulfilled on deployments.apps "web": the object has been modified"#;
+        for code in [StatusCode::CONFLICT, StatusCode::NOT_FOUND] {
+            let of = |message: &str| {
+                let body = json!({"message": message}).to_string();
+                ApiError::of_status("patch /x".to_owned(), code, body.as_bytes())
+            };
+            let refused = of(refusal);
+            assert!(
+                matches!(&refused, ApiError::Refused { code: of, message, .. } if *of == code.as_u16() && message == refusal),
+                "{refused}"
+            );
+            assert!(of(conflict).is_conflict() || of(conflict).is_not_found(), "{code}");
+        }
+    }
 
     #[test]
     fn tells_missing_rights_from_refusals_by_admission() {

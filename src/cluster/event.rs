@@ -68,9 +68,15 @@ impl Reason {
             Self::SourceMissing
                 | Self::RollHeld
                 | Self::RollRefused
+                | Self::SettingInvalid
                 | Self::SnapshotLost
                 | Self::ObjectUnreadable
         )
+    }
+
+    /// Whether the Event is posted as a notification. The others report that an object is incomplete or cannot be read.
+    pub const fn is_notified(self) -> bool {
+        !matches!(self, Self::SourceMissing | Self::ObjectUnreadable)
     }
 
     /// What confrev was doing at that time.
@@ -79,9 +85,13 @@ impl Reason {
             Self::Rolled
             | Self::Pinned
             | Self::Unpinned
+            | Self::Held
+            | Self::HoldEnded
             | Self::RollHeld
             | Self::RollReleased
-            | Self::RollRefused => "Roll",
+            | Self::RollRefused
+            | Self::WaveBegun
+            | Self::SettingInvalid => "Roll",
             Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
         }
@@ -90,7 +100,7 @@ impl Reason {
 
 impl Event {
     /// The Event's name: the object's name, cut to fit, and a hash of the object, reason, text and time window. Two
-    /// equal Events in one window have one name, so only one can be created, by whichever replica.
+    /// equal Events in one window have one name, so only one replica can create it.
     pub fn name(&self) -> String {
         let window = self.at.as_second().div_euclid(REPEAT_AFTER.as_secs());
         let mut hash = Sha256::new();
@@ -189,9 +199,13 @@ mod tests {
             (Reason::Rolled, "Normal"),
             (Reason::Pinned, "Normal"),
             (Reason::Unpinned, "Normal"),
+            (Reason::Held, "Normal"),
+            (Reason::HoldEnded, "Normal"),
             (Reason::SourceMissing, "Warning"),
             (Reason::RollHeld, "Warning"),
             (Reason::RollReleased, "Normal"),
+            (Reason::WaveBegun, "Normal"),
+            (Reason::SettingInvalid, "Warning"),
             (Reason::RollRefused, "Warning"),
             (Reason::SnapshotLost, "Warning"),
             (Reason::SnapshotRestored, "Normal"),

@@ -42,7 +42,7 @@ pub enum KeyError {
         /// The Secret's namespace.
         namespace: String,
     },
-    /// Others create and delete the Secret again and again.
+    /// Others create and delete the Secret repeatedly.
     #[error(
         "Secret {namespace}/{KEY_SECRET} was created and deleted {MAX_ATTEMPTS} times in a row: find out what deletes it"
     )]
@@ -55,7 +55,7 @@ pub enum KeyError {
     Random,
 }
 
-/// Keeps the key in its Secret, and adopts the key of a Secret that somebody else wrote.
+/// Keeps the key in its Secret, and adopts the key of a Secret that another client wrote.
 pub struct KeyKeeper {
     api: KubeApi,
     namespace: String,

@@ -441,6 +441,22 @@ impl Api for KubeApi {
         self.observed(namespace, snapshot, bytes, &path)
     }
 
+    async fn set_changed_by(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        by: &str,
+    ) -> Result<(), ApiError> {
+        let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {
+            "uid": version.uid,
+            "resourceVersion": version.resource_version,
+            "annotations": {names::CHANGED_BY: by},
+        }});
+        self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
+    }
+
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
         let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
         let body = json!({"metadata": {"ownerReferences": [owner]}});
@@ -602,7 +618,7 @@ mod tests {
 
     /// Fifty readers of one object would otherwise hold fifty places, and keep others from calling.
     #[tokio::test]
-    async fn readers_that_wait_for_another_read_hold_no_place() {
+    async fn readers_that_wait_hold_no_place() {
         let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
         let (api, asked) = breaking(0);
         let api = api.metered(OneAtATime::new(2));

@@ -58,7 +58,7 @@ impl Lease {
     /// Takes or renews the Lease if it is free, expired or already held. Returns whether this replica holds it now. The
     /// hold begins before the call, so count its duration from then.
     pub async fn attempt(&mut self) -> kube::Result<bool> {
-        // The holder knows the Lease's state, unless somebody else has written it since.
+        // The holder knows the Lease's state, unless another client has written it since.
         if let Some(held) = self.held.take()
             && self.write(held).await?
         {

@@ -6,6 +6,7 @@ mod connect;
 mod digest_keys;
 mod error;
 mod event;
+pub(crate) mod facts;
 mod identity;
 mod key_keeper;
 mod kube_api;

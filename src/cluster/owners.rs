@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::objects::Owner;
 use crate::{names, uid::Uid};
 
-/// The owners that others added; `None` if confrev added none, or managedFields do not tell.
+/// The owners that others added; `None` if confrev added none, or managedFields do not show it.
 pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {
     let (own, others) = split(object);
     (!own.is_empty()).then_some(others)

@@ -30,7 +30,7 @@ struct ReadersOfKey<V> {
 struct ReadTurns<V> {
     /// How many reads have begun.
     begun: AtomicU64,
-    /// Its holder reads. It contains the last answer and the number of the read that gave it.
+    /// Its holder reads. It contains the last answer and the number of the read that returned it.
     last: tokio::sync::Mutex<Option<(u64, V)>>,
 }
 

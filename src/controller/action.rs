@@ -44,7 +44,7 @@ pub enum Action {
         own: bool,
     },
     /// Read owners live, and check whether they use a snapshot: owners that no watch reports as its users, or users that
-    /// someone else removed from its owners.
+    /// another client removed from its owners.
     Verify {
         /// The snapshot.
         snapshot: Name,

@@ -248,6 +248,6 @@ impl Shared {
         // The first turn of the loop starts now.
         self.0.vitals.turn();
         sync.done.store(true, Ordering::SeqCst);
-        sync.condition.hold();
+        sync.condition.meet();
     }
 }

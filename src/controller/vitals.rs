@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// The longest time between two iterations of the loop.
 const LONGEST_TURN: Duration = Duration::from_secs(30);
-/// The longest time for which a watch may hear nothing from the API server. A silent watch is restarted sooner.
+/// The longest time for which a watch may receive nothing from the API server. A silent watch is restarted sooner.
 const LONGEST_UNHEARD: Duration = Duration::from_mins(3);
 
 /// The last sign of life of a task.

@@ -284,7 +284,7 @@ impl Connection {
         .await;
     }
 
-    /// Returns when a request has waited for `limit` for its answer to be sent; checked now and then.
+    /// Returns when a request has waited for `limit` for its answer to be sent; checked at intervals.
     pub(super) async fn stalled(&self, limit: Duration) {
         loop {
             tokio::time::sleep(limit / 2).await;
@@ -303,7 +303,7 @@ impl Connection {
                 (!state.busy.is_empty(), state.last)
             };
             if is_busy {
-                // To be woken by the end of each request would cost more than to look now and then.
+                // To be woken by the end of each request would cost more than a check at intervals.
                 tokio::time::sleep(limit / 4).await;
             } else if last.elapsed() >= limit {
                 return;

@@ -403,7 +403,7 @@ mod tests {
         let fair = FairSemaphore::new(128);
         let tenants =
             ["one", "two", "three"].map(|name| exhaust(&fair, &address(1).of_namespace(name)).len());
-        // The permits were dropped in between, so each namespace got its full share.
+        // The permits were dropped meanwhile, so each namespace got its full share.
         assert_eq!(tenants, [72; 3]);
         let _one = exhaust(&fair, &address(1).of_namespace("one"));
         let two = exhaust(&fair, &address(1).of_namespace("two"));

@@ -24,8 +24,8 @@ use tower::ServiceExt;
 
 use super::connections::{Connection, Connections};
 use super::fair::{Client, FairSemaphore};
-use super::hold::hold;
 use super::limits::ServerLimits;
+use super::until_sent::keep_until_sent;
 use super::watched::Watched;
 use crate::telemetry::{Metrics, metrics::Limit};
 
@@ -125,7 +125,7 @@ pub(super) async fn handle(server: Arc<Server>, this: Arc<Connection>, stream: T
     serve_requests(&server, &this, stream, is_http2, &mut stop).await;
 }
 
-/// Reports a client without a valid certificate, but not each: anyone can connect again and again.
+/// Reports a client without a valid certificate, but not each: anyone can connect repeatedly.
 fn handshake_failed(server: &Server, error: &io::Error) {
     use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
@@ -228,6 +228,6 @@ fn answer_request(
                     .into_response()
             }
         };
-        answer.map(|body| hold(body, (in_progress, turn)))
+        answer.map(|body| keep_until_sent(body, (in_progress, turn)))
     }
 }

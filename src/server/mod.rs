@@ -4,7 +4,7 @@
 //! A connection is cheap until a request is complete: small windows, small buffers, and a time limit for a head that has
 //! begun. One source address may hold only a part of the connections, and a fair share of the requests. At the limit, a new
 //! connection replaces an idle connection of the address that holds most: one that never sent a request, else the one that
-//! has been idle longest. A new connection waits only if none is idle. So thousands of idle connections keep nobody out.
+//! has been idle longest. A new connection waits only if none is idle. So thousands of idle connections block no client.
 //!
 //! The loop is not hyper-util's: its `GracefulShutdown` ends all connections at once, while this server also ends single
 //! ones (idle, evicted, too slow) and counts those that are cut.
@@ -13,13 +13,15 @@ mod accept;
 mod connections;
 mod fair;
 mod handle;
-mod hold;
+mod leaving;
 mod limits;
+mod until_sent;
 mod watched;
 
 pub use accept::{Drained, serve};
 pub use fair::Client;
 pub(crate) use fair::{FairSemaphore, Permit};
 pub use handle::{Arrival, Transport};
-pub(crate) use hold::hold;
+pub use leaving::ask_to_leave;
 pub use limits::ServerLimits;
+pub(crate) use until_sent::keep_until_sent;

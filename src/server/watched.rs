@@ -154,7 +154,7 @@ mod tests {
             ("settings", frame(4, 0, 6), true, false),
             ("empty settings", frame(4, 1, 0), true, false),
             ("headers", frame(HEADERS, END_HEADERS, 20), true, false),
-            ("headers that go on", frame(HEADERS, 0, 20), true, true),
+            ("headers that continue", frame(HEADERS, 0, 20), true, true),
         ] {
             let mut frames = Frames::default();
             if what != "preface" {

@@ -59,7 +59,7 @@ mod tests {
         caches.fail("ReplicaSets are not listed yet");
         let (status, _, body) = ask(&router, Method::GET, "/readyz").await;
         assert_eq!((status.as_u16(), body.as_str()), (503, "caches: ReplicaSets are not listed yet\n"));
-        caches.hold();
+        caches.meet();
         let (status, _, body) = ask(&router, Method::GET, "/readyz").await;
         assert_eq!((status.as_u16(), body.as_str()), (200, "caches: ok\n"));
         readiness.shut_down();

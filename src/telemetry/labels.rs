@@ -54,7 +54,7 @@ labels! {
     Roll {
         /// The workload was written.
         Rolled = "rolled",
-        /// Somebody else wrote it first; the roll is repeated on the new state.
+        /// Another client wrote it first; the roll is repeated on the new state.
         Conflict = "conflict",
         /// The write was refused or got no answer.
         Failed = "failed",
@@ -130,12 +130,20 @@ labels! {
         Pinned = "Pinned",
         /// An undo or a pin of a workload ended.
         Unpinned = "Unpinned",
+        /// The annotation `hold` began to keep a workload on a snapshot.
+        Held = "Held",
+        /// The annotation `hold` no longer keeps a workload on a snapshot.
+        HoldEnded = "HoldEnded",
         /// A workload refers to an object that does not exist.
         SourceMissing = "SourceMissing",
         /// A change rolls no further, since a workload failed with it.
         RollHeld = "RollHeld",
         /// A change that was held rolls again, or was replaced.
         RollReleased = "RollReleased",
+        /// The next wave of a change begins.
+        WaveBegun = "WaveBegun",
+        /// A setting of a source is invalid, so a change of it rolls nothing.
+        SettingInvalid = "SettingInvalid",
         /// The API server refused to roll a workload.
         RollRefused = "RollRefused",
         /// A snapshot that is referenced is missing, and cannot be recreated.
@@ -155,6 +163,20 @@ labels! {
         /// An attempt to write it failed; there are a few attempts.
         Failed = "failed",
         /// It was dropped because there were too many.
+        Dropped = "dropped",
+    }
+}
+
+labels! {
+    /// The result of posting a notification.
+    NotificationOutcome {
+        /// The receiver accepted it.
+        Sent = "sent",
+        /// An attempt failed, and is repeated.
+        Failed = "failed",
+        /// The receiver refused it for good.
+        Refused = "refused",
+        /// It was dropped: the receiver was away for too long, or too many waited.
         Dropped = "dropped",
     }
 }
@@ -239,6 +261,11 @@ pub(super) struct RollLabels {
 pub(super) struct EventLabels {
     pub(super) reason: Reason,
     pub(super) outcome: EventOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct NotificationLabels {
+    pub(super) outcome: NotificationOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

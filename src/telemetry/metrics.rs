@@ -12,10 +12,12 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::labels::{
-    ApiLabels, EventLabels, ForbiddenLabels, LimitLabels, PathLabels, ReloadLabels, ReviewLabels, RollLabels,
-    TaskLabels, VerbLabels,
+    ApiLabels, EventLabels, ForbiddenLabels, LimitLabels, NotificationLabels, PathLabels, ReloadLabels,
+    ReviewLabels, RollLabels, TaskLabels, VerbLabels,
 };
-pub use super::labels::{Done, EventOutcome, Forbidden, Limit, Reason, Reload, ReviewOutcome, Roll, Work};
+pub use super::labels::{
+    Done, EventOutcome, Forbidden, Limit, NotificationOutcome, Reason, Reload, ReviewOutcome, Roll, Work,
+};
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -53,6 +55,7 @@ struct MetricFamilies {
     snapshots_swept: Counter,
     snapshots_restored: Counter,
     events: Family<EventLabels, Counter>,
+    notifications: Family<NotificationLabels, Counter>,
     standing: [Gauge; STANDING.len()],
     leader: Gauge,
     runtime_tasks: Gauge,
@@ -72,10 +75,14 @@ pub struct StateCounts {
     pub snapshots: usize,
     /// Workloads with a pending roll.
     pub pending: usize,
-    /// Workloads that `max-in-flight` holds back.
+    /// Workloads that `max-in-flight` or a wave holds back.
     pub held: usize,
+    /// Those of them that wait for the bake time of a wave, or for their turn in it.
+    pub baking: usize,
     /// Workloads that keep another content of a source than its current one, because of an undo or a pin.
     pub pinned: usize,
+    /// Workloads that the annotation `hold` keeps on a snapshot.
+    pub on_hold: usize,
     /// Workloads that refer to an object that does not exist.
     pub unresolved: usize,
     /// Snapshots that are referenced but missing, and cannot be recreated.
@@ -87,13 +94,18 @@ pub struct StateCounts {
 }
 
 /// Names and help texts of the gauges of a [`StateCounts`], in the order of its fields.
-const STANDING: [(&str, &str); 10] = [
+const STANDING: [(&str, &str); 12] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
     ("pending_workloads", "Workloads with a pending roll"),
-    ("held_workloads", "Workloads held by max-in-flight"),
+    ("held_workloads", "Workloads held by max-in-flight or waves"),
+    ("baking_workloads", "Workloads that wait for the bake time of a wave, or for their turn in it"),
     ("pinned_workloads", "Workloads that an undo or a pin keeps on content other than the present content"),
+    (
+        "on_hold_workloads",
+        "Workloads that the annotation hold keeps on a snapshot, whatever its source holds",
+    ),
     ("unresolved_workloads", "Workloads that refer to a ConfigMap or Secret that does not exist"),
     ("lost_snapshots", "Snapshots that are referenced but missing, and cannot be recreated"),
     ("unreadable_objects", "Workloads and revisions that cannot be read"),
@@ -108,13 +120,28 @@ impl StateCounts {
             snapshots,
             pending,
             held,
+            baking,
             pinned,
+            on_hold,
             unresolved,
             lost,
             unreadable,
             unverifiable,
         } = *self;
-        [workloads, sources, snapshots, pending, held, pinned, unresolved, lost, unreadable, unverifiable]
+        [
+            workloads,
+            sources,
+            snapshots,
+            pending,
+            held,
+            baking,
+            pinned,
+            on_hold,
+            unresolved,
+            lost,
+            unreadable,
+            unverifiable,
+        ]
     }
 }
 
@@ -184,6 +211,12 @@ impl Metrics {
                 all,
                 "events",
                 "Events that confrev wrote, failed to write, or dropped",
+                Family::default(),
+            ),
+            notifications: add(
+                all,
+                "notifications",
+                "Notifications that the receiver accepted or refused, that failed, or that were dropped",
                 Family::default(),
             ),
             standing: STANDING.map(|(name, help)| add(all, name, help, Gauge::default())),
@@ -276,6 +309,11 @@ impl Metrics {
         self.0.events.get_or_create(&EventLabels { reason, outcome }).inc();
     }
 
+    /// The result of posting a notification, or of an attempt.
+    pub fn notification(&self, outcome: NotificationOutcome) {
+        self.0.notifications.get_or_create(&NotificationLabels { outcome }).inc();
+    }
+
     /// Sets the gauges to the current numbers.
     pub fn set_state_counts(&self, standing: &StateCounts) {
         for (gauge, count) in self.0.standing.iter().zip(standing.counts()) {
@@ -343,6 +381,9 @@ impl MetricFamilies {
                 drop(self.events.get_or_create(&EventLabels { reason, outcome }));
             }
         }
+        for &outcome in NotificationOutcome::ALL {
+            drop(self.notifications.get_or_create(&NotificationLabels { outcome }));
+        }
         for &limit in Limit::ALL {
             drop(self.limits.get_or_create(&LimitLabels { limit }));
         }
@@ -369,6 +410,7 @@ mod tests {
         metrics.snapshot_swept();
         metrics.snapshot_restored();
         metrics.event(Reason::Rolled, EventOutcome::Written);
+        metrics.notification(NotificationOutcome::Dropped);
         metrics.set_state_counts(&StateCounts {
             workloads: 3,
             pending: 2,
@@ -394,9 +436,11 @@ mod tests {
             "confrev_snapshots_swept_total 1",
             "confrev_snapshots_restored_total 1",
             "confrev_events_total{reason=\"Rolled\",outcome=\"written\"} 1",
+            "confrev_notifications_total{outcome=\"dropped\"} 1",
             "confrev_workloads 3",
             "confrev_pending_workloads 2",
             "confrev_pinned_workloads 0",
+            "confrev_on_hold_workloads 0",
             "confrev_lost_snapshots 1",
             "confrev_leader 1",
             "confrev_certificate_expiry_timestamp_seconds 1800000000",

@@ -78,26 +78,26 @@ impl Readiness {
 }
 
 impl Condition {
-    /// The condition holds.
-    pub fn hold(&self) {
+    /// The condition is met.
+    pub fn meet(&self) {
         self.set(None);
     }
 
-    /// The condition does not hold, because of `reason`, which `/readyz` shows: say what to do if that is known.
+    /// The condition is not met, because of `reason`, which `/readyz` shows: say what to do if that is known.
     pub fn fail(&self, reason: impl Into<String>) {
         self.set(Some(reason.into()));
     }
 
-    /// Sets `reason` on a condition that does not hold yet; a condition that holds stays. Use it when the state is
+    /// Sets `reason` on a condition that is not met yet; a condition that is met stays. Use it when the state is
     /// unknown at the moment.
-    pub fn fail_unless_held(&self, reason: impl Into<String>) {
-        if !self.held() {
+    pub fn fail_unless_met(&self, reason: impl Into<String>) {
+        if !self.is_met() {
             self.fail(reason);
         }
     }
 
-    /// Whether the condition holds.
-    pub fn held(&self) -> bool {
+    /// Whether the condition is met.
+    pub fn is_met(&self) -> bool {
         let state = self.all.0.read().unwrap_or_else(PoisonError::into_inner);
         state.conditions.get(self.name).is_some_and(Option::is_none)
     }
@@ -124,9 +124,9 @@ mod tests {
         let readiness = Readiness::new();
         let (caches, certificate) = (readiness.register("caches"), readiness.register("certificate"));
         assert!(!readiness.ready());
-        caches.hold();
+        caches.meet();
         assert!(!readiness.ready());
-        certificate.hold();
+        certificate.meet();
         let report = readiness.report();
         assert!(report.ready);
         assert_eq!(report.lines, ["caches: ok", "certificate: ok"]);
@@ -136,7 +136,7 @@ mod tests {
     fn only_failing_conditions_are_reported() {
         let readiness = Readiness::new();
         let (caches, certificate) = (readiness.register("caches"), readiness.register("certificate"));
-        caches.hold();
+        caches.meet();
         certificate.fail("expired");
         assert_eq!(readiness.report(), Report { ready: false, lines: vec!["certificate: expired".into()] });
     }
@@ -145,7 +145,7 @@ mod tests {
     fn condition_that_fails_again_ends_readiness() {
         let readiness = Readiness::new();
         let caches = readiness.register("caches");
-        caches.hold();
+        caches.meet();
         assert!(readiness.ready());
         caches.fail("lost");
         assert!(!readiness.ready());
@@ -156,7 +156,7 @@ mod tests {
         let readiness = Readiness::new();
         let caches = readiness.register("caches");
         readiness.shut_down();
-        caches.hold();
+        caches.meet();
         assert_eq!(readiness.report(), Report { ready: false, lines: vec!["shutting down".into()] });
     }
 }

@@ -201,7 +201,7 @@ impl Sender {
         Self { runtime, client, is_reported: AtomicBool::new(false) }
     }
 
-    /// Logs once that the collector refuses spans or is unreachable, and again only after a success in between.
+    /// Logs once that the collector refuses spans or is unreachable, and again only after a success.
     fn report(&self, result: &Result<Response<Bytes>, HttpError>) {
         let problem = match result {
             Ok(response) if response.status().is_success() => None,

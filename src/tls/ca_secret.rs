@@ -55,11 +55,11 @@ pub(super) struct CaSecret {
     pub(super) next: Option<Arc<CertificateAuthority>>,
     /// The CAs that clients trust.
     pub(super) bundle: Vec<CertificateDer<'static>>,
-    /// When `current` began to sign; `None` if somebody else wrote the Secret.
+    /// When `current` began to sign; `None` if another client wrote the Secret.
     since: Option<Timestamp>,
 }
 
-/// What a replica knows besides the Secret.
+/// What a replica knows in addition to the Secret.
 #[derive(Debug, Default)]
 pub(super) struct ReplicaCas {
     /// The CA of its own serving certificate.

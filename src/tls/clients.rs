@@ -41,7 +41,7 @@ pub enum ClientsError {
     },
 }
 
-/// What a read of the file gave: its content, or the error.
+/// The result of a read of the file: its content, or the error.
 type FileContent = Result<Vec<u8>, String>;
 
 /// The CAs and names of accepted client certificates. Cheap to clone; clones share one state.

@@ -33,7 +33,7 @@ pub(super) struct WantedWebhooks<'a> {
     pub(super) owned: bool,
 }
 
-/// The result of comparing a webhook configuration with what is wanted.
+/// The result of comparing a webhook configuration with the wanted one.
 #[derive(Debug, PartialEq)]
 pub(super) enum WebhookState {
     /// The configuration is right.

@@ -1,4 +1,4 @@
-//! Polls files, and compares their content with what is in use. A watch would miss changes: the kubelet swaps a mounted
+//! Polls files, and compares their content with the content in use. A watch would miss changes: the kubelet swaps a mounted
 //! Secret by renaming a symlink above the files.
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl<T: PartialEq> PolledContent<T> {
         is_loaded
     }
 
-    /// Whether the last read gave the same content.
+    /// Whether the last read returned the same content.
     pub(super) fn is_repeated(&mut self, content: T) -> bool {
         let content = Some(content);
         let is_repeated = self.suspect == content;
@@ -47,7 +47,7 @@ impl<T: PartialEq> PolledContent<T> {
     }
 }
 
-/// Reads again and again, and passes on each result. Never returns.
+/// Reads repeatedly, and passes on each result. Never returns.
 pub(super) async fn poll<T: Send + 'static>(
     read: impl Fn() -> T + Clone + Send + 'static,
     mut check: impl FnMut(T),

@@ -25,7 +25,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// True if the object was not in the state that the write expected: read it again and decide anew.
+    /// True if the object was not in the state that the write expected: read it again and repeat the decision.
     pub(super) fn stale(&self) -> bool {
         // The API server answers 422 if the `test` of a JSON patch fails.
         matches!(self, Self::Kube(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422))

@@ -24,7 +24,7 @@ use crate::telemetry::{Condition, Metrics};
 /// The name of the Secret.
 pub(super) const SECRET: &str = "confrev-ca";
 
-/// How often a write is repeated when somebody else wrote first.
+/// How often a write is repeated when another client wrote first.
 const MAX_ATTEMPTS: u32 = 10;
 /// The longest time between two checks of the Secret, whatever the watch reports.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
@@ -65,7 +65,7 @@ pub enum SelfSignedError {
         #[source]
         source: RequestError,
     },
-    /// Somebody else changed the Secret before each write of this replica.
+    /// Another client changed the Secret before each write of this replica.
     #[error(
         "Secret {namespace}/{SECRET} was changed concurrently {MAX_ATTEMPTS} times in a row: find out what writes it"
     )]

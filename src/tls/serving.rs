@@ -53,7 +53,7 @@ impl Serving {
     pub(super) fn check(&self, now: Timestamp) {
         let validity = self.validity();
         if fit(validity, now) {
-            self.condition.hold();
+            self.condition.meet();
         } else {
             self.condition.fail(format!("valid from {} to {} only", validity.from, validity.to));
         }

@@ -29,7 +29,7 @@ use crate::telemetry::causes;
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// The pause after a first write or failure; it doubles with each further one.
 const MIN_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause: while somebody else keeps overwriting the configuration, or the API server is down.
+/// The longest pause: while another client keeps overwriting the configuration, or the API server is down.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Keeps `MutatingWebhookConfiguration/confrev` and, if it exists, `ValidatingWebhookConfiguration/confrev`.
@@ -193,14 +193,14 @@ impl Keeper {
     /// an API server that is down calls no webhook, and finds ready replicas when it is back.
     fn report(&self, outcome: Result<bool, WebhookError>) {
         match outcome {
-            Ok(false) => self.condition.hold(),
+            Ok(false) => self.condition.meet(),
             Ok(true) => {}
             Err(
                 error @ (WebhookError::Api { .. } | WebhookError::Source(_) | WebhookError::Conflict { .. }),
             ) => {
                 let error = causes(&error);
                 tracing::warn!(%error, "webhook configurations not checked");
-                self.condition.fail_unless_held(error);
+                self.condition.fail_unless_met(error);
             }
             Err(error) => {
                 self.source.trust().publish(None);

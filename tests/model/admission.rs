@@ -108,7 +108,8 @@ impl Model {
         if answer["allowed"] != true {
             let code = u16::try_from(answer["status"]["code"].as_u64().unwrap()).unwrap();
             let message = answer["status"]["message"].as_str().unwrap().to_owned();
-            if !self.settings().disturbed && !self.is_enumerated() {
+            let is_bad_hold = message.contains(names::HOLD) && self.holds_nothing(key, wanted);
+            if !self.settings().disturbed && !self.is_enumerated() && !is_bad_hold {
                 self.broken("contained", format!("{key} was refused: {message}"));
             }
             return Err(Refusal::Denied(code, message));
@@ -126,6 +127,16 @@ impl Model {
         let judged = intent.effect != Effect::Dry && self.is_still(key, old_version);
         let pins = judged.then(|| self.check_admitted(key, wanted, &admitted, old, (intent, &mark)));
         Ok((admitted, pins))
+    }
+
+    /// Whether the `hold` annotation names an object that is no snapshot.
+    pub(crate) fn holds_nothing(&self, key: &Key, object: &Value) -> bool {
+        let text = annotation(object, names::HOLD).unwrap_or_default();
+        let mut names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.any(|name| {
+            let live = self.get(&Key::configmap(&key.namespace, name));
+            live.is_none_or(|object| !is_snapshot(&object))
+        })
     }
 
     fn admit_source(self: &Arc<Self>, key: &Key, wanted: &Value, old: Option<&Value>, intent: Intent) {
@@ -185,6 +196,7 @@ impl Model {
             limits: ReviewLimits::default(),
             shared,
             metrics: self.metrics.clone(),
+            users: None,
         };
         let request = http::Request::post(path)
             .header("content-type", "application/json")

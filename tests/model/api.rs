@@ -1,4 +1,4 @@
-//! confrev's calls, answered from the store without delay, except for faults and events in between.
+//! confrev's calls, answered from the store without delay, except for faults and concurrent events.
 
 use std::sync::Arc;
 
@@ -207,6 +207,25 @@ impl Api for Memory {
             }
             object["metadata"]["ownerReferences"] = owners.iter().map(Owner::to_json).collect();
             Ok(model.observe(kind, &key.namespace, &model.commit(&key, object)))
+        })
+        .await
+    }
+
+    async fn set_changed_by(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        by: &str,
+    ) -> Result<(), ApiError> {
+        let key = key_of(namespace, snapshot);
+        let what = format!("record the user of {key}");
+        let (version, by) = (version.clone(), by.to_owned());
+        self.call(&what.clone(), true, move |model| {
+            let mut object = (*model.of_version(&what, &key, &version)?).clone();
+            set_meta(&mut object, "annotations", names::CHANGED_BY, Some(&by));
+            model.commit(&key, object);
+            Ok(())
         })
         .await
     }

@@ -24,6 +24,8 @@ pub(crate) enum Edit {
     Enabled(Option<bool>),
     Track(Option<bool>),
     Exclude(bool),
+    /// The annotation `on-undo: hold`.
+    HoldUndos(bool),
 }
 
 impl Edit {
@@ -36,6 +38,7 @@ impl Edit {
             Self::Enabled(enabled) => manifest.enabled = enabled,
             Self::Track(track) => manifest.track = track,
             Self::Exclude(exclude) => manifest.exclude = exclude,
+            Self::HoldUndos(holds) => manifest.holds_undos = holds,
         }
     }
 }
@@ -78,6 +81,12 @@ pub(crate) enum Event {
         workload: usize,
         source: usize,
         nth: usize,
+    },
+    /// `kubectl annotate`: holds a snapshot of a source, or ends every hold of the workload.
+    Hold {
+        workload: usize,
+        source: usize,
+        nth: Option<usize>,
     },
     /// A user writes `roll`.
     Roll {
@@ -182,6 +191,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         1 => some_bool().prop_map(Edit::Enabled),
         1 => some_bool().prop_map(Edit::Track),
         1 => any::<bool>().prop_map(Edit::Exclude),
+        1 => any::<bool>().prop_map(Edit::HoldUndos),
     ]
 }
 
@@ -204,6 +214,8 @@ fn outside() -> impl Strategy<Value = Event> {
         3 => (workload(), 0..3_u8).prop_map(|(workload, image)| Event::SetImage { workload, image }),
         3 => (workload(), source(), 0..4_usize)
             .prop_map(|(workload, source, nth)| Event::Pin { workload, source, nth }),
+        3 => (workload(), source(), prop::option::of(0..4_usize))
+            .prop_map(|(workload, source, nth)| Event::Hold { workload, source, nth }),
         2 => (workload(), 0..3_u8).prop_map(|(workload, value)| Event::Roll { workload, value }),
         2 => (workload(), some_bool()).prop_map(|(workload, enabled)| Event::Enable { workload, enabled }),
         2 => (workload(), some_bool()).prop_map(|(workload, track)| Event::Track { workload, track }),

@@ -25,9 +25,12 @@ struct Case<'c> {
     track: bool,
     /// The request returns to the template of a live revision.
     is_undo: bool,
-    /// An event came in between: only checks that do not depend on the order apply.
+    /// An event came meanwhile: only checks that do not depend on the order apply.
     disturbed: bool,
     excluded: BTreeSet<String>,
+    /// The snapshot on hold of each source, and the sources whose hold the request ends.
+    held: BTreeMap<String, String>,
+    ended: BTreeSet<String>,
     old: Vec<Reference>,
     new: Vec<Reference>,
     entered: Vec<(String, String)>,
@@ -60,6 +63,9 @@ impl Model {
         };
         let mut entered = old.map(|old| stated(&template(old))).unwrap_or_default();
         entered.extend(stated(&template(wanted)));
+        let held = self.on_hold(key, admitted, &entered);
+        let before = old.map(|old| self.on_hold(key, old, &entered)).unwrap_or_default();
+        let ended = before.into_keys().filter(|source| !held.contains_key(source)).collect();
         let case = Case {
             model: self,
             key,
@@ -69,6 +75,8 @@ impl Model {
             is_undo: old.is_some_and(is_undo),
             disturbed: self.settings().disturbed,
             excluded: exclude.split(',').map(str::to_owned).collect(),
+            held,
+            ended,
             old: old.map(|old| references(&template(old))).unwrap_or_default(),
             new: references(&template(admitted)),
             entered,
@@ -86,6 +94,27 @@ impl Model {
             }
         }
         pins
+    }
+
+    /// The snapshots in the `hold` annotation, by source. Those that are missing hold nothing, unless the template lists them.
+    pub(crate) fn on_hold(
+        &self,
+        key: &Key,
+        object: &Value,
+        entered: &[(String, String)],
+    ) -> BTreeMap<String, String> {
+        let text = annotation(object, names::HOLD).unwrap_or_default();
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names
+            .filter_map(|name| {
+                let live = self.get(&Key::configmap(&key.namespace, name));
+                let live = live.filter(|object| is_snapshot(object));
+                let told = live.and_then(|object| annotation(&object, names::SOURCE_NAME).map(str::to_owned));
+                let listed = entered.iter().find(|(_, snapshot)| snapshot == name);
+                let source = told.or_else(|| listed.map(|(source, _)| source.clone()))?;
+                Some((source, name.to_owned()))
+            })
+            .collect()
     }
 
     /// Records that the admitted object was stored.
@@ -176,6 +205,11 @@ impl Case<'_> {
         };
         let source_key = Key::configmap(&self.key.namespace, &source);
         let states = self.model.ghost().since(self.mark, &source_key);
+        // A hold comes before all rules.
+        if let Some(held) = self.held.get(&source) {
+            let is_held = after.name == *held || self.disturbed;
+            return if is_held { Ok(None) } else { Err(("sticks", format!("{held} is on hold"))) };
+        }
         let left_alone = self.excluded.contains(&source);
         if left_alone || states.iter().any(|state| state.exempt) {
             return self.judge_left_alone(
@@ -231,6 +265,9 @@ impl Case<'_> {
         states: &[SourceState],
     ) -> Judgement {
         let exists = self.model.get(&Key::configmap(&self.key.namespace, &before.name)).is_some();
+        if self.ended.contains(&source.name) && !self.is_turn(before) {
+            return self.judge_fresh(after, &source.name, states).map(|()| None);
+        }
         let stays = || {
             if before.name == after.name || self.disturbed || !exists {
                 return Ok(Some(self.pin(source)));

@@ -59,6 +59,7 @@ pub(crate) struct Manifest {
     pub enabled: Option<bool>,
     pub track: Option<bool>,
     pub exclude: bool,
+    pub holds_undos: bool,
 }
 
 impl Manifest {
@@ -83,6 +84,9 @@ impl Manifest {
         }
         if self.exclude {
             set_meta(&mut object, "annotations", names::EXCLUDE, Some("t"));
+        }
+        if self.holds_undos {
+            set_meta(&mut object, "annotations", names::ON_UNDO, Some("hold"));
         }
         object
     }

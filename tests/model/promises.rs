@@ -83,6 +83,10 @@ impl Model {
             Some("true") | None => by_namespace,
             _ => false,
         };
+        // A hold of a snapshot that is missing is refused when the workload opts in.
+        if wanted && self.holds_nothing(key, live) {
+            return;
+        }
         if wanted != (label(live, names::ENABLED) == Some("true")) {
             return self.broken(
                 "contained",
@@ -108,6 +112,7 @@ impl Model {
         let tracks = annotation(live, names::TRACK) != Some("false");
         let all = references(template);
         let entered = stated(template);
+        let on_hold = self.on_hold(key, live, &entered);
         for reference in &all {
             let own = entered.iter().find(|(_, snapshot)| *snapshot == reference.name);
             let told = self.get(&Key::configmap(&key.namespace, &reference.name));
@@ -120,6 +125,12 @@ impl Model {
             else {
                 continue;
             };
+            if let Some(held) = on_hold.get(&source) {
+                if *held != reference.name {
+                    self.broken("sticks", format!("{key} uses {}, but {held} is on hold", reference.name));
+                }
+                continue;
+            }
             let source_key = Key::configmap(&key.namespace, &source);
             let Some(state) = self.ghost().state(&source_key) else { continue };
             let Some(content) =

@@ -128,6 +128,8 @@ pub(crate) struct Replica {
     feeds: Vec<Watch>,
     /// By index in [`SOURCE_KINDS`], and namespace.
     sources: BTreeMap<(usize, Arc<str>), Watch>,
+    /// The numbers of the watches of Rollouts, by namespace.
+    limited: BTreeMap<Arc<str>, usize>,
     synced: bool,
     /// The silent watches (`None`: all) and the end of their silence.
     silent: Vec<(Option<Class>, Timestamp)>,
@@ -182,8 +184,8 @@ impl Replica {
         for (_, feed) in &mut feeds {
             feed.relist(store);
         }
-        let sources = BTreeMap::new();
-        Self { shared, feeds, sources, synced: false, silent: Vec::new(), source_kinds, skew }
+        let (sources, limited) = (BTreeMap::new(), BTreeMap::new());
+        Self { shared, feeds, sources, limited, synced: false, silent: Vec::new(), source_kinds, skew }
     }
 
     /// Silences watches until that time.
@@ -262,9 +264,15 @@ impl Replica {
             (state.watched_namespaces(), state.limited_namespaces())
         };
         self.sources.retain(|(place, namespace), _| {
-            if *place == ROLLOUTS { limited.contains(namespace) } else { wanted.contains(namespace) }
+            if *place == ROLLOUTS {
+                let number = limited.get(namespace);
+                number.is_some() && number == self.limited.get(namespace)
+            } else {
+                wanted.contains(namespace)
+            }
         });
-        for namespace in limited {
+        self.limited.clone_from(&limited);
+        for namespace in limited.into_keys() {
             self.sources.entry((ROLLOUTS, Arc::clone(&namespace))).or_insert_with(|| {
                 let own = Arc::clone(&namespace);
                 let selects = move |key: &Key, _: &Value| key.kind == Kind::Rollout && *key.namespace == *own;

@@ -43,6 +43,7 @@ impl Model {
                 object["spec"]["template"]["spec"]["containers"][0]["image"] = json!(format!("i:{image}"));
             }),
             Event::Pin { workload, source, nth } => self.pin(workload, source, nth),
+            Event::Hold { workload, source, nth } => self.hold(workload, source, nth),
             Event::Roll { workload, value } => self.edit_workload(workload, true, |object| {
                 set_meta(object, "annotations", names::ROLL, Some(&format!("please-{value}")));
             }),
@@ -133,7 +134,7 @@ impl Model {
         }
     }
 
-    /// A write of a workload by a user or a tool. It is preceded by a dry run, unless an event is planned in between.
+    /// A write of a workload by a user or a tool. It is preceded by a dry run, unless an event is planned between the two.
     fn submit(self: &Arc<Self>, key: &Key, intent: Intent, edit: crate::admission::Edit<'_>) {
         let edit = &|live: Option<&Value>| Ok(own_label(edit(live)?, live));
         let calm = {
@@ -245,6 +246,18 @@ impl Model {
                     *template.pointer_mut(&reference.at).unwrap() = json!(to);
                 }
             }
+        });
+    }
+
+    fn hold(self: &Arc<Self>, workload: usize, source: usize, nth: Option<usize>) {
+        let (namespace, name) = SOURCES[source];
+        let snapshots = self.snapshots(namespace, name);
+        if workload_key(workload).namespace != namespace || (nth.is_some() && snapshots.is_empty()) {
+            return;
+        }
+        let hold = nth.map(|nth| snapshots[nth % snapshots.len()].name.clone());
+        self.edit_workload(workload, false, |object| {
+            set_meta(object, "annotations", names::HOLD, hold.as_deref());
         });
     }
 

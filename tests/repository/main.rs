@@ -10,11 +10,14 @@
 mod coverage;
 mod docs;
 mod documented_commands;
+mod import_cycles;
 mod krew;
 mod metrics;
 mod reference;
 mod source_tree;
+mod spelling;
 mod threat_model;
 mod words;
+mod workflows;
 
 use confrev_test_support::page_commands;

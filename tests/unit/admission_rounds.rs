@@ -15,7 +15,7 @@ use confrev::{
     controller::{Name, Shared, SnapshotRecord},
     kinds::{Kinds, REVISION_KINDS},
     names,
-    resolve::{Decision, Facts, Need, Outcome, Request, RevisionsOf, Workload, resolve},
+    resolve::{Decision, Facts, Need, Pass, Request, RevisionsOf, Workload, resolve},
     server::Client,
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
@@ -244,7 +244,7 @@ async fn no_secret_snapshot_is_guessed_without_opt_in() {
         let text = written.to_string();
         let new = Workload::parse(&kind, &text).unwrap();
         let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
-        let Outcome::Needs(needs) = resolve(&request, &Facts::default()) else { panic!("decided") };
+        let Pass::Needs(needs) = resolve(&request, &Facts::default()) else { panic!("decided") };
         let guessed = needs.iter().any(|need| matches!(need, Need::Newest { .. }));
         assert_eq!(guessed, takes == "true");
     }

@@ -69,6 +69,7 @@ fn bound_source_is_restored_with_users_as_owners() {
         whole: true,
         excluded: false,
         optional: false,
+        on_hold: false,
     };
     let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
     let revision = Revision { uid: "rs".into(), uses: vec![used] };
@@ -131,12 +132,20 @@ fn bound_source_of_unobserved_workload_is_not_released() {
 /// The watch reports that a ReplicaSet no longer uses the object: its annotation may have been removed. The ReplicaSet is read
 /// after a few seconds, since it may be needed again. Owners that others added stay.
 #[test]
-fn owner_of_bound_source_is_read_before_its_removal() {
+fn bound_owner_is_read_before_its_removal() {
     for is_used in [true, false] {
         let mut desk = Desk::new();
         let source = ObjectName::new(SourceKind::ConfigMap, "demo");
         let snapshot = Some(source.name.clone());
-        let used = Use { source, snapshot, live: false, whole: true, excluded: false, optional: false };
+        let used = Use {
+            source,
+            snapshot,
+            live: false,
+            whole: true,
+            excluded: false,
+            optional: false,
+            on_hold: false,
+        };
         let set = |name: &str| RevisionKey { kind: 0, namespace: "ns".into(), name: name.into() };
         for (name, uses) in [("web-1", Vec::new()), ("web-2", vec![used])] {
             let revision = Revision { uid: name.into(), uses };
@@ -248,6 +257,7 @@ fn restores_second_snapshot_under_its_source() {
             whole: true,
             excluded: false,
             optional: false,
+            on_hold: false,
         };
         Revision { uid: uid.into(), uses: vec![used] }
     };
@@ -296,6 +306,7 @@ fn restores_no_secret_snapshots_when_secrets_are_disabled() {
         whole: true,
         excluded: false,
         optional: false,
+        on_hold: false,
     };
     let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
     let revision = Revision { uid: "rs".into(), uses: vec![used] };

@@ -116,6 +116,7 @@ impl Stage {
             limits: ReviewLimits::default(),
             shared: self.shared.clone(),
             metrics: Metrics::new(),
+            users: None,
         };
         let review =
             json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
@@ -221,7 +222,7 @@ impl Stage {
 fn use_of(object: &str) -> Use {
     let source = ObjectName::new(SourceKind::ConfigMap, object);
     let snapshot = Some(source.name.clone());
-    Use { source, snapshot, live: false, whole: true, excluded: false, optional: false }
+    Use { source, snapshot, live: false, whole: true, excluded: false, optional: false, on_hold: false }
 }
 
 /// A GitOps tool prunes more objects than any count of contents that a replica might remember.

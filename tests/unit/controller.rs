@@ -206,7 +206,7 @@ fn settled_change_rolls_unless_an_apply_included_it() {
 
 /// No second read is needed.
 #[test]
-fn snapshot_is_made_from_the_content_of_the_read() {
+fn snapshot_has_content_of_the_read() {
     let (_, _, mut desk) = web_on_blue();
     let mut made = Vec::new();
     for _ in 0..5 {
@@ -418,8 +418,8 @@ fn listed_workload_without_kind_counts_as_failed() {
                     "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1,
                 });
             }
-            let lean: RawObject = serde_json::from_value(object).unwrap();
-            take(&subject, &mut desk.state, watcher::Event::InitApply(lean), &mut listing, desk.now);
+            let partial: RawObject = serde_json::from_value(object).unwrap();
+            take(&subject, &mut desk.state, watcher::Event::InitApply(partial), &mut listing, desk.now);
         }
         desk.act(&green, &limit, "2");
         let mut pokes = 0;

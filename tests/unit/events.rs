@@ -113,7 +113,7 @@ fn roll_is_reported_on_workload_and_source() {
 
 /// Two sources changed, and the template refers to one of them in two ways.
 #[test]
-fn roll_to_two_changes_is_one_event_on_workload() {
+fn roll_to_two_changes_is_one_event() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));
     let mut object = deployment(&["demo", "other"]);
@@ -205,8 +205,9 @@ fn end_of_hold_is_reported_once_on_source() {
         desk
     };
     let mut recovered = start();
-    let objection =
-        |data: Value| recovered.state.objection(&name("demo"), &observed(data, limit.clone(), "5"));
+    let objection = |data: Value| {
+        recovered.state.objection(&name("demo"), &observed(data, limit.clone(), "5"), recovered.now)
+    };
     assert_eq!(objection(green()), Some(format!("Deployment/a failed with {GREEN}")));
     assert_eq!(objection(json!({"color": "red"})), None);
     recovered.state.apply_workload(&key("a"), Some(named("a", &second)), recovered.now);
@@ -228,7 +229,7 @@ fn end_of_hold_is_reported_once_on_source() {
 
 /// A pin ends by a roll, or because the source returns to its content.
 #[test]
-fn end_of_pin_is_reported_on_workload_and_source() {
+fn end_of_pin_is_reported_on_both() {
     let [_, second, undone] = three();
     let mut desk = desk(&undone);
     let version = |object: &Value, version: &str| Record {
@@ -420,6 +421,7 @@ fn lost_and_restored_snapshots_are_reported() {
             whole: true,
             excluded: false,
             optional: false,
+            on_hold: false,
         };
         let revision = Revision { uid: "rs".into(), uses: vec![used] };
         desk.state.apply_revision(&set, Some(revision), desk.now);

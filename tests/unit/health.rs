@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use confrev::{
-    controller::{Action, RawObject, Referring, Subject, Workloads, take},
+    controller::{Action, PartialObject, RawObject, Referring, Subject, UsedSources, Workloads, take},
     names,
+    resolve::Health,
+    snapshot::SourceKind,
+    telemetry::metrics::StateCounts,
 };
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -264,6 +267,46 @@ fn deleted_rollout_holds_no_workloads() {
     let gone = Event::Delete(serde_json::from_value(rollout).unwrap());
     take(&subject, &mut desk.state, gone, &mut None, desk.now);
     assert!(due(&mut desk), "a deleted Rollout holds the other workload");
+}
+
+/// A source of the namespace, as its watch reports it.
+fn source(annotations: &Value) -> PartialObject {
+    let metadata = json!({"name": "demo", "namespace": "ns", "uid": "u", "resourceVersion": "1", "annotations": annotations});
+    serde_json::from_value(json!({"metadata": metadata})).unwrap()
+}
+
+/// The watch is stopped once nothing in the namespace needs it. A last event may already be on its way.
+#[test]
+fn late_event_of_an_ended_watch_changes_nothing() {
+    let ns: Arc<str> = Arc::from("ns");
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let web = super::controller::record(&world.create(&named("web")), Health::Settled);
+    let mut desk = Desk::new();
+    let sources = UsedSources(SourceKind::ConfigMap, Arc::clone(&ns));
+    let tell = |desk: &mut Desk| {
+        let limited = source(&json!({names::MAX_IN_FLIGHT: "1"}));
+        take(&sources, &mut desk.state, Event::Apply(limited), &mut None, desk.now);
+    };
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        desk.state.apply_workload(&key("web"), Some(web.clone()), desk.now);
+        tell(&mut desk);
+        watches.extend(desk.state.limited_namespaces());
+        desk.state.apply_workload(&key("web"), None, desk.now);
+        for ended in [false, true] {
+            if ended {
+                tell(&mut desk);
+                list(&mut desk, &Referring(Arc::clone(&ns)), &[rollout("2", json!({"phase": "Degraded"}))]);
+            }
+            assert_eq!(desk.state.limited_namespaces().len(), 0, "after the late event: {ended}");
+            assert_eq!(desk.state.watched_namespaces().len(), 0, "after the late event: {ended}");
+            assert_eq!(desk.state.standing(true), StateCounts::default(), "after the late event: {ended}");
+        }
+    }
+    let [(first, before), (second, after)] = &watches[..] else { panic!("{watches:?}") };
+    assert_eq!((&**first, &**second), ("ns", "ns"));
+    assert_ne!(before, after, "the Rollouts are listed again by another watch");
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn change_reconciles_few_of_many_snapshots() {
             let from = Instant::now();
             let (looked, written) = keeper.change();
             took += from.elapsed();
-            // The new snapshot, and the snapshot that it displaces with its neighbours.
+            // The new snapshot, and the snapshot that it displaces with the adjacent snapshots.
             assert!(looked <= 20, "{looked} of {snapshots} reconciled");
             let pushed_out = numbered(keeper.version - keeper.keep).0;
             assert_eq!(written, [numbered(keeper.version).0, pushed_out], "of {snapshots}");

@@ -22,6 +22,7 @@ mod leader_election;
 mod live_sources;
 mod many_owners;
 mod min_interval;
+mod notifications;
 mod partial_watches;
 mod reference_limits;
 mod retries;
@@ -32,6 +33,8 @@ mod secret_digests;
 mod state_metrics;
 mod terminating_objects;
 mod undo_owners;
+mod waves;
+mod wrong_inputs;
 
 use confrev_core_test_support::{story, world};
 use confrev_test_support::workload_corpus;

@@ -209,6 +209,30 @@ fn source_is_removed_as_owner_after_delay() {
     }
 }
 
+/// The garbage collector removes deleted owners, and the watch of the source may not have reported its deletion.
+#[test]
+fn source_removed_from_its_snapshot_is_read_again() {
+    let web = || Owner::new("apps/v1", "Deployment", "web", "uid-web");
+    let former = || Owner::new("v1", "ConfigMap", "demo", "former");
+    let cases = [
+        ("the source", vec![source(), web()], vec![web()], "1", true),
+        ("its user", vec![source(), web()], vec![source()], "1", false),
+        ("a source of that name that was deleted before", vec![former(), web()], vec![web()], "1", false),
+        ("the source, which does not keep the snapshot", vec![source(), web()], vec![web()], "0", false),
+    ];
+    for (removed, owners, left, keep, is_read) in cases {
+        let (_, _, mut desk) = web_on_blue();
+        let (blue, annotations) = (json!({"color": "blue"}), json!({names::KEEP: keep}));
+        desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &owners)), desk.now);
+        desk.act(&blue, &annotations, "1");
+        desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "2", &left)), desk.now);
+        let acts = desk.actions();
+        let reads =
+            acts.iter().filter(|(_, action)| matches!(action, Action::Read(read) if *read == name("demo")));
+        assert_eq!(reads.count(), usize::from(is_read), "the collector removed {removed}: {acts:?}");
+    }
+}
+
 /// The garbage collector may be deleting a snapshot whose owners are all replaced (`hazard`).
 #[test]
 fn replacing_all_owners_rereads_the_snapshot() {
@@ -301,7 +325,7 @@ fn owners_are_written_again_after_conflicts() {
 
 /// Others have already set nearly as many as a bound source may have.
 #[test]
-fn foreign_owners_count_to_the_limit_of_a_bound_source() {
+fn foreign_owners_count_to_limit_of_bound_source() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     world.labelled("demo", "bind");

@@ -29,8 +29,8 @@ fn own_label_survives_opt_out_of_namespace() {
         stored["metadata"]["managedFields"] = managers.clone();
         let mut desk = Desk::new();
         desk.state.apply_namespace(&"ns".into(), true, desk.now);
-        let lean: RawObject = serde_json::from_value(stored).unwrap();
-        take(&Workloads(key("web").kind), &mut desk.state, Event::Apply(lean), &mut None, desk.now);
+        let partial: RawObject = serde_json::from_value(stored).unwrap();
+        take(&Workloads(key("web").kind), &mut desk.state, Event::Apply(partial), &mut None, desk.now);
         desk.act(&json!({"color": "blue"}), &json!({}), "1");
         desk.state.apply_namespace(&"ns".into(), false, desk.now);
         desk.pass(2);

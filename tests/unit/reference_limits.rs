@@ -40,8 +40,18 @@ fn referring(references: usize, listed: usize) -> Value {
 /// What follows within a minute: how many snapshots are restored, and the objects that Events report as unreadable.
 fn follows<S: Subject<Object = RawObject>>(subject: &S, object: &Value) -> (usize, Vec<String>) {
     let mut desk = Desk::new();
-    let lean: RawObject = serde_json::from_value(object.clone()).unwrap();
-    take(subject, &mut desk.state, Event::Apply(lean), &mut None, desk.now);
+    see(&mut desk, subject, object);
+    let (restored, told) = within_a_minute(&mut desk);
+    assert_eq!(desk.state.standing(true).unreadable, told.len());
+    (restored, told)
+}
+
+fn see<S: Subject<Object = RawObject>>(desk: &mut Desk, subject: &S, object: &Value) {
+    let partial: RawObject = serde_json::from_value(object.clone()).unwrap();
+    take(subject, &mut desk.state, Event::Apply(partial), &mut None, desk.now);
+}
+
+fn within_a_minute(desk: &mut Desk) -> (usize, Vec<String>) {
     let (mut restored, mut told) = (0, Vec::new());
     for _ in 0..60 {
         desk.pass(1);
@@ -55,8 +65,44 @@ fn follows<S: Subject<Object = RawObject>>(subject: &S, object: &Value) -> (usiz
             }
         }
     }
-    assert_eq!(desk.state.standing(true).unreadable, told.len());
     (restored, told)
+}
+
+/// The replica had seen the object before it led.
+#[test]
+fn leader_reports_objects_that_cannot_be_read() {
+    let mut desk = Desk::new();
+    see(&mut desk, &Workloads(key("web").kind), &referring(5000, 5000));
+    desk.state.leave_to_the_leader();
+    assert_eq!(within_a_minute(&mut desk).1.len(), 0, "the leader reports it");
+    for reports in [1, 0] {
+        desk.state.leave_to_the_leader();
+        desk.state.reconcile_all(desk.now);
+        assert_eq!(within_a_minute(&mut desk).1.len(), reports, "once in ten minutes");
+    }
+}
+
+/// More than the Events that may wait.
+#[test]
+fn every_unreadable_object_is_reported() {
+    let mut desk = Desk::new();
+    let mut object = referring(2001, 0);
+    for number in 0..300 {
+        object["metadata"]["name"] = json!(format!("web-{number}"));
+        object["metadata"]["uid"] = json!(format!("uid-{number}"));
+        see(&mut desk, &Workloads(key("web").kind), &object);
+    }
+    desk.state.reconcile_all(desk.now);
+    let (mut told, mut named) = (0, std::collections::BTreeSet::new());
+    for _ in 0..600 {
+        for action in desk.act(&json!({}), &json!({}), "1") {
+            let Action::WriteEvent(event) = action else { panic!("{action:?}") };
+            told += 1;
+            named.insert(event.regarding.name);
+        }
+        desk.now += jiff::SignedDuration::from_millis(100);
+    }
+    assert_eq!((told, named.len()), (300, 300));
 }
 
 #[test]
@@ -95,7 +141,7 @@ fn workload_that_has_seen_too_much_is_skipped() {
 }
 
 #[tokio::test]
-async fn namespace_opts_in_no_workload_with_too_many_names() {
+async fn namespace_ignores_workload_with_too_many_names() {
     let items = [ReviewLimits::default().reads, ReviewLimits::default().reads + 1].map(|references| {
         let mut object = referring(references, 0);
         object["metadata"]["name"] = json!(format!("web-{references}"));

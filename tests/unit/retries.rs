@@ -249,6 +249,29 @@ fn new_leader_lets_a_pending_change_settle() {
     assert!(poked(desk.act(&green, &json!({}), "2")));
 }
 
+/// A namespace that opts out for a moment makes its workloads pending.
+#[test]
+fn change_settles_after_its_namespace_returned() {
+    let (_, web, mut desk) = web_on_blue();
+    let (blue, ns): (_, Arc<str>) = (json!({"color": "blue"}), "ns".into());
+    let poked = |actions: Vec<Action>| actions.iter().any(|action| matches!(action, Action::Poke { .. }));
+    let given = Record { by_namespace: true, ..record(&web, Health::Settled) };
+    desk.state.apply_namespace(&ns, true, desk.now);
+    desk.state.apply_workload(&key("web"), Some(given), desk.now);
+    desk.act(&blue, &json!({}), "1");
+    for enabled in [false, true] {
+        desk.state.apply_namespace(&ns, enabled, desk.now);
+    }
+    for _ in 0..60 {
+        assert!(!poked(desk.act(&blue, &json!({}), "1")));
+        desk.pass(1);
+    }
+    desk.state.apply_source(&name("demo"), Some(&told("2")), desk.now);
+    assert!(!poked(desk.act(&json!({"color": "green"}), &json!({}), "2")), "rolled at once");
+    desk.pass(2);
+    assert!(poked(desk.act(&json!({"color": "green"}), &json!({}), "2")));
+}
+
 /// Until then, a snapshot may only seem to be unused, or a workload to be pending.
 #[test]
 fn reads_only_until_all_watches_listed() {
@@ -277,7 +300,7 @@ fn reads_only_until_all_watches_listed() {
 
 /// The second name of a content has more digits.
 #[test]
-fn lost_snapshot_is_restored_from_new_snapshot_with_its_content() {
+fn lost_snapshot_is_restored_from_equal_snapshot() {
     let longer = format!("{BLUE}0123");
     for (namespace, color, restores) in
         [("ns", "blue", true), ("ns", "green", false), ("other", "blue", false)]

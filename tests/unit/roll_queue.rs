@@ -11,7 +11,7 @@ use confrev::{
     controller::{Action, Config, Name, Outcome, Queue, State, Task, execute},
     kinds::Kinds,
     names,
-    resolve::Health,
+    resolve::{Health, Record},
     snapshot::{ObjectName, Rotated, SourceKind},
     telemetry::{Metrics, metrics::Reason},
 };
@@ -77,6 +77,51 @@ async fn conflict_leads_to_live_read() {
     assert_eq!(out.await, None, "the workload has opted out");
 }
 
+/// A webhook may answer a roll with status 409, too.
+#[test]
+fn roll_backs_off_after_conflict_without_change() {
+    // Whether others write the workload between the tries.
+    for (changes, least, most) in [(false, 5, 20), (true, 300, 700)] {
+        let (_, web, mut desk) = web_on_blue();
+        let mut live = Record { resource_version: "1".to_owned(), ..record(&web, Health::Settled) };
+        desk.state.apply_workload(&key("web"), Some(live.clone()), desk.now);
+        let mut tries = 0;
+        for _ in 0..600 {
+            for (task, action) in desk.actions() {
+                let outcome = match action {
+                    Action::Read(_) => {
+                        let found = observed(json!({"color": "green"}), json!({}), "2");
+                        Outcome::Read(Some(Box::new(found)))
+                    }
+                    Action::Poke { .. } => {
+                        tries += 1;
+                        if changes {
+                            live.resource_version = format!("{}", tries + 1);
+                        }
+                        Outcome::Changed(Live::Enabled(Box::new(live.clone())))
+                    }
+                    _ => Outcome::Done,
+                };
+                desk.state.finish(&task, Ok(outcome), desk.now);
+            }
+            desk.now += SignedDuration::from_millis(100);
+        }
+        assert!((least..most).contains(&tries), "{tries} in a minute, changed in between: {changes}");
+    }
+}
+
+/// Nothing but the conflict shows that the webhook refuses the label.
+#[test]
+fn unlabelled_workload_backs_off_after_a_conflict() {
+    let mut opt_in = OptIn::new(1, 100, json!({}));
+    opt_in.conflicts = true;
+    for _ in 0..600 {
+        opt_in.turn(|_| None);
+    }
+    let tries: usize = opt_in.pokes.values().sum();
+    assert!((5..20).contains(&tries), "{tries} in a minute");
+}
+
 /// A namespace with many workloads that opts in, and the webhook's result for each.
 struct OptIn {
     desk: Desk,
@@ -86,6 +131,8 @@ struct OptIn {
     pokes: BTreeMap<WorkloadKey, usize>,
     lists: usize,
     events: Vec<Event>,
+    /// Whether each poke is a conflict, although no client changes the workload.
+    conflicts: bool,
 }
 
 impl OptIn {
@@ -114,7 +161,8 @@ impl OptIn {
         });
         let stored = stored.collect();
         desk.state.apply_namespace(&"ns".into(), true, desk.now);
-        Self { desk, limit, stored, pokes: BTreeMap::new(), lists: 0, events: Vec::new() }
+        let (pokes, events) = (BTreeMap::new(), Vec::new());
+        Self { desk, limit, stored, pokes, lists: 0, events, conflicts: false }
     }
 
     /// Lets a tenth of a second pass. `refused` is the API server's error for a workload. Returns the workloads that rolled.
@@ -130,13 +178,9 @@ impl OptIn {
                 }
                 Action::OptIn(_) => {
                     self.lists += 1;
-                    let candidates = self.stored.iter().map(|(key, object)| {
-                        match Live::read(&kind("Deployment"), &object.to_string(), &Rotated::default())
-                            .unwrap()
-                        {
-                            Live::Unlabelled(candidate) => (key.clone(), *candidate),
-                            other => panic!("{other:?}"),
-                        }
+                    let candidates = self.stored.iter().map(|(key, object)| match live(object) {
+                        Live::Unlabelled(candidate) => (key.clone(), *candidate),
+                        other => panic!("{other:?}"),
                     });
                     Ok(Outcome::Unlabelled(candidates.collect()))
                 }
@@ -145,6 +189,8 @@ impl OptIn {
                     *self.pokes.entry(workload.clone()).or_default() += 1;
                     if let Some(error) = refused(&workload) {
                         Err(error)
+                    } else if self.conflicts {
+                        Ok(Outcome::Changed(live(&self.stored[&workload])))
                     } else {
                         let mut world = World::default();
                         world.set("demo", json!({"color": "blue"}));
@@ -174,6 +220,11 @@ impl OptIn {
         let after = world.create(&self.stored[key]);
         self.desk.state.apply_workload(key, Some(record(&after, Health::Settled)), self.desk.now);
     }
+}
+
+/// The result of a live read.
+fn live(object: &Value) -> Live {
+    Live::read(&kind("Deployment"), &object.to_string(), &Rotated::default()).unwrap()
 }
 
 fn quota() -> ApiError {
@@ -304,17 +355,17 @@ fn at(second: i64) -> Timestamp {
 /// The namespaces take turns; within a namespace, the task that is due longest comes first.
 #[test]
 fn namespaces_take_turns_with_slow_tasks() {
-    let mut agenda = Queue::default();
+    let mut queue = Queue::default();
     for number in 0..1000 {
-        agenda.schedule(restore("flood", &format!("s{number:04}")), at(1 + number / 100));
+        queue.schedule(restore("flood", &format!("s{number:04}")), at(1 + number / 100));
     }
-    agenda.schedule(restore("one", "late"), at(50));
-    agenda.schedule(restore("one", "early"), at(40));
-    agenda.schedule(Task::OptIn("two".into()), at(60));
-    agenda.schedule(restore("later", "s"), at(200));
+    queue.schedule(restore("one", "late"), at(50));
+    queue.schedule(restore("one", "early"), at(40));
+    queue.schedule(Task::OptIn("two".into()), at(60));
+    queue.schedule(restore("later", "s"), at(200));
     let mut next = || {
-        let task = agenda.pop(at(100), at(0)).unwrap();
-        agenda.done(&task);
+        let task = queue.pop(at(100), at(0)).unwrap();
+        queue.done(&task);
         task
     };
     let first: Vec<_> = (0..6).map(|_| next()).collect();
@@ -328,27 +379,27 @@ fn namespaces_take_turns_with_slow_tasks() {
     ];
     assert_eq!(first, wanted);
     assert_eq!(next(), restore("flood", "s0003"), "no other task is due");
-    agenda.schedule(restore("one", "new"), at(100));
-    let after: Vec<_> = (0..2).map(|_| agenda.pop(at(100), at(0)).unwrap()).collect();
+    queue.schedule(restore("one", "new"), at(100));
+    let after: Vec<_> = (0..2).map(|_| queue.pop(at(100), at(0)).unwrap()).collect();
     assert!(after.contains(&restore("one", "new")), "{after:?}");
     for task in &after {
-        agenda.failed(task.clone(), at(100));
+        queue.failed(task.clone(), at(100));
     }
-    agenda.retain(|task| *task != restore("flood", "s0005"));
+    queue.retain(|task| *task != restore("flood", "s0005"));
     let mut left = 0;
-    while let Some(task) = agenda.pop(at(100), at(0)) {
+    while let Some(task) = queue.pop(at(100), at(0)) {
         assert_ne!(task, restore("flood", "s0005"));
-        agenda.cancel(&restore("flood", "s0006"));
-        agenda.done(&task);
+        queue.cancel(&restore("flood", "s0006"));
+        queue.done(&task);
         left += 1;
     }
     assert!((990..1000).contains(&left), "{left}");
     // The failed tasks pause, and the last task is not due yet.
-    assert!(agenda.next(at(0)).is_some_and(|due| due > at(100) && due < at(102)), "{:?}", agenda.next(at(0)));
-    let rest: Vec<_> = std::iter::from_fn(|| agenda.pop(at(300), at(0))).collect();
+    assert!(queue.next(at(0)).is_some_and(|due| due > at(100) && due < at(102)), "{:?}", queue.next(at(0)));
+    let rest: Vec<_> = std::iter::from_fn(|| queue.pop(at(300), at(0))).collect();
     assert_eq!(rest.len(), 3, "{rest:?}");
     assert!(rest.contains(&restore("later", "s")));
-    assert_eq!(agenda.next(at(0)), None);
+    assert_eq!(queue.next(at(0)), None);
 }
 
 /// A step of a test of the queue, on one of a few tasks.
@@ -381,34 +432,34 @@ proptest! {
     fn slow_tasks_are_handed_out_in_order(steps in prop::collection::vec(step(), 1..80)) {
         const AT_ONCE: usize = 4;
         let task = |number: usize| restore(["a", "b", "c"][number % 3], &format!("s{number}"));
-        let (mut agenda, mut now) = (Queue::default(), 100);
+        let (mut queue, mut now) = (Queue::default(), 100);
         let mut known: BTreeMap<usize, i64> = BTreeMap::new();
         let mut working: Vec<usize> = Vec::new();
         for step in steps {
             match step {
                 Step::Schedule(number, after) => {
-                    agenda.schedule(task(number), at(now + after));
+                    queue.schedule(task(number), at(now + after));
                     let entry = known.entry(number).or_insert(now + after);
                     *entry = (*entry).min(now + after);
                 }
                 Step::Cancel(number) => {
-                    agenda.cancel(&task(number));
+                    queue.cancel(&task(number));
                     known.remove(&number);
                 }
                 Step::Wait(seconds) => now += seconds,
                 Step::Done(number) => {
-                    agenda.done(&task(number));
+                    queue.done(&task(number));
                     working.retain(|known| *known != number);
                 }
                 Step::Retain(number) => {
-                    agenda.retain(|known| *known != task(number));
+                    queue.retain(|known| *known != task(number));
                     known.remove(&number);
                 }
                 Step::Pop => {
                     let is_free = |number: &usize| working.len() < AT_ONCE && !working.contains(number);
                     let due: Vec<_> =
                         known.iter().filter(|(number, due)| is_free(number) && **due <= now).collect();
-                    match agenda.pop(at(now), at(0)) {
+                    match queue.pop(at(now), at(0)) {
                         None => prop_assert!(due.is_empty(), "{due:?}"),
                         Some(popped) => {
                             let number = (0..12).find(|number| task(*number) == popped).unwrap();
@@ -423,7 +474,7 @@ proptest! {
             }
             let waiting = known.iter().filter(|(number, _)| !working.contains(number));
             let next = waiting.map(|(_, due)| at(*due)).min().filter(|_| working.len() < AT_ONCE);
-            let found = agenda.next(at(0));
+            let found = queue.next(at(0));
             // The namespace whose turn it is comes first, even if a task of another namespace has been due longer.
             prop_assert!(found == next || (found <= Some(at(now)) && next <= Some(at(now)) && found.is_some() == next.is_some()));
         }

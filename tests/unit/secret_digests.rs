@@ -204,7 +204,7 @@ fn only_the_controller_replaces_unknown_digest() {
 
 /// The key of the digest in `seen` is lost, and another object has taken the name of the snapshot with that digest.
 #[test]
-fn object_with_name_of_seen_snapshot_is_not_trusted() {
+fn object_named_like_seen_snapshot_is_not_trusted() {
     let mut world = world(&[1], A);
     let first = world.create(&web());
     set(&mut world, B);

@@ -47,10 +47,10 @@ impl Foreground {
     }
 
     fn report(&mut self) {
-        let lean = |object: &Value| serde_json::from_value::<RawObject>(object.clone()).unwrap();
+        let partial = |object: &Value| serde_json::from_value::<RawObject>(object.clone()).unwrap();
         let (state, now) = (&mut self.desk.state, self.desk.now);
-        take(&Workloads(key("web").kind), state, Event::Apply(lean(&self.web)), &mut None, now);
-        take(&Revisions(replica_sets()), state, Event::Apply(lean(&self.set)), &mut None, now);
+        take(&Workloads(key("web").kind), state, Event::Apply(partial(&self.web)), &mut None, now);
+        take(&Revisions(replica_sets()), state, Event::Apply(partial(&self.set)), &mut None, now);
     }
 
     /// The restores in the minute after the snapshot and its source are deleted.

@@ -9,7 +9,7 @@ use confrev_instructions::{
 use serde_json::Value;
 
 use crate::{
-    case,
+    case::case,
     decide::{Answered, answer, decide},
     objects::{NAMESPACE, Stored, config_map, deployment, review, source, sources},
 };

@@ -2,7 +2,7 @@
 
 use confrev_instructions::{
     kinds::Kinds,
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Outcome, Request, Workload, resolve},
+    resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, SourceError, Workload},
     review::{Answer, Review},
     snapshot::snapshot_json,
 };
@@ -45,25 +45,21 @@ pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answ
 
 /// Reads what the decision needs, until the decision is complete.
 pub(crate) fn decide(request: &Request<'_>, facts: &mut Facts, stored: &Stored) -> Option<Decision> {
-    loop {
-        match resolve(request, facts) {
-            Outcome::Decided(decision) => return Some(decision),
-            Outcome::Needs(needs) => {
-                for need in needs {
-                    match need {
-                        Need::Namespace => facts.set_namespace(NamespaceFacts::default()),
-                        Need::Newest { .. } => {}
-                        Need::Revisions(_) => facts.set_revisions(Vec::new()),
-                        Need::Target(_) => facts.set_target_enabled(false),
-                        Need::Object(name) => {
-                            // The copy corresponds to a response of an API server.
-                            let observed =
-                                stored.get(&name).map(|text| Observed::read(name.kind, text.clone()));
-                            facts.set_object(name, observed.transpose().ok()?);
-                        }
-                    }
+    let decision = resolve::decide(request, facts, |needs, facts| {
+        for need in needs {
+            match need {
+                Need::Namespace => facts.set_namespace(NamespaceFacts::default()),
+                Need::Newest { .. } => {}
+                Need::Revisions(_) => facts.set_revisions(Vec::new()),
+                Need::Target(_) => facts.set_target_enabled(false),
+                Need::Object(name) => {
+                    // The copy corresponds to a response of an API server.
+                    let observed = stored.get(&name).map(|text| Observed::read(name.kind, text.clone()));
+                    facts.set_object(name, observed.transpose()?);
                 }
             }
         }
-    }
+        Ok::<_, SourceError>(())
+    });
+    decision.ok()
 }

@@ -63,7 +63,7 @@ fn count() -> Vec<Count> {
     valgrind.args(["--quiet", "--tool=callgrind", "--combine-dumps=yes", "--collect-atstart=no"]);
     // Before and after each call of `counted`, callgrind writes a count and starts a new one.
     let counted = ["--toggle-collect", "--dump-before", "--dump-after"]
-        .map(|flag| format!("{flag}=instructions::counted"));
+        .map(|flag| format!("{flag}=instructions::case::counted"));
     valgrind.args(counted).arg(format!("--toggle-collect={HASH}"));
     valgrind.arg(format!("--callgrind-out-file={}", dumps.display()));
     let output = valgrind.arg(target.join("counted/instructions")).output().expect("valgrind can be run");

@@ -54,6 +54,11 @@ secret:
 {{- end }}
 {{- end }}
 
+{{/* Whether there are notifications; empty if not. */}}
+{{- define "confrev.notifies" -}}
+{{- if or .Values.notify.url .Values.notify.secret -}}true{{- end }}
+{{- end }}
+
 {{/* The clientConfig of a webhook: (dict "root" $ "path" PATH). */}}
 {{- define "confrev.clientConfig" -}}
 {{- if .root.Values.webhookUrl -}}

@@ -116,19 +116,20 @@ impl<'r> Resolver<'r> {
         let seen = self.is_seen(source)?;
         let prior = self.prior_live.get(source).copied();
         if let Some(prior) = prior.filter(|prior| read.judge(prior) == Some(false))
-            && self.live_awaits_its_turn(present)
+            && self.live_awaits_its_turn(source, present)
         {
             self.keep_until_its_turn(source, None)?;
             self.now_live.insert(source.clone(), prior);
             return Ok(());
         }
+        let is_asked = self.asked.includes(source);
         let is_kept = |prior: &Digest| match read.judge(prior) {
             Some(true) => true,
             Some(false) => {
-                !self.policy.track && !self.roll && self.request.new.live().get(source) == Some(prior)
+                !self.policy.track && !is_asked && self.request.new.live().get(source) == Some(prior)
             }
             // The key of that digest is lost.
-            None => !self.roll && seen != Seen::No,
+            None => !is_asked && seen != Seen::No,
         };
         let kept = prior.filter(is_kept);
         let is_behind = kept.is_some_and(|kept| read.judge(&kept) == Some(false));
@@ -250,7 +251,7 @@ impl<'r> Resolver<'r> {
     }
 
     /// The keys that a template reads of a source, by whatever names; `None` if it reads the whole source.
-    fn keys_read<'k>(&self, source: &ObjectName, used: &UsedKeys<'k>) -> Keys<'k> {
+    pub(super) fn keys_read<'k>(&self, source: &ObjectName, used: &UsedKeys<'k>) -> Keys<'k> {
         used.of_source(source, |kind, name| {
             [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name))
         })

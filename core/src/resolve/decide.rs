@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Decision, Ensure, Facts, Health, Need, Observed, Outcome, Request, Seen,
+    Decision, Ensure, Facts, Health, Need, Observed, Pass, Request, Seen,
     effects::{self, Marks, Resolution},
+    holds::{self, HoldRule, Holds},
     misplaced, mount,
     optin::{Giver, OptIn, opt_in},
     policy::{Missing, Policy},
     undo,
-    used::{RequiredKeys, UsedKeys, asks_for_newest, has_new_roll, has_other_roll, required_keys},
+    used::{Asked, RequiredKeys, UsedKeys, has_new_roll, has_other_roll, required_keys},
 };
 use crate::{
     names,
@@ -20,38 +21,38 @@ use crate::{
 /// Resolves every reference of a workload's template.
 ///
 /// Equal requests and facts give equal bytes. The result is a fixed point: resolving it again changes nothing.
-pub fn resolve(request: &Request<'_>, facts: &Facts) -> Outcome {
+pub fn resolve(request: &Request<'_>, facts: &Facts) -> Pass {
     if let Some(old) = request.old.as_ref().filter(|_| !request.new.kind.rolls) {
-        return Outcome::Decided(effects::keep_stored(request, old));
+        return Pass::Decided(effects::keep_stored(request, old));
     }
     match opt_in(request, facts) {
         OptIn::Unknown => {
             // Most likely, the namespace opts the workload in: the API server sends few others. Asking for everything at
             // once saves a round of reads.
             let mut needs = match resolve_opted_in(request, facts, Giver::Namespace) {
-                Outcome::Needs(needs) => needs,
-                Outcome::Decided(_) => BTreeSet::new(),
+                Pass::Needs(needs) => needs,
+                Pass::Decided(_) => BTreeSet::new(),
             };
             needs.insert(Need::Namespace);
-            Outcome::Needs(needs)
+            Pass::Needs(needs)
         }
-        OptIn::Malformed(error) => Outcome::Decided(denied(request, &[error])),
-        OptIn::Out(giver) => Outcome::Decided(effects::opt_out(request, giver)),
+        OptIn::Malformed(error) => Pass::Decided(denied(request, &[error])),
+        OptIn::Out(giver) => Pass::Decided(effects::opt_out(request, giver)),
         OptIn::In(giver) => resolve_opted_in(request, facts, giver),
     }
 }
 
 /// Resolves every reference of a workload that is opted in.
-fn resolve_opted_in(request: &Request<'_>, facts: &Facts, giver: Giver) -> Outcome {
+fn resolve_opted_in(request: &Request<'_>, facts: &Facts, giver: Giver) -> Pass {
     // An undo restores the template and the config; the settings keep their stored values.
     let keeps_settings = match undo::replaces_settings(request, facts) {
         Ok(keeps) => keeps,
-        Err(need) => return Outcome::Needs(BTreeSet::from([need])),
+        Err(need) => return Pass::Needs(BTreeSet::from([need])),
     };
     let settings = request.old.as_ref().filter(|_| keeps_settings).unwrap_or(&request.new);
     let (policy, errors) = Policy::read(settings);
     if !errors.is_empty() {
-        return Outcome::Decided(denied(request, &errors));
+        return Pass::Decided(denied(request, &errors));
     }
     Resolver::new(request, facts, &policy, keeps_settings).run(giver)
 }
@@ -70,7 +71,7 @@ pub(super) enum Stop {
 }
 
 /// Whether an earlier decision wrote the stored workload. The `sources` of a workload that was not opted in are not trusted.
-fn was_decided_on(stored: &super::Workload<'_>) -> bool {
+pub(super) fn was_decided_on(stored: &super::Workload<'_>) -> bool {
     stored.label(names::ENABLED) == Some("true")
 }
 
@@ -92,7 +93,7 @@ pub(super) struct Resolver<'r> {
     pub(super) policy: &'r Policy,
     /// The `sources` annotation of the stored template, if an earlier decision wrote it.
     pub(super) prior: SourceMap<String>,
-    /// The `live` annotation of the stored template, likewise.
+    /// The `live` annotation of the stored template, under the same condition.
     pub(super) prior_live: SourceMap<Digest>,
     /// The `sources` annotation of the requested template, which a user may have written.
     pub(super) stated: SourceMap<String>,
@@ -105,19 +106,23 @@ pub(super) struct Resolver<'r> {
     /// The keys that the stored template reads.
     pub(super) stored_used: UsedKeys<'r>,
     /// The keys that the stored template requires.
-    stored_keys: RequiredKeys<'r>,
+    pub(super) stored_keys: RequiredKeys<'r>,
     /// The keys that the requested template requires.
-    required: RequiredKeys<'r>,
+    pub(super) required: RequiredKeys<'r>,
     /// The request is an undo that replaces annotations: the settings keep their stored values.
     keeps_settings: bool,
+    /// The holds of the request.
+    pub(super) holds: Holds,
+    /// `policy` holds what the undos of this request hold from now on.
+    pub(super) moves_hold: bool,
     /// Whether the stored and the requested template differ in names only; `None` until computed.
     pub(super) same_template: Option<bool>,
     /// `roll` has a new value, from a person or the controller, that was not restored by an undo.
     pub(super) has_new_roll: bool,
     /// `roll` differs from the stored value. In a later pass of one admission, a new value looks as if an undo restored it.
     pub(super) has_other_roll: bool,
-    /// A person asks for the newest content.
-    pub(super) roll: bool,
+    /// The sources whose newest content a person asks for.
+    pub(super) asked: Asked,
     /// A person or the controller changed `roll`.
     pub(super) is_poke: bool,
     pub(super) needs: BTreeSet<Need>,
@@ -151,10 +156,12 @@ impl<'r> Resolver<'r> {
             stored_keys: required_keys(&references),
             required: RequiredKeys::new(),
             keeps_settings,
+            holds: Holds::default(),
+            moves_hold: false,
             same_template: None,
             has_new_roll: !keeps_settings && has_new_roll(request),
             has_other_roll: !keeps_settings && has_other_roll(request),
-            roll: !keeps_settings && asks_for_newest(request),
+            asked: if keeps_settings { Asked::Nothing } else { Asked::of(request) },
             is_poke: !keeps_settings
                 && old.is_some_and(|old| request.new.annotation(names::ROLL) != old.annotation(names::ROLL)),
             needs: BTreeSet::new(),
@@ -168,13 +175,18 @@ impl<'r> Resolver<'r> {
         }
     }
 
-    fn run(mut self, giver: Giver) -> Outcome {
+    fn run(mut self, giver: Giver) -> Pass {
         let Some(template) = &self.request.new.template else {
             return self.without_template(giver);
         };
         let references = self.references(template);
         let used = UsedKeys::of(&references);
         self.required = required_keys(&references);
+        match self.find_holds() {
+            Ok(()) => {}
+            Err(Stop::Unknown) => return Pass::Needs(self.needs),
+            Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
+        }
         let mut resolution = Resolution { mount: self.policy.mount.clone(), ..Resolution::default() };
         // A name resolves to the same target everywhere, and a template may have thousands of references to one name.
         let mut targets: BTreeMap<(SourceKind, &str), ResolvedReference> = BTreeMap::new();
@@ -190,16 +202,22 @@ impl<'r> Resolver<'r> {
                     self.take(&mut resolution, reference, target);
                 }
                 Err(Stop::Unknown) => {}
-                Err(Stop::Deny(reason)) => return Outcome::Decided(denied(self.request, &[reason])),
+                Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
             }
         }
         if !self.needs.is_empty() {
-            return Outcome::Needs(self.needs);
+            return Pass::Needs(self.needs);
+        }
+        // An undo that becomes a hold decides for every reference to its source.
+        if let Some(hold) = self.moved_hold() {
+            let policy = Policy { hold, holds_undos: false, ..self.policy.clone() };
+            let again = Resolver::new(self.request, self.facts, &policy, self.keeps_settings);
+            return Resolver { moves_hold: true, ..again }.run(giver);
         }
         if self.policy.missing == Missing::Deny && !self.missing.is_empty() {
             let mut errors = self.missing;
             errors.push(format!("annotation {} is \"deny\"", names::MISSING));
-            return Outcome::Decided(denied(self.request, &errors));
+            return Pass::Decided(denied(self.request, &errors));
         }
         if self.policy.missing == Missing::Warn {
             self.warnings.append(&mut self.missing);
@@ -210,18 +228,25 @@ impl<'r> Resolver<'r> {
                 names::SECRETS
             ));
         }
-        self.warn_unused_exclusions(used.names());
+        let source_of = |kind, name: &str| {
+            [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name)).cloned()
+        };
+        let exclude = &self.policy.exclude;
+        self.warnings.extend(misplaced::unused_exclusions(self.request, exclude, used.names(), source_of));
+        self.report_holds();
         self.warnings.extend(misplaced::warnings(self.request));
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
         let unhealthy = self.taken_unhealthy();
+        let moved = self.moved();
         let mut pinned = SourceMap::default();
         for (source, digest) in
             self.now_pinned.iter().filter(|(source, _)| resolution.sources.get(source).is_some())
         {
             pinned.insert(source.clone(), *digest);
         }
-        let marks = Marks { seen: self.now_seen, unhealthy, pinned };
+        let hold = self.moves_hold.then(|| self.policy.hold.clone());
+        let marks = Marks { seen: self.now_seen, unhealthy, pinned, moved, hold };
         let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
         let named =
             resolution.sources.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str()));
@@ -230,7 +255,7 @@ impl<'r> Resolver<'r> {
         decision.ensure = self.ensure.into_values().collect();
         decision.adopt = self.adopt.into_iter().collect();
         decision.warnings = self.warnings;
-        Outcome::Decided(decision)
+        Pass::Decided(decision)
     }
 
     /// The template's own references, then those of the `mount` annotation. The name of a mounted ConfigMap comes from the
@@ -298,13 +323,14 @@ impl<'r> Resolver<'r> {
     }
 
     /// Decides on a Rollout with `workloadRef`. The object with the template is the one that must be opted in.
-    fn without_template(&self, giver: Giver) -> Outcome {
+    fn without_template(&self, giver: Giver) -> Pass {
         let (resolution, marks) = (Resolution::default(), Marks::default());
         let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
         decision.warnings = misplaced::warnings(self.request);
-        let Some(target) = &self.request.new.target else { return Outcome::Decided(decision) };
+        decision.warnings.extend(holds::without_template(&self.request.new));
+        let Some(target) = &self.request.new.target else { return Pass::Decided(decision) };
         match self.facts.target_enabled() {
-            None => return Outcome::Needs(BTreeSet::from([Need::Target(target.clone())])),
+            None => return Pass::Needs(BTreeSet::from([Need::Target(target.clone())])),
             Some(true) => {}
             Some(false) => {
                 // The other kinds that Argo takes templates from are workloads only if they are configured.
@@ -319,7 +345,7 @@ impl<'r> Resolver<'r> {
                 ));
             }
         }
-        Outcome::Decided(decision)
+        Pass::Decided(decision)
     }
 
     /// Adds a reference's target to the resolution.
@@ -352,14 +378,21 @@ impl<'r> Resolver<'r> {
     /// Resolves a reference by the rules of the design, in their order.
     fn target(&mut self, reference: &Reference<'_>, used: &UsedKeys<'_>) -> Result<ResolvedReference, Stop> {
         let object = ObjectName::new(reference.kind, reference.name);
-        let source = match self.source_of(&object) {
+        let of = match self.source_of(&object) {
             Err(stop) => {
                 self.expect_newest(object, None);
                 return Err(stop);
             }
-            Ok(None) => return self.by_source_name(object, reference, used),
-            Ok(Some(source)) => source,
+            Ok(of) => of,
         };
+        match self.hold_rule(of.as_ref().unwrap_or(&object), &object)? {
+            HoldRule::Held(name) => {
+                return Ok(ResolvedReference::Snapshot { source: of.unwrap_or(object), name });
+            }
+            HoldRule::Ended => return self.by_source_name(of.unwrap_or(object), reference, used),
+            HoldRule::Free => {}
+        }
+        let Some(source) = of else { return self.by_source_name(object, reference, used) };
         // A snapshot that the user names stays, whatever the mode of its source. It must be listed in order to be bound.
         if !self.stored.contains(&object) {
             return self.changed_snapshot(source, &object, used);
@@ -371,7 +404,7 @@ impl<'r> Resolver<'r> {
         if stays? {
             // A reference that confrev rewrote returns to the source's name; only the sources of such references are in `seen`. A
             // snapshot that the user named stays.
-            if self.roll || self.seen.get(&source).is_some() {
+            if self.asked.includes(&source) || self.seen.get(&source).is_some() {
                 self.enter_live(&source, &object.name, used)?;
                 return Ok(self.written(source));
             }
@@ -425,6 +458,7 @@ impl<'r> Resolver<'r> {
             self.prior.get(&source).filter(|held| ***held != *source.name || !self.is_live(&source)).cloned();
         if self.live(&source)?.is_some() {
             if let Some(held) = prior.as_deref()
+                && !self.holds.has_ended(&source)
                 && self.awaits_its_turn(&source, held, used, true)?
             {
                 self.keep_until_its_turn(&source, Some(held))?;
@@ -454,7 +488,9 @@ impl<'r> Resolver<'r> {
         if self.is_out_of_reach(object) {
             return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
-        if let Some(held) = self.returns_to(&source, object, used)? {
+        if !self.holds.has_ended(&source)
+            && let Some(held) = self.returns_to(&source, object, used)?
+        {
             self.keep_until_its_turn(&source, Some(&held))?;
             return Ok(ResolvedReference::Snapshot { source, name: held });
         }
@@ -464,6 +500,7 @@ impl<'r> Resolver<'r> {
             if !self.stays_as_written(&source)? {
                 self.mark_seen(&source)?;
                 self.mark_pinned(&source, object, used)?;
+                self.note_undo(&source, object, used)?;
             }
             if is_sound {
                 self.adopt.insert(object.clone());
@@ -500,7 +537,7 @@ impl<'r> Resolver<'r> {
         // The controller knows more than this request shows, and writes `roll` only if it found a difference.
         let pending = seen == Seen::No || (seen == Seen::Unknown && self.is_poke);
         let is_applied = self.is_applied(&source, object, used);
-        if self.roll || lacks_keys {
+        if self.asked.includes(&source) || lacks_keys {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
         }
@@ -509,6 +546,9 @@ impl<'r> Resolver<'r> {
             let stays =
                 pending && ((!is_applied && self.reads_what_is_pinned(&source, used)?) || self.is_undo()?);
             if stays {
+                if self.policy.holds_undos && self.is_undo()? {
+                    self.note_undo(&source, object, used)?;
+                }
                 self.mark_seen(&source)?;
                 self.mark_pinned(&source, object, used)?;
                 return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });

@@ -1,11 +1,14 @@
 //! Turns resolved references into patch operations on the raw object.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{
-    Decision, Request, mount,
+    Decision, Request,
+    mount::{self, Mount},
     optin::Giver,
-    policy::{Mount, Policy, auto_roll_time},
+    policy::{Policy, auto_roll_time, hold_text},
     undo::kept_settings,
 };
 use crate::{
@@ -64,7 +67,7 @@ impl Resolution {
     }
 }
 
-/// The digests that confrev writes on a workload, by source.
+/// What confrev writes on a workload, by source.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// The content last taken into account.
@@ -73,13 +76,19 @@ pub(super) struct Marks {
     pub(super) unhealthy: SourceMap<Digest>,
     /// The keys that the workload reads, in the content that it has seen and does not use.
     pub(super) pinned: SourceMap<Digest>,
+    /// When the controller moved the workload to the content that it has seen.
+    pub(super) moved: SourceMap<String>,
+    /// The snapshots of the `hold` annotation, if the request changes it; without any, it is removed.
+    pub(super) hold: Option<BTreeSet<ObjectName>>,
 }
 
 impl Marks {
-    /// The annotations with these digests.
-    fn annotations(&self) -> [(&'static str, Option<String>); 3] {
-        [(names::SEEN, &self.seen), (names::UNHEALTHY, &self.unhealthy), (names::PINNED, &self.pinned)]
-            .map(|(key, digests)| (key, (!digests.is_empty()).then(|| digests.to_annotation())))
+    /// The annotations with these values.
+    fn annotations(&self) -> [(&'static str, Option<String>); 4] {
+        let [seen, unhealthy, pinned] = [&self.seen, &self.unhealthy, &self.pinned]
+            .map(|digests| (!digests.is_empty()).then(|| digests.to_annotation()));
+        let moved = (!self.moved.is_empty()).then(|| self.moved.to_annotation());
+        [(names::SEEN, seen), (names::UNHEALTHY, unhealthy), (names::PINNED, pinned), (names::MOVED, moved)]
     }
 }
 
@@ -104,6 +113,10 @@ pub(super) fn opted_in(
     let gone = restored.keys().filter(|key| !stored.contains_key(*key));
     annotations.extend(gone.map(|key| (*key, None)));
     annotations.extend(stored.iter().map(|(key, value)| (*key, Some((*value).to_owned()))));
+    if let Some(hold) = &marks.hold {
+        annotations.retain(|(key, _)| *key != names::HOLD);
+        annotations.push((names::HOLD, (!hold.is_empty()).then(|| hold_text(hold))));
+    }
     if !keeps_settings {
         annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
     }
@@ -167,7 +180,9 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
         [names::SEEN, names::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
             || !workload.sources().is_empty()
             || !workload.live().is_empty()
-            || (workload.label(names::ENABLED) == Some("true") && mount::is_made(workload))
+            || (workload.label(names::ENABLED) == Some("true")
+                && workload.template.as_ref().is_some_and(mount::has_volume)
+                && Policy::read(workload).0.mount.is_some())
     };
     if !written(&request.new) && !request.old.as_ref().is_some_and(written) {
         return Decision::default();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Health, Past, parse_max_in_flight};
+use super::{Health, Past, SpreadPolicy};
 use crate::{
     names,
     snapshot::{
@@ -337,7 +337,13 @@ impl Observed {
 
     /// Whether a change of it rolls few workloads at a time: the controller then decides when each of them rolls.
     pub(super) fn is_limited(&self) -> bool {
-        self.annotation(names::MAX_IN_FLIGHT).as_deref().and_then(parse_max_in_flight).is_some()
+        self.spread_policy().is_limited()
+    }
+
+    /// How far a change of it may spread.
+    pub fn spread_policy(&self) -> SpreadPolicy {
+        let object = self.object();
+        SpreadPolicy::read(|key| object.as_ref()?.annotation(key))
     }
 
     /// An annotation of the object.

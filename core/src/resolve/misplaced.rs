@@ -3,28 +3,35 @@
 //! A key that the stored object has already is not reported again: tools that apply every few minutes would repeat a warning
 //! on which their user cannot act.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Request, decide::Resolver};
+use super::Request;
 use crate::{
     json::Str,
     names::{self, PREFIX},
+    snapshot::{ObjectName, SourceKind},
 };
 
 /// The annotations that users write on a workload.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 11] = [
     names::SECRETS,
     names::EXCLUDE,
     names::TRACK,
     names::MISSING,
     names::MIN_INTERVAL,
+    names::ORDER,
+    names::PROGRESS_DEADLINE,
     names::ROLL,
     names::MOUNT,
+    names::HOLD,
+    names::ON_UNDO,
 ];
 /// The annotations that users write on a source.
-const OF_SOURCES: [&str; 2] = [names::KEEP, names::MAX_IN_FLIGHT];
+const OF_SOURCES: [&str; 6] =
+    [names::KEEP, names::MAX_IN_FLIGHT, names::WAVES, names::BAKE, names::PROMOTED, names::ABORTED];
 /// The keys that confrev writes on a workload.
-const WRITTEN: [&str; 5] = [names::SEEN, names::UNHEALTHY, names::PINNED, names::ENABLED_BY, names::REVISION];
+const WRITTEN: [&str; 6] =
+    [names::SEEN, names::UNHEALTHY, names::PINNED, names::MOVED, names::ENABLED_BY, names::REVISION];
 /// The most letters in which a misspelled key differs from the right one.
 const TYPO: usize = 2;
 
@@ -97,26 +104,27 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-impl Resolver<'_> {
-    /// Adds a warning for each name in `exclude` to which the template does not refer, if the annotation is new.
-    pub(super) fn warn_unused_exclusions<'n>(
-        &mut self,
-        used: impl Iterator<Item = (crate::snapshot::SourceKind, &'n str)>,
-    ) {
-        let stored = self.request.old.as_ref().and_then(|old| old.annotation(names::EXCLUDE));
-        if self.policy.exclude.is_empty() || stored == self.request.new.annotation(names::EXCLUDE) {
-            return;
-        }
-        let mut unused = self.policy.exclude.clone();
-        for (kind, name) in used {
-            let of = [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name));
-            unused.remove(&of.cloned().unwrap_or_else(|| crate::snapshot::ObjectName::new(kind, name)));
-        }
-        for name in unused {
-            self.warnings.push(format!(
-                "annotation {}: the template does not refer to {name}, so its exclusion has no effect",
-                names::EXCLUDE
-            ));
-        }
+/// One warning for each name in `exclude` to which the template does not refer, if the annotation is new. `used` are the
+/// names in the template; `source_of` finds the source of a snapshot by `sources`.
+pub(super) fn unused_exclusions<'n>(
+    request: &Request<'_>,
+    exclude: &BTreeSet<ObjectName>,
+    used: impl Iterator<Item = (SourceKind, &'n str)>,
+    source_of: impl Fn(SourceKind, &str) -> Option<ObjectName>,
+) -> Vec<String> {
+    let stored = request.old.as_ref().and_then(|old| old.annotation(names::EXCLUDE));
+    if exclude.is_empty() || stored == request.new.annotation(names::EXCLUDE) {
+        return Vec::new();
     }
+    let mut unused = exclude.clone();
+    for (kind, name) in used {
+        unused.remove(&source_of(kind, name).unwrap_or_else(|| ObjectName::new(kind, name)));
+    }
+    let warning = |name: &ObjectName| {
+        format!(
+            "annotation {}: the template does not refer to {name}, so its exclusion has no effect",
+            names::EXCLUDE
+        )
+    };
+    unused.iter().map(warning).collect()
 }

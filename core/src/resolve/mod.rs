@@ -1,37 +1,50 @@
 //! The one decision: the snapshot to which each reference of a workload's template resolves. Pure: no I/O, no client.
 //!
-//! The caller passes the known facts to [`resolve`]. If they do not suffice, the answer lists the missing ones
-//! ([`Outcome::Needs`]). The caller reads those live, and calls it again. Callers are admission, `render` and the tests.
+//! A decision takes several passes. [`resolve`] is one pass over the facts that are known so far. If they do not suffice, it
+//! returns the missing ones ([`Pass::Needs`]). [`decide()`] repeats the pass until the decision is complete; its caller reads the
+//! facts. Admission and `kubectl confrev impact` read them from the API server, `render` from manifests.
 
 mod bare;
 mod content;
 mod decide;
+mod driver;
 mod effects;
 mod facts;
 mod health;
+mod hold_rule;
+mod holds;
 mod malformed;
 mod misplaced;
 mod mount;
 mod optin;
 mod pending;
 mod policy;
+mod revisions;
+mod spread;
+mod spread_policy;
 mod turn;
 mod undo;
 mod used;
+mod waves;
 mod workload;
 
 use std::collections::BTreeSet;
 
 pub use decide::resolve;
+pub use driver::decide;
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
 pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;
-pub use pending::{Present, ReadKey, Reads, Record, Use, is_pending};
+pub use mount::Mount;
+pub use pending::{Pace, Present, ReadKey, Reads, Record, Use, is_pending};
 pub use policy::{
-    DEFAULT_MIN_INTERVAL, Missing, Mount, Policy, auto_roll_time, auto_roll_value, parse_duration,
-    parse_keep, parse_max_in_flight,
+    DEFAULT_MIN_INTERVAL, Missing, Policy, auto_roll_time, auto_roll_value, hold_text, parse_duration,
+    parse_keep, parse_max_in_flight, unpin_roll_value,
 };
-pub use undo::{Past, RevisionsOf};
+pub use revisions::{Past, RevisionsOf};
+pub use spread::{Member, Moved, Place, Progress, Proof, Spread, Standing, View, Wait};
+pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict};
+pub use waves::Waves;
 pub use workload::{TargetRef, Workload};
 
 use crate::snapshot::{Digest, Identity, ObjectName};
@@ -83,10 +96,10 @@ enum Seen {
     Unknown,
 }
 
-/// An answer of [`resolve`].
+/// The result of [`resolve`].
 #[derive(Debug)]
-pub enum Outcome {
-    /// Not decidable yet: read these, and ask again.
+pub enum Pass {
+    /// Not decidable yet: these facts are missing.
     Needs(BTreeSet<Need>),
     /// Decided.
     Decided(Decision),

@@ -1,19 +1,50 @@
 //! The `mount` annotation: ConfigMaps as one projected volume in every container.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{
-    Workload,
-    policy::{Mount, Policy},
-};
+use super::Workload;
 use crate::{
     names,
+    snapshot::is_object_name,
     template::{Patch, Template},
 };
 
+/// The path at which ConfigMaps are mounted if `mount` gives none.
+const DEFAULT_MOUNT: &str = "/etc/kubernetes/configmaps";
 /// The name of the volume.
 const VOLUME: &str = "confrev-mount";
+
+/// ConfigMaps to mount, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The ConfigMaps. If several have the same file, the file of the last one is used.
+    pub names: Vec<String>,
+    /// The folder.
+    pub path: String,
+}
+
+impl Mount {
+    /// Reads `name[,name]=PATH`; without a path, the default path applies.
+    pub(super) fn parse(value: &str) -> Result<Self, &'static str> {
+        const ALLOWED: &str =
+            "names of ConfigMaps separated by commas, then = and an absolute path, as in \"a,b=/etc/app\"";
+        let (names, path) = value.split_once('=').unwrap_or((value, DEFAULT_MOUNT));
+        let names: Vec<_> = names.split(',').map(|name| name.trim().to_owned()).collect();
+        let distinct = names.iter().collect::<BTreeSet<_>>().len() == names.len();
+        // The API server refuses a colon in a mount path. The other characters are typical mistakes of users who want two
+        // mounts. With a mount over the root directory, no image starts.
+        let is_odd = |c: char| c.is_whitespace() || ":;,=".contains(c);
+        let is_path = path.starts_with('/') && !path.trim_matches('/').is_empty() && !path.contains(is_odd);
+        let is_path = is_path && path.split('/').all(|part| part != "..");
+        if !distinct || !is_path || !names.iter().all(|name| is_object_name(name)) {
+            return Err(ALLOWED);
+        }
+        Ok(Self { names, path: path.to_owned() })
+    }
+}
 
 /// The volume that confrev made: its index, and its ConfigMaps. `None` for a volume of that name that confrev did not make.
 fn own<'t>(template: &'t Template<'_>) -> Option<(usize, Vec<&'t str>)> {
@@ -21,10 +52,9 @@ fn own<'t>(template: &'t Template<'_>) -> Option<(usize, Vec<&'t str>)> {
     Some((index, names?))
 }
 
-/// Whether the annotation has taken effect, even if its ConfigMaps do not exist.
-pub(super) fn is_made(workload: &Workload<'_>) -> bool {
-    let has_volume = workload.template.as_ref().is_some_and(|template| own(template).is_some());
-    has_volume && Policy::read(workload).0.mount.is_some()
+/// Whether the template has the volume that confrev makes, even if its ConfigMaps do not exist.
+pub(super) fn has_volume(template: &Template<'_>) -> bool {
+    own(template).is_some()
 }
 
 /// The error if the template has a volume of that name that confrev did not make.
@@ -126,4 +156,43 @@ fn volume_json(names: &[String]) -> Value {
 
 fn mount_json(mount: &Mount) -> Value {
     json!({"name": VOLUME, "mountPath": mount.path, "readOnly": true})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_names_and_path_of_mount() {
+        let mount = |names: &[&str], path: &str| Mount {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            path: path.to_owned(),
+        };
+        for (text, parsed) in [
+            ("a", mount(&["a"], DEFAULT_MOUNT)),
+            ("a, b.c=/etc/app", mount(&["a", "b.c"], "/etc/app")),
+            ("a=/etc/..app/", mount(&["a"], "/etc/..app/")),
+        ] {
+            assert_eq!(Mount::parse(text), Ok(parsed), "{text}");
+        }
+        for text in [
+            "",
+            "A=/x",
+            "a,,b=/x",
+            "a,a=/x",
+            "a=",
+            "a=etc",
+            "a=/",
+            "a=//",
+            "a=/x y",
+            "a=/x:y",
+            "a=/x;b=/y",
+            "a=/x,b",
+            "a=/x=y",
+            "a=/x/../y",
+            "a=/..",
+        ] {
+            assert!(Mount::parse(text).is_err(), "{text}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::names;
 pub(super) enum Giver {
     /// The label is the workload's own, whatever its value.
     Workload,
-    /// The namespace gave the label, or decides whether there is one.
+    /// The label comes from the namespace, or the namespace decides whether there is one.
     Namespace,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
         Some(_) => OptIn::Out(Giver::Namespace),
     };
     let workload = &request.new;
-    // A label that the namespace gave becomes the workload's own as soon as an applier sets it. An undo of a Deployment
+    // A label that comes from the namespace becomes the workload's own as soon as an applier sets it. An undo of a Deployment
     // may restore annotations without the mark, so a mark on the stored object counts as well.
     let is_given = |workload: &super::Workload<'_>| {
         workload.label(names::ENABLED) == Some("true") && workload.annotation(names::ENABLED_BY).is_some()

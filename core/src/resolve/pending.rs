@@ -30,6 +30,10 @@ pub struct Record {
     pub seen: CompactMap<ObjectName, Digest>,
     /// The sources whose content in `seen` the workload took while it was unhealthy.
     pub taken_unhealthy: CompactSet<ObjectName>,
+    /// When the controller moved it to the content in `seen`, for each source with waves.
+    pub moved: CompactMap<ObjectName, Timestamp>,
+    /// Its settings for changes that spread step by step.
+    pub pace: Pace,
     /// The keys that its template names of each source.
     pub reads: CompactMap<ObjectName, Reads>,
     /// Whether admission refuses a reference to a missing source or key.
@@ -46,8 +50,19 @@ pub struct Record {
     pub last_roll: Option<Timestamp>,
     /// The state of the rollout of its present template, from its status.
     pub health: Health,
-    /// Whether the namespace gave it its `enabled` label.
+    /// Whether its `enabled` label comes from the namespace.
     pub by_namespace: bool,
+}
+
+/// What decides when a change reaches a workload, beside the source's own settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Lower values move first.
+    pub order: i32,
+    /// How long a rollout may take, in seconds, if the workload's controller does not decide that.
+    pub deadline_seconds: u32,
+    /// When its spec was last written, as far as this is known.
+    pub written: Option<Timestamp>,
 }
 
 /// The keys that a template names of a source.
@@ -84,6 +99,8 @@ pub struct Use {
     pub excluded: bool,
     /// Whether it may be missing without a warning: the reference is optional, or the workload allows it.
     pub optional: bool,
+    /// Whether the workload's `hold` annotation names the snapshot. Such a reference never moves by itself.
+    pub on_hold: bool,
 }
 
 impl Use {
@@ -130,6 +147,11 @@ impl Record {
         self.seen.get(source).is_some_and(|seen| content.contains(seen))
     }
 
+    /// Whether the workload's `hold` annotation keeps its references to the source.
+    pub fn is_on_hold(&self, source: &ObjectName) -> bool {
+        self.uses.iter().any(|used| used.on_hold && used.source == *source)
+    }
+
     /// The keys that the workload reads of a source; `None` if it reads the whole source.
     pub fn keys_of(&self, source: &ObjectName) -> Option<BTreeSet<&str>> {
         let reads = self.reads.get(source).filter(|reads| !reads.whole)?;
@@ -159,7 +181,9 @@ impl Record {
                 let excluded = excluded(&source);
                 let optional = reference.optional || policy.missing == Missing::Allow;
                 let live = snapshot.is_none() && live.get(&source).is_some();
-                Use { source, snapshot, live, whole: reference.keys.is_none(), excluded, optional }
+                let on_hold = snapshot.is_some()
+                    && policy.hold.contains(&ObjectName::new(reference.kind, reference.name));
+                Use { source, snapshot, live, whole: reference.keys.is_none(), excluded, optional, on_hold }
             })
             .filter(|used| used.snapshot.is_some() || used.live || (asked(&used.source) && !used.excluded))
             .collect();
@@ -178,6 +202,16 @@ impl Record {
             uses,
             seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
             taken_unhealthy: workload.taken_unhealthy().iter().map(|(source, _)| source.clone()).collect(),
+            moved: workload
+                .moved()
+                .iter()
+                .filter_map(|(source, time)| Some((source.clone(), time.parse().ok()?)))
+                .collect(),
+            pace: Pace {
+                order: policy.order,
+                deadline_seconds: u32::try_from(policy.progress_deadline.as_secs()).unwrap_or(u32::MAX),
+                written: workload.spec_written(),
+            },
             reads: listed(reads),
             denies_missing: policy.missing == Missing::Deny,
             pinned: workload.pinned().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
@@ -220,7 +254,7 @@ fn listed(reads: ReadKeys<'_>) -> CompactMap<ObjectName, Reads> {
 pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Option<Present>) -> bool {
     record.track
         // A second snapshot of one source is listed under its own name; the first one decides for the source.
-        && record.uses.iter().any(|used| match present(&used.source) {
+        && record.uses.iter().filter(|used| !used.on_hold).any(|used| match present(&used.source) {
             Some(source) if source.is_snapshot => false,
             None => false,
             Some(source)
@@ -232,7 +266,7 @@ pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Optio
                     None => !record.has_seen(&used.source, &source.digests),
                 }
             }
-            // Likewise; a snapshot that the user named is not in `seen`, and stays.
+            // The same; a snapshot that the user named is not in `seen`, and stays.
             Some(source) if used.excluded || (source.stays_as_written && !source.bound_itself) => {
                 used.snapshot.is_some() && record.seen.contains_key(&used.source)
             }

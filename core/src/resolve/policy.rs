@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Workload, mount};
+use super::{
+    Workload,
+    mount::{self, Mount},
+};
 use crate::{
     names,
     snapshot::{ObjectName, SourceKind, is_object_name},
@@ -12,14 +15,16 @@ use crate::{
 
 /// The default minimum time between two automatic rolls.
 pub const DEFAULT_MIN_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a rollout may take by default, if the workload's controller has no deadline.
+const DEFAULT_PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
 /// How many of a source's newest snapshots are kept by default.
 const DEFAULT_KEEP: usize = 1;
 /// The largest `keep`. Each snapshot costs an object in etcd.
 const MAX_KEEP: usize = 1000;
-/// The path at which ConfigMaps are mounted if `mount` gives none.
-const DEFAULT_MOUNT: &str = "/etc/kubernetes/configmaps";
 /// The prefix of the `roll` values that confrev writes; a timestamp follows.
 const AUTO: &str = "auto-";
+/// The prefix of the `roll` values by which a person asks for the newest content of one source; the source and a time follow.
+const UNPIN: &str = "unpin ";
 
 /// How admission reacts to a missing object or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,17 +51,16 @@ pub struct Policy {
     pub missing: Missing,
     /// The minimum time between two automatic rolls.
     pub min_interval: Duration,
+    /// Lower values move first.
+    pub order: i32,
+    /// How long a rollout may take, if the workload's controller has no deadline.
+    pub progress_deadline: Duration,
     /// ConfigMaps to mount in every container.
     pub mount: Option<Mount>,
-}
-
-/// ConfigMaps to mount, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
-    /// The ConfigMaps. If several have the same file, the file of the last one is used.
-    pub names: Vec<String>,
-    /// The folder.
-    pub path: String,
+    /// The snapshots to which the references to their sources resolve.
+    pub hold: BTreeSet<ObjectName>,
+    /// Whether every undo becomes a hold.
+    pub holds_undos: bool,
 }
 
 impl Default for Policy {
@@ -67,7 +71,11 @@ impl Default for Policy {
             track: true,
             missing: Missing::default(),
             min_interval: DEFAULT_MIN_INTERVAL,
+            order: 0,
+            progress_deadline: DEFAULT_PROGRESS_DEADLINE,
             mount: None,
+            hold: BTreeSet::new(),
+            holds_undos: false,
         }
     }
 }
@@ -75,6 +83,22 @@ impl Default for Policy {
 impl Policy {
     /// Reads a workload's annotations. Returns one error for each malformed annotation, with its value and the allowed values;
     /// the policy then holds the default for it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use confrev_core::{kinds::Kinds, resolve::{Policy, Workload}};
+    /// let kinds = Kinds::default();
+    /// let kind = kinds.by_kind("apps/v1", "Deployment").unwrap();
+    /// let text = r#"{"metadata": {"name": "web", "annotations": {
+    ///     "confrev.dev/min-interval": "5m", "confrev.dev/track": "maybe"
+    /// }}}"#;
+    /// let (policy, errors) = Policy::read(&Workload::parse(kind, text)?);
+    /// assert_eq!(policy.min_interval.as_secs(), 300);
+    /// assert!(policy.track, "the default");
+    /// assert!(errors[0].contains("\"maybe\" is not allowed"), "{errors:?}");
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     pub fn read(workload: &Workload<'_>) -> (Self, Vec<String>) {
         let mut errors = Vec::new();
         let mut policy = Self::default();
@@ -93,7 +117,21 @@ impl Policy {
             let parsed = parse_duration(value).ok_or("a duration such as \"30s\", \"5m\" or \"1h30m\"");
             set(&mut policy.min_interval, parsed)
         });
-        read(names::MOUNT, &mut |value| set(&mut policy.mount, parse_mount(value).map(Some)));
+        read(names::ORDER, &mut |value| {
+            set(
+                &mut policy.order,
+                value.parse().map_err(|_| "a whole number such as \"-1\", \"0\" or \"10\""),
+            )
+        });
+        read(names::PROGRESS_DEADLINE, &mut |value| {
+            let parsed = parse_duration(value).filter(|deadline| !deadline.is_zero());
+            set(&mut policy.progress_deadline, parsed.ok_or("a duration such as \"5m\" or \"1h30m\""))
+        });
+        read(names::MOUNT, &mut |value| set(&mut policy.mount, Mount::parse(value).map(Some)));
+        read(names::HOLD, &mut |value| set(&mut policy.hold, parse_hold(value)));
+        read(names::ON_UNDO, &mut |value| {
+            set(&mut policy.holds_undos, (value == "hold").then_some(true).ok_or("\"hold\""))
+        });
         errors.extend(policy.mount.as_ref().and_then(|_| mount::in_the_way(workload)));
         (policy, errors)
     }
@@ -122,37 +160,40 @@ fn parse_missing(value: &str) -> Result<Missing, &'static str> {
 }
 
 fn parse_exclude(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
-    let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
-    let parsed = items.map(|item| {
-        let (kind, name) = match item.split_once('/') {
-            Some(("secret", name)) => (SourceKind::Secret, name),
-            Some(("configmap", name)) => (SourceKind::ConfigMap, name),
-            Some(_) => return None,
-            None => (SourceKind::ConfigMap, item),
-        };
-        is_object_name(name).then(|| ObjectName::new(kind, name))
-    });
-    parsed
-        .collect::<Option<_>>()
-        .ok_or("names of ConfigMaps, and of Secrets as secret/NAME, separated by commas")
+    parse_names(value).ok_or("names of ConfigMaps, and of Secrets as secret/NAME, separated by commas")
 }
 
-/// Reads `name[,name]=PATH`; without a path, the default path applies.
-fn parse_mount(value: &str) -> Result<Mount, &'static str> {
-    const ALLOWED: &str =
-        "names of ConfigMaps separated by commas, then = and an absolute path, as in \"a,b=/etc/app\"";
-    let (names, path) = value.split_once('=').unwrap_or((value, DEFAULT_MOUNT));
-    let names: Vec<_> = names.split(',').map(|name| name.trim().to_owned()).collect();
-    let distinct = names.iter().collect::<BTreeSet<_>>().len() == names.len();
-    // The API server refuses a colon in a mount path. The other characters are typical mistakes of users who want two
-    // mounts. With a mount over the root directory, no image starts.
-    let is_odd = |c: char| c.is_whitespace() || ":;,=".contains(c);
-    let is_path = path.starts_with('/') && !path.trim_matches('/').is_empty() && !path.contains(is_odd);
-    let is_path = is_path && path.split('/').all(|part| part != "..");
-    if !distinct || !is_path || !names.iter().all(|name| is_object_name(name)) {
-        return Err(ALLOWED);
-    }
-    Ok(Mount { names, path: path.to_owned() })
+/// Reads the names of a hold; none is an error, since a hold that holds nothing would mislead.
+fn parse_hold(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
+    parse_names(value)
+        .filter(|names| !names.is_empty())
+        .ok_or("names of snapshots, and of snapshots of Secrets as secret/NAME, separated by commas")
+}
+
+/// The text of a hold of these snapshots.
+pub fn hold_text<'n>(snapshots: impl IntoIterator<Item = &'n ObjectName>) -> String {
+    let name = |snapshot: &ObjectName| match snapshot.kind {
+        SourceKind::ConfigMap => snapshot.name.to_string(),
+        SourceKind::Secret => format!("secret/{}", snapshot.name),
+    };
+    snapshots.into_iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Reads names of ConfigMaps, and of Secrets as `secret/NAME`, separated by commas; `None` if one is malformed.
+fn parse_names(value: &str) -> Option<BTreeSet<ObjectName>> {
+    let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items.map(parse_source).collect()
+}
+
+/// Reads `NAME`, `configmap/NAME` or `secret/NAME`.
+fn parse_source(text: &str) -> Option<ObjectName> {
+    let (kind, name) = match text.split_once('/') {
+        Some(("secret", name)) => (SourceKind::Secret, name),
+        Some(("configmap", name)) => (SourceKind::ConfigMap, name),
+        Some(_) => return None,
+        None => (SourceKind::ConfigMap, text),
+    };
+    is_object_name(name).then(|| ObjectName::new(kind, name))
 }
 
 /// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, such as `1h30m`, `500ms`, `0`.
@@ -182,7 +223,7 @@ pub fn parse_duration(value: &str) -> Option<Duration> {
         total = total.checked_add(part)?;
         rest = tail;
     }
-    // A hundred years: longer than anyone needs, and within the range of timestamps.
+    // A hundred years: longer than needed, and within the range of timestamps.
     (!value.is_empty() && total.as_secs() < 100 * 365 * 86_400).then_some(total)
 }
 
@@ -213,9 +254,40 @@ pub fn auto_roll_time(roll: &str) -> Option<Timestamp> {
     roll.strip_prefix(AUTO)?.parse().ok()
 }
 
+/// The `roll` value that moves a workload to the newest content of one source, and of no other.
+pub fn unpin_roll_value(source: &ObjectName, now: Timestamp) -> String {
+    format!("{UNPIN}{}/{} {now:.3}", source.kind.as_str().to_lowercase(), source.name)
+}
+
+/// The source that such a value names; `None` for any other value.
+pub(super) fn unpinned_source(roll: &str) -> Option<ObjectName> {
+    let (source, _) = roll.strip_prefix(UNPIN)?.split_once(' ')?;
+    parse_source(source)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn roll_value_names_one_source() {
+        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        for kind in [SourceKind::ConfigMap, SourceKind::Secret] {
+            let source = ObjectName::new(kind, "a.b");
+            assert_eq!(unpinned_source(&unpin_roll_value(&source, now)), Some(source));
+        }
+        for roll in [
+            "auto-2026-01-02T03:04:05.678Z",
+            "now",
+            "unpin",
+            "unpin ",
+            "unpin demo",
+            "unpin A b",
+            "unpin-2026",
+        ] {
+            assert_eq!(unpinned_source(roll), None, "{roll}");
+        }
+    }
 
     #[test]
     fn parses_durations_like_kubernetes_tools() {
@@ -248,36 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn parses_names_and_path_of_mount() {
-        let mount = |names: &[&str], path: &str| Mount {
-            names: names.iter().map(|&name| name.to_owned()).collect(),
-            path: path.to_owned(),
-        };
-        for (text, parsed) in [
-            ("a", mount(&["a"], DEFAULT_MOUNT)),
-            ("a, b.c=/etc/app", mount(&["a", "b.c"], "/etc/app")),
-            ("a=/etc/..app/", mount(&["a"], "/etc/..app/")),
-        ] {
-            assert_eq!(parse_mount(text), Ok(parsed), "{text}");
-        }
-        for text in [
-            "",
-            "A=/x",
-            "a,,b=/x",
-            "a,a=/x",
-            "a=",
-            "a=etc",
-            "a=/",
-            "a=//",
-            "a=/x y",
-            "a=/x:y",
-            "a=/x;b=/y",
-            "a=/x,b",
-            "a=/x=y",
-            "a=/x/../y",
-            "a=/..",
-        ] {
-            assert!(parse_mount(text).is_err(), "{text}");
+    fn hold_names_at_least_one_snapshot() {
+        let parsed = parse_hold("demo-3a18d34e26,secret/db-1 ").unwrap();
+        assert_eq!(hold_text(&parsed), "demo-3a18d34e26, secret/db-1");
+        assert_eq!(parse_hold(&hold_text(&parsed)), Ok(parsed));
+        for text in ["", " , ", "A", "pod/a", "secret/", "demo-*"] {
+            assert!(parse_hold(text).is_err(), "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The limit `max-in-flight` at admission: unless a write is a deployment, the controller decides when the workload rolls.
+//! `max-in-flight` and waves at admission: unless a write is a deployment, the controller decides when the workload rolls.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,18 @@ use super::{
     Observed, Policy, Seen, Workload,
     bare::bare,
     decide::{Resolver, Stop},
+    policy::{auto_roll_time, unpinned_source},
     used::UsedKeys,
 };
 use crate::{
     names,
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
+    template::SourceMap,
 };
 
 impl Resolver<'_> {
     /// Whether the workload keeps its snapshot of a source, since the controller decides when it rolls. This depends only on
-    /// the request and live objects, so every replica decides alike.
+    /// the request and live objects, so every replica makes the same decision.
     ///
     /// `is_applied`: the request names the source itself. If it also changes anything else of the template, it is a deployment,
     /// and resolves to the newest content. A request that keeps the snapshot's name does not deploy the source, whatever else
@@ -70,7 +72,7 @@ impl Resolver<'_> {
         is_applied: bool,
     ) -> Result<bool, Stop> {
         // Only an apply moves a workload that does not track.
-        if self.has_new_roll || !self.policy.track {
+        if (self.has_new_roll && self.is_meant(source)) || !self.policy.track {
             return Ok(false);
         }
         let Some(present) = self.live(source)? else { return Ok(false) };
@@ -87,10 +89,46 @@ impl Resolver<'_> {
         Ok(is_other && !reads_the_same(content))
     }
 
-    /// Whether the stored digest of a source in mode `live` stays, for the same reason. Every request names such a source alike,
+    /// Whether the stored digest of a source in mode `live` stays, for the same reason. Every request names such a source in the same way,
     /// so a request that changes anything else is a deployment.
-    pub(super) fn live_awaits_its_turn(&mut self, present: &Observed) -> bool {
-        !self.has_other_roll && self.policy.track && present.is_limited() && self.is_same_template()
+    pub(super) fn live_awaits_its_turn(&mut self, source: &ObjectName, present: &Observed) -> bool {
+        !(self.has_other_roll && self.is_meant(source))
+            && self.policy.track
+            && present.is_limited()
+            && self.is_same_template()
+    }
+
+    /// Whether a new value of `roll` concerns this source: a person may ask for the newest content of another one.
+    fn is_meant(&self, source: &ObjectName) -> bool {
+        let only = self.request.new.annotation(names::ROLL).and_then(unpinned_source);
+        only.is_none_or(|only| only == *source)
+    }
+
+    /// When the controller moved the workload to the content that it has seen, for each source with waves. The time is in the
+    /// value of `roll`, so that equal requests give equal bytes.
+    pub(super) fn moved(&self) -> SourceMap<String> {
+        let mut moved = SourceMap::default();
+        let Some(old) = &self.request.old else { return moved };
+        let known = old.moved();
+        let time = |workload: &Workload<'_>| workload.annotation(names::ROLL).and_then(auto_roll_time);
+        // An undo of a Deployment may restore an older value.
+        let turn = time(&self.request.new)
+            .filter(|turn| self.has_other_roll && time(old).is_none_or(|last| last < *turn));
+        for (source, digest) in self.now_seen.iter() {
+            let has_waves = || {
+                let present = self.facts.object(source).flatten();
+                present.is_some_and(|present| present.spread_policy().has_waves())
+            };
+            let time = if self.seen.get(source) == Some(digest) {
+                known.get(source).cloned()
+            } else {
+                turn.filter(|_| has_waves()).map(|turn| turn.to_string())
+            };
+            if let Some(time) = time {
+                moved.insert(source.clone(), time);
+            }
+        }
+        moved
     }
 
     /// Leaves `seen` as it is, so that the content stays pending for the controller, and adds a warning.
@@ -109,11 +147,13 @@ impl Resolver<'_> {
             "until the controller rolls it".to_owned()
         };
         let kept = held.map_or_else(|| "its pods".to_owned(), |held| format!("the snapshot {held:?}"));
-        self.warnings.push(format!(
-            "{source} limits how many workloads roll at once (annotation {}): {} keeps {kept} {until}",
-            names::MAX_IN_FLIGHT,
-            self.request.new.display(),
-        ));
+        let present = self.live(source)?.map(Observed::spread_policy).unwrap_or_default();
+        let limits = if present.has_waves() {
+            format!("{source} moves workloads in waves (annotation {})", names::WAVES)
+        } else {
+            format!("{source} limits how many workloads roll at once (annotation {})", names::MAX_IN_FLIGHT)
+        };
+        self.warnings.push(format!("{limits}: {} keeps {kept} {until}", self.request.new.display()));
         Ok(())
     }
 

@@ -5,86 +5,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, de::DeserializeSeed as _};
-
-use super::{Facts, Need, Request, Workload, bare::bare, policy::auto_roll_time};
+use super::{
+    Facts, Need, Request, Workload,
+    bare::bare,
+    policy::auto_roll_time,
+    revisions::{Past, RevisionsOf, digest, settings},
+};
 use crate::{
-    json::{At, Str},
-    kinds::{REVISION_KINDS, RevisionKind, WorkloadKind},
+    kinds::{REVISION_KINDS, WorkloadKind},
     names,
     snapshot::Digest,
     uid::Uid,
 };
 
-/// The parts of a live revision that an undo restores.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Past {
-    /// The digest of its template, see [`bare`].
-    template: Digest,
-    /// The digest of confrev's annotations of the workload, if the revision holds a copy of them. They may be large, and are
-    /// only compared.
-    settings: Digest,
-    /// The uid of the workload that it belongs to; `None` if it has no controller. Workloads may share their labels.
-    workload: Option<Uid>,
-}
-
-/// The fields of a revision's metadata that matter for an undo.
-#[derive(Default, Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase", default)]
-struct RevisionMetadata<'a> {
-    annotations: Option<BTreeMap<Str<'a>, Str<'a>>>,
-    owner_references: Option<Vec<Option<RevisionOwner<'a>>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"), default)]
-struct RevisionOwner<'a> {
-    uid: Str<'a>,
-    controller: Option<bool>,
-}
-
-impl Past {
-    /// Reads a revision object; `None` if its template cannot be read.
-    pub fn read(kind: &RevisionKind, text: &str) -> Option<Self> {
-        let metadata: Option<RevisionMetadata<'_>> =
-            At::new(&["metadata"]).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
-        let RevisionMetadata { annotations, owner_references } = metadata.unwrap_or_default();
-        let template = bare(text, kind.template, |_| None)?;
-        let mut owners = owner_references.iter().flatten().flatten();
-        let workload = owners.find(|owner| owner.controller == Some(true)).map(|owner| (&*owner.uid).into());
-        Some(Self { template, settings: digest(annotations.as_ref()), workload })
-    }
-}
-
-/// The revisions that an undo may bring back: objects of one kind with these labels.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RevisionsOf {
-    /// Index into [`REVISION_KINDS`].
-    pub kind: usize,
-    /// The labels of the requested template, which Kubernetes copies to the template's revisions.
-    pub labels: Vec<(String, String)>,
-}
-
 /// Annotations that `kubectl rollout undo` leaves alone. Other writes that remove annotations change them: `kubectl apply`
 /// records what it applied, and `kubectl replace` drops the Deployment controller's number.
 const UNTOUCHED: [&str; 2] = [names::LAST_APPLIED, "deployment.kubernetes.io/revision"];
 
-/// Annotations that each admission writes anew, so that an undo cannot restore a stale value.
-const WRITTEN: [&str; 4] = [names::SEEN, names::UNHEALTHY, names::PINNED, names::ENABLED_BY];
+/// Annotations that each admission writes again, so that an undo cannot restore a stale value.
+const WRITTEN: [&str; 5] = [names::SEEN, names::UNHEALTHY, names::PINNED, names::MOVED, names::ENABLED_BY];
 
-/// confrev's own annotations among these.
-fn settings<'a>(annotations: Option<&'a BTreeMap<Str<'_>, Str<'_>>>) -> BTreeMap<&'a str, &'a str> {
-    let all = annotations.into_iter().flatten();
-    all.filter(|(key, _)| key.starts_with(names::PREFIX)).map(|(key, value)| (&**key, &**value)).collect()
-}
-
-/// The digest of confrev's own annotations: of their JSON, with sorted keys.
-fn digest(annotations: Option<&BTreeMap<Str<'_>, Str<'_>>>) -> Digest {
-    // Maps of strings always serialize.
-    Digest::of_bytes(serde_json::to_string(&settings(annotations)).unwrap_or_default())
-}
-
-/// The settings that an undo must not change: every annotation of confrev's that an admission does not write anew.
+/// The settings that an undo must not change: every annotation of confrev's that an admission does not write again.
 pub(super) fn kept_settings<'a>(workload: &'a Workload<'_>) -> BTreeMap<&'a str, &'a str> {
     let mut kept = settings(workload.annotations());
     kept.retain(|key, _| !WRITTEN.contains(key));

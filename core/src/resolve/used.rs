@@ -5,7 +5,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Request, policy::auto_roll_time};
+use super::{
+    Request,
+    policy::{auto_roll_time, unpinned_source},
+};
 use crate::{
     names,
     snapshot::{ObjectName, SourceKind},
@@ -111,8 +114,33 @@ pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
     has_other_roll(request) && !restored
 }
 
-/// Whether a person wrote a new value of `roll`.
-pub(super) fn asks_for_newest(request: &Request<'_>) -> bool {
-    let by_person = |roll| auto_roll_time(roll).is_none();
-    has_new_roll(request) && request.new.annotation(names::ROLL).is_some_and(by_person)
+/// The sources whose newest content a person asks for, by a new value of `roll`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// None: the controller wrote the value, or it is not new.
+    Nothing,
+    /// This one.
+    Only(ObjectName),
+    /// All.
+    All,
+}
+
+impl Asked {
+    /// What the request asks for.
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        match request.new.annotation(names::ROLL).filter(|_| has_new_roll(request)) {
+            None => Self::Nothing,
+            Some(roll) if auto_roll_time(roll).is_some() => Self::Nothing,
+            Some(roll) => unpinned_source(roll).map_or(Self::All, Self::Only),
+        }
+    }
+
+    /// Whether the newest content of this source is asked for.
+    pub(super) fn includes(&self, source: &ObjectName) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Only(only) => only == source,
+            Self::All => true,
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
@@ -68,7 +69,7 @@ struct WorkloadMetadata<'a> {
     managed_fields: Managers,
 }
 
-/// An object's `managedFields`, reduced to whether a manager owns the `enabled` label.
+/// An object's `managedFields`, reduced to what matters of them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 struct Managers(Option<Vec<Option<ManagedFields>>>);
@@ -76,19 +77,50 @@ struct Managers(Option<Vec<Option<ManagedFields>>>);
 impl Managers {
     /// Whether some manager owns the `enabled` label.
     fn own_label(&self) -> bool {
-        self.0.iter().flatten().flatten().any(|fields| fields.fields_v1)
+        self.0.iter().flatten().flatten().any(|manager| manager.fields_v1.label)
+    }
+
+    /// When a manager last changed the spec. Subresources (`status`, `scale`) do not count.
+    fn last_write_of_spec(&self) -> Option<Timestamp> {
+        let of_spec = |manager: &&ManagedFields| manager.fields_v1.spec && !manager.subresource;
+        self.0.iter().flatten().flatten().filter(of_spec).filter_map(|manager| manager.time).max()
     }
 }
 
-/// The path of the `enabled` label in a `fieldsV1`.
-const LABEL: [&str; 3] = ["f:metadata", "f:labels", "f:confrev.dev/enabled"];
+/// The path of the `enabled` label below `f:metadata` in a `fieldsV1`.
+const LABEL: [&str; 2] = ["f:labels", "f:confrev.dev/enabled"];
 
-/// One manager's fields, reduced to whether the `enabled` label is among them.
+/// One manager.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManagedFields {
-    #[serde(default, deserialize_with = "owns_enabled_label")]
-    fields_v1: bool,
+    #[serde(default)]
+    fields_v1: Owned,
+    /// When it last changed one of its fields.
+    #[serde(default, deserialize_with = "time")]
+    time: Option<Timestamp>,
+    /// Whether it writes a subresource.
+    #[serde(default, deserialize_with = "is_text")]
+    subresource: bool,
+}
+
+/// The fields of a manager that matter.
+#[derive(Debug, Default)]
+struct Owned {
+    /// It owns the `enabled` label.
+    label: bool,
+    /// It owns fields of the spec.
+    spec: bool,
+}
+
+/// A time; `None` if the value is anything else.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    Ok(json::shallow(&[], deserializer)?.as_str().and_then(|text| text.parse().ok()))
+}
+
+/// Whether the value is a text that is not empty.
+fn is_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(json::shallow(&[], deserializer)?.as_str().is_some_and(|text| !text.is_empty()))
 }
 
 /// A whole number; `None` if the value is anything else.
@@ -96,13 +128,61 @@ fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64
     Ok(json::shallow(&[], deserializer)?.as_i64())
 }
 
-/// Whether a `fieldsV1` set holds the `enabled` label.
-fn owns_enabled_label<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Ok(At::<_, IgnoredAny>::new(&LABEL).deserialize(deserializer)?.is_some())
+impl<'de> Deserialize<'de> for Owned {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OwnedVisitor;
+
+        impl<'de> Visitor<'de> for OwnedVisitor {
+            type Value = Owned;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a set of fields")
+            }
+
+            fn visit_unit<E>(self) -> Result<Owned, E> {
+                Ok(Owned::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Owned, A::Error> {
+                let mut fields = Owned::default();
+                while let Some(key) = map.next_key::<Str<'de>>()? {
+                    if &*key == "f:metadata" {
+                        fields.label = map.next_value_seed(At::<_, IgnoredAny>::new(&LABEL))?.is_some();
+                    } else {
+                        fields.spec |= &*key == "f:spec";
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(fields)
+            }
+        }
+
+        deserializer.deserialize_any(OwnedVisitor)
+    }
 }
 
 impl<'a> Workload<'a> {
     /// Reads a workload of that kind from its JSON.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use confrev_core::{kinds::Kinds, resolve::Workload};
+    /// let kinds = Kinds::default();
+    /// let kind = kinds.by_kind("apps/v1", "Deployment").unwrap();
+    /// let text = r#"{
+    ///     "metadata": {"name": "web", "labels": {"confrev.dev/enabled": "true"}},
+    ///     "spec": {"template": {"spec": {"containers": [
+    ///         {"name": "app", "envFrom": [{"configMapRef": {"name": "demo"}}]}
+    ///     ]}}}
+    /// }"#;
+    /// let workload = Workload::parse(kind, text)?;
+    /// assert_eq!(workload.label("confrev.dev/enabled"), Some("true"));
+    /// let references = workload.template.as_ref().unwrap().references();
+    /// assert_eq!(references[0].name, "demo");
+    /// assert_eq!(references[0].pointer, "/spec/containers/0/envFrom/0/configMapRef/name");
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     pub fn parse(kind: &'a WorkloadKind, json: &'a str) -> Result<Self, serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_str(json);
         let workload = Self::read(kind, &mut reader)?;
@@ -161,6 +241,11 @@ impl<'a> Workload<'a> {
     /// The labels; `None` if there is no such field.
     pub fn labels(&self) -> Option<&BTreeMap<Str<'a>, Str<'a>>> {
         self.metadata.labels.as_ref()
+    }
+
+    /// When a manager last changed the spec, according to `managedFields`.
+    pub fn spec_written(&self) -> Option<Timestamp> {
+        self.metadata.managed_fields.last_write_of_spec()
     }
 
     /// The annotations; `None` if there is no such field.
@@ -238,6 +323,12 @@ impl<'a> Workload<'a> {
         self.annotation(names::PINNED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
+    /// The annotation `moved`: for each source, when the controller moved the workload to the content that it has seen. Empty
+    /// if it is absent or malformed.
+    pub fn moved(&self) -> crate::template::SourceMap<String> {
+        self.annotation(names::MOVED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    }
+
     /// The annotation `unhealthy`: the sources whose last seen content the workload took while it was unhealthy.
     pub fn taken_unhealthy(&self) -> crate::template::SourceMap<Digest> {
         let marked = self.annotation(names::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);
@@ -252,7 +343,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// The mark beside a label that the namespace gave.
+/// The mark beside a label that came from the namespace.
 const BY_NAMESPACE: &str = "namespace";
 /// The same mark if the last applied configuration still has the label; a hash of that configuration follows.
 const DESPITE: &str = "namespace-despite-";

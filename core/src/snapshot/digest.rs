@@ -31,6 +31,11 @@ impl Digest {
         halves.take(digits).map(|half| HEX[usize::from(half)]).collect()
     }
 
+    /// The bytes, without the scheme.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.bytes
+    }
+
     /// The key of a keyed digest; `None` for plain SHA-256.
     pub fn key(&self) -> Option<KeyId> {
         self.key

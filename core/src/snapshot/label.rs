@@ -23,7 +23,7 @@ const TRACKING: [&str; 11] = [
     names::PREFIX,
 ];
 
-/// The key of a label that is copied from a source to its snapshots, so that backup and policy tools treat both alike.
+/// The key of a label that is copied from a source to its snapshots, so that backup and policy tools treat both in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CopiedLabel(String);
 

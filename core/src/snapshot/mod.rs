@@ -1,5 +1,6 @@
 //! Content, its digest, and the immutable snapshot that carries both. Pure: no I/O, no client.
 
+mod author;
 mod digest;
 mod key;
 mod label;
@@ -8,6 +9,7 @@ mod object;
 
 use std::{fmt, sync::Arc};
 
+pub use author::Change;
 pub use digest::{Digest, DigestFormatError, Digests, Hasher, Tag};
 pub use key::{KEY_BYTES, Key, KeyId, Keying};
 pub use label::{CopiedLabel, CopiedLabelError};

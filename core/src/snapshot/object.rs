@@ -10,11 +10,12 @@ use base64::{
     alphabet::STANDARD,
     engine::{GeneralPurpose, GeneralPurposeConfig},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{
-    CopiedLabel, DIGITS, Digest, Digests, Hasher, Keying, SourceKind, Tag, snapshot_name, source_label,
+    Change, CopiedLabel, DIGITS, Digest, Digests, Hasher, Keying, SourceKind, Tag, snapshot_name,
+    source_label,
 };
 use crate::{json::Str, names};
 
@@ -34,9 +35,10 @@ pub struct Object<'a> {
     immutable: Option<bool>,
 }
 
+/// An object's metadata. `M` is what is read of its managedFields: nothing, except for a snapshot that is created.
 #[derive(Debug, Default, Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
-struct ObjectMetadata<'a> {
+#[serde(bound(deserialize = "'de: 'a, M: Default + Deserialize<'de>"), rename_all = "camelCase")]
+struct ObjectMetadata<'a, M = IgnoredAny> {
     #[serde(default)]
     name: Str<'a>,
     #[serde(default)]
@@ -51,6 +53,8 @@ struct ObjectMetadata<'a> {
     deletion_timestamp: Option<Str<'a>>,
     #[serde(default)]
     owner_references: Option<Vec<OwnerReference<'a>>>,
+    #[serde(default)]
+    managed_fields: M,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,6 +62,23 @@ struct ObjectMetadata<'a> {
 struct OwnerReference<'a> {
     #[serde(default)]
     uid: Str<'a>,
+}
+
+impl<'a, M> ObjectMetadata<'a, M> {
+    /// The metadata, and what was read of the managedFields.
+    fn split(self) -> (ObjectMetadata<'a>, M) {
+        let metadata = ObjectMetadata {
+            name: self.name,
+            uid: self.uid,
+            resource_version: self.resource_version,
+            labels: self.labels,
+            annotations: self.annotations,
+            deletion_timestamp: self.deletion_timestamp,
+            owner_references: self.owner_references,
+            managed_fields: IgnoredAny,
+        };
+        (metadata, self.managed_fields)
+    }
 }
 
 /// The source and digest that a snapshot states. They are trusted only if its content matches.
@@ -246,7 +267,7 @@ struct Payload<'a> {
     #[serde(default, rename = "type")]
     secret_type: Option<Str<'a>>,
     #[serde(default)]
-    metadata: ObjectMetadata<'a>,
+    metadata: ObjectMetadata<'a, Option<&'a RawValue>>,
     #[serde(default)]
     immutable: Option<bool>,
 }
@@ -287,7 +308,7 @@ struct OwnMetadata {
 }
 
 /// Whether a tool prunes objects that have this label or annotation and are no longer in Git. It would delete a restored
-/// object again and again. The marks are those of Argo CD (source: "Resource Tracking" in its documentation), and the one
+/// object repeatedly. The marks are those of Argo CD (source: "Resource Tracking" in its documentation), and the one
 /// that `kubectl apply --prune` reads, which also repeats the content.
 fn is_mark_to_prune_by(key: &str) -> bool {
     key == names::LAST_APPLIED
@@ -310,12 +331,37 @@ impl OwnMetadata {
     }
 }
 
+/// The change that made the content of `object`: that of a source, or the one that a snapshot of the source records.
+fn change(object: &Object<'_>, managed_fields: Option<&RawValue>) -> Option<Change> {
+    if object.identity().is_none() {
+        return Change::in_managed_fields(managed_fields?);
+    }
+    let stated = |key| object.annotation(key).map(str::to_owned);
+    Some(Change { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
+}
+
 /// The JSON of the snapshot to create: the unchanged payload of `json`, the `copied` labels, and no other label or
 /// annotation of the source.
 ///
 /// `json` is the source, or another snapshot of the same content. If `name` is the source's own name, the source is bound itself,
 /// and is restored with its labels and annotations. Its tool then finds its own marks; without them, Helm would refuse to adopt
 /// the object.
+///
+/// # Example
+///
+/// ```
+/// # use confrev_core::snapshot::{Identity, Object, SourceKind, snapshot_json, snapshot_name};
+/// let source = br#"{"metadata": {"name": "demo"}, "data": {"color": "blue"}}"#;
+/// let digest = Object::parse(source)?.digest(SourceKind::ConfigMap)?;
+/// let name = snapshot_name("demo", &digest, 10);
+/// assert_eq!(name, "demo-3a18d34e26");
+/// let identity = Identity { source: "demo".to_owned(), digest };
+/// let snapshot = snapshot_json(SourceKind::ConfigMap, "shop", &name, &identity, source, &[], &[])?;
+/// let read = Object::parse(&snapshot)?;
+/// assert_eq!(read.identity(), Some(identity));
+/// assert_eq!(read.digest(SourceKind::ConfigMap)?, digest);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn snapshot_json(
     kind: SourceKind,
     namespace: &str,
@@ -326,8 +372,9 @@ pub fn snapshot_json(
     copied: &[CopiedLabel],
 ) -> Result<Vec<u8>, serde_json::Error> {
     let payload: Payload<'_> = serde_json::from_slice(json)?;
+    let (metadata, managed_fields) = payload.metadata.split();
     let object = Object {
-        metadata: payload.metadata,
+        metadata,
         data: None,
         binary_data: None,
         secret_type: payload.secret_type,
@@ -338,10 +385,13 @@ pub fn snapshot_json(
         own.labels.insert(names::ENABLED.to_owned(), "bind".to_owned());
         own
     } else {
-        let annotations = BTreeMap::from([
+        let mut annotations = BTreeMap::from([
             (names::SOURCE_NAME.to_owned(), of.source.clone()),
             (names::DIGEST.to_owned(), of.digest.to_string()),
         ]);
+        if let Some(Change { at, by }) = change(&object, managed_fields) {
+            annotations.extend([(names::CHANGED_AT.to_owned(), at), (names::CHANGED_BY.to_owned(), by)]);
+        }
         let of_source = |key: &str| object.label(key).map(str::to_owned);
         let mut labels: BTreeMap<_, _> = CopiedLabel::choose(copied, of_source).collect();
         labels.extend([

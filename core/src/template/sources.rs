@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_of_snapshot_is_the_first_in_any_map() {
+    fn snapshot_source_is_first_in_any_map() {
         for size in 1..40 {
             let mut map = SourceMap::default();
             for number in 0..size {

@@ -2,7 +2,7 @@
 
 use confrev::{
     names,
-    resolve::{Facts, Health, NamespaceFacts, Observed, Outcome, Request, Workload, resolve},
+    resolve::{Facts, Health, NamespaceFacts, Observed, Pass, Request, Workload, resolve},
     snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
 };
@@ -211,7 +211,7 @@ fn restores_bound_source_with_its_own_metadata() {
             object["immutable"] = json!(immutable);
         }
         let wanted = object.clone();
-        // Because of these marks, tools would delete the source again and again.
+        // Because of these marks, tools would delete the source repeatedly.
         object["metadata"]["annotations"][names::LAST_APPLIED] = json!(wanted.to_string());
         object["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"] =
             json!("shop:/ConfigMap:ns/demo-v1");
@@ -248,8 +248,8 @@ fn reads_no_secrets_when_secrets_are_disabled() {
         let request = Request { namespace: "ns", secrets: false, new: parse(new), old: old.map(parse) };
         let mut facts = Facts::default();
         facts.set_revisions(Vec::new());
-        let outcome = resolve(&request, &facts);
-        let Outcome::Decided(decision) = outcome else { panic!("{outcome:?}: {new}, {old:?}") };
+        let pass = resolve(&request, &facts);
+        let Pass::Decided(decision) = pass else { panic!("{pass:?}: {new}, {old:?}") };
         assert_eq!(decision.denial, None);
     }
 }

@@ -12,6 +12,7 @@ extern crate confrev_core as confrev;
 
 mod digest_vectors;
 mod facts;
+mod holds;
 mod kinds;
 mod max_in_flight;
 mod newly_read_keys;
@@ -23,5 +24,6 @@ mod rules;
 mod settings;
 mod undo;
 mod undo_by_revision;
+mod waves;
 
 use confrev_core_test_support::{story, world};

@@ -1,6 +1,6 @@
 //! `max-in-flight` at admission: the writes for which the controller decides when a limited source rolls.
 
-use confrev::names;
+use confrev::{names, resolve::unpin_roll_value};
 use serde_json::{Value, json};
 
 use super::{
@@ -253,4 +253,37 @@ fn live_source_with_limit_awaits_its_turn() {
         assert_eq!(world.update(&rolled, &stored), rolled, "{roll}: admitted again");
     }
     assert_ne!(live(&world.update(&with_image(&stored, "i:2"), &stored)), live(&stored));
+}
+
+/// An apply of one source's name would not end it.
+#[test]
+fn unpin_of_one_source_leaves_the_other() {
+    let mut world = World::default();
+    let set = |world: &mut World, color: &str| {
+        for name in ["demo", "other"] {
+            set_limited(world, name, json!({"color": color}));
+        }
+    };
+    set(&mut world, "blue");
+    let first = world.create(&deployment(&["demo", "other"]));
+    set(&mut world, "green");
+    let second = poke(&mut world, &first, 1);
+    let undone = world.update(&undo(&second, &first), &second);
+    let unpin = |world: &mut World, stored: &Value, name: &str| {
+        let mut asked = stored.clone();
+        let now = jiff::Timestamp::from_second(2).unwrap();
+        annotate(&mut asked, names::ROLL, &unpin_roll_value(&configmap(name), now));
+        world.update(&asked, stored)
+    };
+    let names = |object: &Value| [volume(object, 0).to_owned(), volume(object, 1).to_owned()];
+    let [green, blue] = [names(&second), names(&undone)];
+    for (name, wanted) in [("demo", [&green[0], &blue[1]]), ("other", [&blue[0], &green[1]])] {
+        let unpinned = unpin(&mut world, &undone, name);
+        assert_eq!(names(&unpinned), wanted.map(String::clone), "{name}");
+        assert_eq!(unpinned, world.update(&unpinned, &undone), "{name}: admitted again");
+    }
+    // A pending change of the other source awaits its turn.
+    set(&mut world, "red");
+    let unpinned = unpin(&mut world, &second, "demo");
+    assert_eq!((names(&unpinned)[1].as_str(), names(&unpinned)[0] == green[0]), (&*green[1], false));
 }

@@ -28,7 +28,7 @@ fn undone(stored: &Value, to: &Value) -> Value {
     new
 }
 
-/// A workload that reads `mine` and these keys, went from `mine: 1` to `mine: 2`, and was put back.
+/// A workload that reads `mine` and these keys, changed from `mine: 1` to `mine: 2`, and was undone.
 fn put_back(keys: &[&str]) -> (World, Value) {
     let mut world = World::default();
     world.set("demo", json!({"mine": "1", "other": "1", "unread": "1"}));

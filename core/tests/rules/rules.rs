@@ -202,7 +202,7 @@ fn name_conflict_gives_longer_snapshot_name() {
 
 /// Re-applies and rolls cause no rollout without a change of content.
 #[test]
-fn longer_snapshot_name_stays_when_shorter_is_free_again() {
+fn longer_snapshot_name_stays_when_shorter_is_free() {
     let mut world = world("blue");
     world.set_object(BLUE, json!({"metadata": {"name": BLUE}, "data": {"color": "blue"}}));
     let stored = world.create(&deployment(&["demo"]));
@@ -268,7 +268,7 @@ fn decision_lists_existing_snapshots_newly_referred_to() {
 
 /// The workload reads one key, and that key has the same value in the object that took the snapshot's name.
 #[test]
-fn object_with_equal_values_is_kept_only_if_sound() {
+fn equal_object_is_kept_only_if_sound() {
     for (why, is_kept) in
         [("sound", true), ("mutable", false), ("of another source", false), ("foreign", false)]
     {

@@ -2,7 +2,7 @@
 
 use confrev::names;
 use confrev::resolve::{
-    Facts, Need, Outcome, Request, Workload, malformed, parse_keep, parse_max_in_flight, resolve,
+    Facts, Need, Pass, Request, Workload, malformed, parse_keep, parse_max_in_flight, resolve,
 };
 use confrev::snapshot::Rotated;
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ fn reads_no_snapshot_of_excluded_or_rotated_source() {
         let request = Request { namespace: "ns", secrets: true, new, old: None };
         let mut facts = Facts::default();
         facts.set_rotated(Rotated::with(is_rotated.then(|| "demo".to_owned())));
-        let Outcome::Needs(needs) = resolve(&request, &facts) else { panic!("nothing is read") };
+        let Pass::Needs(needs) = resolve(&request, &facts) else { panic!("nothing is read") };
         let reads_newest = needs.iter().any(|need| matches!(need, Need::Newest { .. }));
         assert_eq!(
             reads_newest,

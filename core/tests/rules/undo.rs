@@ -113,7 +113,7 @@ fn apply_ends_undo_while_source_is_missing() {
     }
 }
 
-/// The source's name in one reference counts for all references to the source, whichever comes first in the template.
+/// The source's name in one reference counts for all references to the source, in any order of the references.
 #[test]
 fn partial_apply_ends_undo_of_missing_source() {
     let mut world = world("blue");

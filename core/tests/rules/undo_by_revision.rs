@@ -58,12 +58,13 @@ fn seen(object: &Value) -> Value {
 }
 
 /// Every annotation by which a user configures a workload.
-const SETTINGS: [(&str, &str, &str); 7] = [
+const SETTINGS: [(&str, &str, &str); 8] = [
     (names::TRACK, "false", "true"),
     (names::MIN_INTERVAL, "1h", "5s"),
     (names::EXCLUDE, "unused", "unused, more"),
     (names::MISSING, "allow", "warn"),
     (names::SECRETS, "true", "false"),
+    (names::ON_UNDO, "hold", "hold"),
     (names::ROLL, "now", "before"),
     ("confrev.dev/of-a-later-version", "a", "b"),
 ];

@@ -34,6 +34,8 @@ enum End {
     Again(Timestamp),
     /// It failed, and is tried again after a pause that grows.
     Failed,
+    /// It conflicted although its object had not changed, and is tried again after a pause that grows to some seconds.
+    Conflicted,
     /// It had no effect, and is tried again after a pause that grows to an hour.
     InVain,
 }
@@ -79,6 +81,9 @@ impl State {
             End::Again(at) => self.queue.postpone(task.clone(), at),
             End::Failed => {
                 self.queue.failed(task.clone(), now);
+            }
+            End::Conflicted => {
+                self.queue.conflicted(task.clone(), now);
             }
             End::InVain => {
                 self.queue.failed_in_vain(task.clone(), now);
@@ -137,10 +142,23 @@ impl State {
                 known.map_or(End::Done, |Rolling { before, .. }| self.rolled(key, &before, &record, now))
             }
             Outcome::Changed(live) => {
+                let is_unchanged = self.still_holds(key, rolling.as_ref(), &live);
                 self.changed_before_roll(key, rolling.as_ref(), live, now);
-                End::Again(now + CONFLICT_DELAY)
+                if is_unchanged { End::Conflicted } else { End::Again(now + CONFLICT_DELAY) }
             }
             _ => End::Done,
+        }
+    }
+
+    /// Whether the precondition of a roll still holds after a conflict. Then something else answered 409, such as a webhook or
+    /// a quota, and will do so again.
+    fn still_holds(&self, key: &WorkloadKey, rolling: Option<&Rolling>, live: &Live) -> bool {
+        match live {
+            Live::Enabled(record) => {
+                rolling.is_some_and(|rolling| rolling.before.resource_version == record.resource_version)
+            }
+            Live::Unlabelled(candidate) => self.index.joining(key) == Some(&candidate.condition),
+            Live::Apart => false,
         }
     }
 
@@ -194,7 +212,9 @@ impl State {
             match live {
                 Live::Enabled(record) => self.apply_workload(key, Some(*record), now),
                 Live::Unlabelled(candidate) => {
-                    self.apply_workload(key, None, now);
+                    if self.index.joining(key).is_none() {
+                        self.apply_workload(key, None, now);
+                    }
                     self.join([(key.clone(), *candidate)], now);
                 }
                 Live::Apart => self.apply_workload(key, None, now),
@@ -207,12 +227,15 @@ impl State {
         let event = self.events.end();
         let again =
             outcome.is_err_and(ApiError::may_pass) && self.queue.failures(&Task::WriteEvent) + 1 < TRIES;
-        if let Some(event) = event.filter(|_| again) {
-            self.events.retry(event, now);
+        if let (Some(event), true) = (&event, again) {
+            self.events.retry(event.clone(), now);
             self.queue.failed(Task::WriteEvent, now);
         } else {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "an Event was not written");
+            }
+            if let Some(event) = event {
+                self.notices.add(&event);
             }
             self.queue.done(&Task::WriteEvent);
         }

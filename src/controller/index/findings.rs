@@ -22,7 +22,7 @@ struct Finding {
     unused: BTreeSet<Owner>,
     /// Owners that are deleted. Their uids never come back, so they are no users, whatever a watch reports.
     deleted: BTreeSet<Owner>,
-    /// Users that were owners until someone else removed them. The garbage collector removes deleted owners, so these are
+    /// Users that were owners until another client removed them. The garbage collector removes deleted owners, so these are
     /// read live before they are added again.
     removed: BTreeSet<Owner>,
 }
@@ -59,7 +59,7 @@ impl Findings {
         self.0.get(name).is_some_and(|finding| finding.deleted.contains(owner))
     }
 
-    /// Whether someone else removed this owner of an object, and it was not read since.
+    /// Whether another client removed this owner of an object, and it was not read since.
     pub(crate) fn was_removed(&self, name: &Name, owner: &Owner) -> bool {
         self.0.get(name).is_some_and(|finding| finding.removed.contains(owner))
     }

@@ -17,6 +17,8 @@ pub(crate) mod settings;
 pub(crate) mod skipped;
 mod snapshots;
 mod sources;
+#[cfg(test)]
+mod tests;
 mod unreadable;
 mod users;
 mod watched;

@@ -1,6 +1,9 @@
 //! The namespaces that opt in, and those that confrev works in: sources are watched in these only.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{Index, change::Change, referrers::Referrers};
 use crate::controller::name::Name;
@@ -46,13 +49,15 @@ impl Index {
         }
     }
 
-    /// The namespaces whose Rollouts are watched.
-    pub(crate) fn limited_namespaces(&self) -> BTreeSet<Arc<str>> {
-        self.referrers.namespaces().cloned().collect()
+    /// The namespaces whose Rollouts are watched, each with the number of its watch.
+    pub(crate) fn limited_namespaces(&self) -> BTreeMap<Arc<str>, usize> {
+        self.referrers.namespaces().map(|(namespace, watch)| (Arc::clone(namespace), watch)).collect()
     }
 
     /// Records whether a source has `max-in-flight`.
     pub(crate) fn set_limited(&mut self, source: &Name, limited: bool) {
+        // A watch that was just stopped may deliver one more event, which must not start a watch of Rollouts.
+        let limited = limited && self.watched.contains(&source.namespace);
         if self.referrers.set_limited(source, limited) {
             self.watched.bump();
         }

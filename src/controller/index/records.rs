@@ -8,7 +8,7 @@ use crate::{
     cluster::{Owner, Version, WorkloadKey},
     compact::CompactSet,
     names,
-    resolve::{Observed, Present, Use, parse_keep, parse_max_in_flight},
+    resolve::{Observed, Present, SpreadPolicy, Use, parse_keep},
     snapshot::Digest,
     uid::Uid,
 };
@@ -65,7 +65,7 @@ pub(crate) enum SourceState {
     /// It does not exist.
     Missing,
     /// It exists.
-    Exists(SourceRecord),
+    Exists(Box<SourceRecord>),
 }
 
 /// The record of a source that exists.
@@ -81,22 +81,20 @@ pub(crate) struct SourceRecord {
     pub always: bool,
     /// How many of its newest snapshots are kept.
     pub keep: usize,
-    /// How many workloads a change may roll at once.
-    pub max_in_flight: Option<usize>,
+    /// How far a change may spread.
+    pub spread: SpreadPolicy,
 }
 
 impl SourceRecord {
     /// The record of a source that was read.
     pub(crate) fn of(observed: &Observed) -> Self {
         let keep = observed.annotation(names::KEEP);
-        let max_in_flight = observed.annotation(names::MAX_IN_FLIGHT);
         Self {
             uid: observed.uid.as_str().into(),
             resource_version: observed.resource_version.clone(),
             present: observed.into(),
             always: observed.enabled() == Some("true"),
-            // Admission reports a malformed count to its writer; here it counts as none.
-            max_in_flight: max_in_flight.as_deref().and_then(parse_max_in_flight),
+            spread: observed.spread_policy(),
             keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
         }
     }

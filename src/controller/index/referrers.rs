@@ -22,11 +22,15 @@ pub(crate) struct Referrers {
     /// The sources with `max-in-flight`, used or not.
     limited: HashSet<Name>,
     namespaces: HashMap<Arc<str>, NamespaceRollouts>,
+    /// How many watches were needed so far.
+    watches: usize,
 }
 
 /// The Rollouts of one namespace.
 #[derive(Debug, Default)]
 struct NamespaceRollouts {
+    /// The number of the watch that reports them.
+    watch: usize,
     /// Whether all Rollouts are known.
     is_listed: bool,
     /// By the Rollout's name.
@@ -76,7 +80,9 @@ impl Referrers {
             return false;
         }
         if is_limited {
-            self.namespaces.insert(Arc::clone(namespace), NamespaceRollouts::default());
+            self.watches += 1;
+            let rollouts = NamespaceRollouts { watch: self.watches, ..NamespaceRollouts::default() };
+            self.namespaces.insert(Arc::clone(namespace), rollouts);
         } else {
             self.namespaces.remove(namespace);
         }
@@ -94,9 +100,10 @@ impl Referrers {
         self.limited.iter().filter(move |source| *source.namespace == *namespace)
     }
 
-    /// The namespaces whose Rollouts are watched.
-    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.namespaces.keys()
+    /// The namespaces whose Rollouts are watched, each with the number of its watch. A namespace that was forgotten, and
+    /// matters again, needs a new watch: the previous one does not list its Rollouts again.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
+        self.namespaces.iter().map(|(namespace, known)| (namespace, known.watch))
     }
 
     /// Applies a Rollout as it is now; `None` if it is deleted, or has its own template.

@@ -57,7 +57,7 @@ impl Index {
         changes.push(Change::Owners(name));
     }
 
-    /// If someone else removed the source from the owners of a snapshot that it keeps, the source is read again: the garbage
+    /// If another client removed the source from the owners of a snapshot that it keeps, the source is read again: the garbage
     /// collector removes deleted owners, and a watch may not have reported the deletion.
     fn doubt_removed_source(
         &mut self,
@@ -204,7 +204,7 @@ impl Index {
             SourceState::Exists(known) if !self.has_snapshot_of(source, known) => {
                 return Some(snapshot_name(&source.object.name, &known.present.digests.current(), DIGITS[0]));
             }
-            SourceState::Exists(known) => Some(known),
+            SourceState::Exists(known) => Some(&**known),
             SourceState::Unknown | SourceState::Missing => None,
         };
         self.newest_of(source, known).map(|name| name.to_string())

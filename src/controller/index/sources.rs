@@ -36,11 +36,15 @@ impl Index {
 
     /// Applies the result of a live read of a source; `None` if it does not exist.
     pub(crate) fn set_read(&mut self, name: &Name, record: Option<SourceRecord>, changes: &mut Vec<Change>) {
-        self.set_source(name, record.map_or(SourceState::Missing, SourceState::Exists), changes);
+        self.set_source(
+            name,
+            record.map_or(SourceState::Missing, |record| SourceState::Exists(Box::new(record))),
+            changes,
+        );
     }
 
     fn set_source(&mut self, name: &Name, source: SourceState, changes: &mut Vec<Change>) {
-        let limited = matches!(&source, SourceState::Exists(record) if record.max_in_flight.is_some());
+        let limited = matches!(&source, SourceState::Exists(record) if record.spread.is_limited());
         self.set_limited(name, limited);
         let exists = matches!(source, SourceState::Exists(_));
         let name = &self.interner.intern(name.clone());
@@ -69,11 +73,6 @@ impl Index {
     /// What is known of a source that something needs. If nothing is, it must be read.
     pub(crate) fn need_source(&mut self, name: &Name) -> &SourceState {
         self.sources.entry(name.clone()).or_insert(SourceState::Unknown)
-    }
-
-    /// Removes a source on which nothing depends.
-    pub(crate) fn remove_source(&mut self, name: &Name) {
-        self.sources.remove(name);
     }
 
     /// Forgets a source if nothing depends on it any more.

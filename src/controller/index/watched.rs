@@ -33,6 +33,11 @@ impl WatchedNamespaces {
         is_last
     }
 
+    /// Whether the sources of a namespace are watched.
+    pub(crate) fn contains(&self, namespace: &str) -> bool {
+        self.objects.contains_key(namespace)
+    }
+
     /// Records another change of the set of namespaces to watch.
     pub(crate) fn bump(&mut self) {
         self.generation += 1;

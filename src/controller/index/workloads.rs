@@ -166,8 +166,8 @@ impl Index {
         record: &'r Record,
     ) -> impl Iterator<Item = &'r Use> {
         record.uses.iter().filter(move |used| {
-            // A workload that does not track keeps its snapshots anyway.
-            if !record.track || used.excluded {
+            // A workload that does not track keeps its snapshots anyway, and so does a hold.
+            if !record.track || used.excluded || used.on_hold {
                 return false;
             }
             let source = Name::new(namespace, used.source.clone());
@@ -191,7 +191,7 @@ impl Index {
         record: &'r Record,
     ) -> impl Iterator<Item = &'r Use> {
         record.uses.iter().filter(move |used| {
-            let Some(snapshot) = &used.snapshot else { return false };
+            let Some(snapshot) = used.snapshot.as_ref().filter(|_| !used.on_hold) else { return false };
             let held = || {
                 self.snapshots.get(&Name::new(namespace, used.source.clone()).sibling(Arc::clone(snapshot)))
             };

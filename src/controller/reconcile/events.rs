@@ -2,13 +2,13 @@
 //!
 //! Events report changes that this replica saw. Nothing is reported again at a start or when another replica takes over.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     cluster::{Event, REPEAT_AFTER},
-    controller::name::Name,
+    controller::{index::records::User, name::Name},
     telemetry::metrics::Reason,
 };
 
@@ -19,16 +19,26 @@ const MAX_WAITING: usize = 100;
 /// How many Events are remembered as reported.
 const MAX_REMEMBERED: usize = 1000;
 
+/// What makes two Events the same: the uid of their object, the reason, and the part of the note that counts.
+type Key = (String, Reason, String);
+
+fn key(event: &Event) -> Key {
+    (event.regarding.uid.clone(), event.reason, event.same.clone())
+}
+
 /// Events that wait to be written, and Events that were reported recently.
 #[derive(Default)]
 pub(crate) struct Events {
     waiting: VecDeque<(Timestamp, Topic)>,
     /// The Event that is being written.
     in_progress: Option<Event>,
-    reported: HashMap<(String, Reason, String), Timestamp>,
+    reported: HashMap<Key, Timestamp>,
     /// When the next one may be written.
     next: Option<Timestamp>,
     dropped: Vec<Reason>,
+    /// Objects that cannot be read, and whose Events are not written yet. They wait for all other Events, and are never
+    /// dropped: nothing but their Events tells users about them.
+    unreadable: BTreeSet<User>,
 }
 
 /// A subject of an Event.
@@ -37,6 +47,8 @@ pub(crate) enum Topic {
     Event(Box<Event>),
     /// A held change of a source. The number of held workloads is counted when the Event is written.
     Held(Name),
+    /// An object that cannot be read.
+    Unreadable(User),
 }
 
 impl Topic {
@@ -44,6 +56,7 @@ impl Topic {
         match self {
             Self::Event(event) => event.reason,
             Self::Held(_) => Reason::RollHeld,
+            Self::Unreadable(_) => Reason::ObjectUnreadable,
         }
     }
 }
@@ -58,9 +71,14 @@ impl Events {
         is_new
     }
 
+    /// Queues an object that cannot be read.
+    pub(crate) fn add_unreadable(&mut self, object: User) {
+        self.unreadable.insert(object);
+    }
+
     /// Records that an Event is reported now. Returns false if it was reported recently.
-    fn is_new(&mut self, event: &Event, now: Timestamp) -> bool {
-        let key = (event.regarding.uid.clone(), event.reason, event.same.clone());
+    pub(crate) fn is_new(&mut self, event: &Event, now: Timestamp) -> bool {
+        let key = key(event);
         self.reported.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
         if self.reported.contains_key(&key) {
             return false;
@@ -88,13 +106,15 @@ impl Events {
 
     /// When the next Event is to be written.
     pub(crate) fn due(&self) -> Option<Timestamp> {
-        let (at, _) = self.waiting.front()?;
-        Some(self.next.map_or(*at, |next| next.max(*at)))
+        let waits = self.waiting.front().map(|(at, _)| *at);
+        let at = waits.or_else(|| (!self.unreadable.is_empty()).then_some(Timestamp::MIN))?;
+        Some(self.next.map_or(at, |next| next.max(at)))
     }
 
     /// Removes and returns the next topic.
     pub(crate) fn pop(&mut self) -> Option<Topic> {
-        self.waiting.pop_front().map(|(_, topic)| topic)
+        let waits = self.waiting.pop_front().map(|(_, topic)| topic);
+        waits.or_else(|| self.unreadable.pop_first().map(Topic::Unreadable))
     }
 
     /// Records that an Event is being written.
@@ -113,9 +133,14 @@ impl Events {
         self.waiting.push_front((now, Topic::Event(Box::new(event))));
     }
 
-    /// Drops the waiting Events: another replica writes them.
+    /// Drops the waiting Events: another replica writes them. None of them counts as reported.
     pub(crate) fn clear(&mut self) {
-        self.waiting.clear();
+        self.unreadable.clear();
+        for (_, topic) in self.waiting.drain(..) {
+            if let Topic::Event(event) = topic {
+                self.reported.remove(&key(&event));
+            }
+        }
     }
 
     /// The reasons of Events that were dropped for lack of room since the last call.

@@ -35,7 +35,9 @@ impl State {
         StateCounts {
             pending: self.queue.pending_rolls(),
             held: self.holds.len(),
+            baking: self.holds.baking(),
             pinned: count(&|namespace, record| index.pinned(namespace, record).next().is_some()),
+            on_hold: count(&|_, record| record.uses.iter().any(|used| used.on_hold)),
             unresolved: count(&|namespace, record| index.unresolved(namespace, record).next().is_some()),
             lost: self.missing.lost().count(),
             unverifiable,

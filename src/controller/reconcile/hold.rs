@@ -1,13 +1,7 @@
-//! `max-in-flight`: how far a change of a source may spread before the first workloads prove it sound.
-//!
-//! Nothing is stored for it. `seen` shows which workloads rolled to the content, their status shows their health, and the
-//! annotation `unhealthy` shows which were unhealthy before. So a restart in the middle changes nothing. A workload also
-//! counts as rolling while the outcome of its last roll is unknown.
+//! Which pending workloads are held until others prove a change sound. [`Spread`] has the rule; its input comes from the
+//! index. A workload also counts as rolling while the outcome of its last roll is unknown.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,34 +12,18 @@ use crate::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{Health, Record, Use, has_deadline},
+    resolve::{Health, Member, Place, Progress, Proof, Record, Spread, SpreadPolicy, Standing, View, Wait},
     snapshot::{DIGITS, Digest, snapshot_name},
     telemetry::metrics::Reason,
 };
 
 /// How long a held workload waits before its turn is checked again.
 pub(crate) const TURN: SignedDuration = SignedDuration::from_secs(1);
-/// How long a finding about one workload holds for others without another check. A check reads all workloads that use the
-/// source, and as many may be held.
+/// The longest that it waits if the bake time of a wave lasts longer: a workload may be deleted meanwhile.
+const BAKE: SignedDuration = SignedDuration::from_secs(5);
+/// How long a finding that held one workload counts for others without another check. A check reads all workloads that use
+/// the source, and as many may be held.
 const FRESH: SignedDuration = SignedDuration::from_millis(500);
-
-/// Why a workload may not roll to a source's content yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Hold {
-    /// As many workloads as allowed are rolling.
-    Full,
-    /// A workload that rolled to the content proved it bad.
-    Bad(Proof),
-}
-
-/// A workload that proved a content bad.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Proof {
-    /// The workload.
-    workload: WorkloadKey,
-    /// It was rolled back from the content. Otherwise it failed with the content.
-    rolled_back: bool,
-}
 
 /// A reported hold of a source.
 #[derive(Debug)]
@@ -53,22 +31,22 @@ struct Report {
     /// The content that is held.
     digest: Digest,
     /// Why.
-    proof: Proof,
+    proof: Proof<WorkloadKey>,
     /// When the hold was found.
     since: Timestamp,
 }
 
-/// A hold that was found a moment ago.
+/// How far a change had spread a moment ago, when it held a workload.
 #[derive(Debug)]
-struct RecentHold {
-    hold: Hold,
-    /// The content and the limit that it applies to.
-    of: (Digest, usize),
+struct Recent {
+    spread: Spread<WorkloadKey>,
+    /// The content and the policy that it applies to.
+    of: (Digest, SpreadPolicy),
     at: Timestamp,
 }
 
-impl RecentHold {
-    /// Whether the hold still counts. A hold from the future comes from a clock that stepped back.
+impl Recent {
+    /// Whether the finding still counts. A finding from the future comes from a clock that stepped back.
     fn is_fresh(&self, now: Timestamp) -> bool {
         self.at <= now && now < self.at + FRESH
     }
@@ -77,10 +55,11 @@ impl RecentHold {
 /// The holds of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    /// Workloads that are held until others prove a content sound.
-    held: HashSet<WorkloadKey>,
-    /// What recently held workloads: by source, and by whether the workload itself is unhealthy.
-    recent: HashMap<(Name, bool), RecentHold>,
+    /// Workloads that are held until others prove a content sound, each with whether only the bake time of a wave or its turn
+    /// holds it.
+    held: HashMap<WorkloadKey, bool>,
+    /// By source. Nothing that lets a workload roll is remembered: the next one must see its roll.
+    recent: HashMap<Name, Recent>,
     /// The last reported hold of each source, until it ends.
     reported: HashMap<Name, Report>,
 }
@@ -90,8 +69,8 @@ pub(crate) struct Holds {
 pub(crate) struct Turn {
     /// `None` if the workload is not held.
     pub held: Option<Held>,
-    /// The Events about holds that ended.
-    pub released: Vec<Event>,
+    /// The Events about holds that ended, and about invalid settings.
+    pub events: Vec<Event>,
 }
 
 /// A pending workload that is held.
@@ -113,52 +92,98 @@ impl Holds {
         now: Timestamp,
     ) -> Turn {
         let Some(record) = index.workload(key) else { return Turn::default() };
-        let unwell = index.health(key, record) == Health::Failed;
-        let limited = record.uses.iter().filter_map(|used| {
+        let has_failed = index.health(key, record) == Health::Failed;
+        self.recent.retain(|_, recent| recent.is_fresh(now));
+        let mut waits: Vec<(Name, Wait<WorkloadKey>)> = Vec::new();
+        let mut begins: Vec<Event> = Vec::new();
+        // The annotation `hold` decides about its sources, and no other workload.
+        let free = || record.uses.iter().filter(|used| !used.on_hold);
+        for used in free() {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-            let known = index.existing_source(&name)?;
-            let has_change = !record.has_seen(&used.source, &known.present.digests);
-            let limit = known.max_in_flight.filter(|_| has_change)?;
-            let of = (known.present.digests.current(), limit);
-            let fresh = |recent: &&RecentHold| recent.of == of && recent.is_fresh(now);
-            if let Some(recent) = self.recent.get(&(name.clone(), unwell)).filter(fresh) {
-                return Some((recent.hold.clone(), name, None));
+            let Some(known) = index.existing_source(&name) else { continue };
+            if !known.spread.is_limited() || record.has_seen(&used.source, &known.present.digests) {
+                continue;
             }
-            Some((hold(index, &name, (known, limit), (key, unwell), &is_rolling)?, name, Some(of)))
-        });
-        let holds: Vec<_> = limited.collect();
+            let Standing::Waits(place) = standing(index, key, record, &name, known) else { continue };
+            match self.wait(index, &name, known, (key, has_failed, place), &is_rolling, now) {
+                Err(wait) => waits.push((name, wait)),
+                Ok(begun) => begins.extend(
+                    begun.and_then(|note| event_on_source(index, &name, Reason::WaveBegun, note, now)),
+                ),
+            }
+        }
         let is_bad =
-            |source: &Name| holds.iter().any(|(hold, of, _)| of == source && matches!(hold, Hold::Bad(_)));
-        // An unhealthy workload is not held by others, which says nothing about the rest.
-        let changed = record.uses.iter().filter(|_| !unwell).filter_map(|used| {
+            |source: &Name| waits.iter().any(|(of, wait)| of == source && matches!(wait, Wait::Bad(_)));
+        // A failed workload is not held by others, which says nothing about the rest.
+        let changed = free().filter(|_| !has_failed).filter_map(|used| {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let known = index.existing_source(&name)?;
             (!record.has_seen(&used.source, &known.present.digests) && !is_bad(&name)).then_some(name)
         });
         let changed: Vec<_> = changed.collect();
-        let released = changed.iter().filter_map(|source| self.end_report(index, source, now)).collect();
-        if holds.is_empty() {
+        let mut events: Vec<_> =
+            changed.iter().filter_map(|source| self.end_report(index, source, now)).collect();
+        if waits.is_empty() {
             self.held.remove(key);
-            return Turn { held: None, released };
+            events.extend(begins);
+            return Turn { held: None, events };
         }
-        self.held.insert(key.clone());
-        self.recent.retain(|_, recent| recent.is_fresh(now));
+        let bakes = waits.iter().all(|(_, wait)| matches!(wait, Wait::Bake(_) | Wait::Turn));
+        self.held.insert(key.clone(), bakes);
         let mut new = Vec::new();
-        for (hold, source, of) in holds {
-            if let Hold::Bad(proof) = &hold
-                && self.set_reported(index, &source, proof, now)
-            {
-                new.push(source.clone());
-            }
-            if let Some(of) = of {
-                self.recent.insert((source, unwell), RecentHold { hold, of, at: now });
+        let mut until = now + TURN;
+        for (source, wait) in waits {
+            match wait {
+                Wait::Bad(proof) if self.set_reported(index, &source, &proof, now) => new.push(source),
+                Wait::Invalid(why) => {
+                    let note = format!("no workload rolls to a change of this source: {why}");
+                    events.extend(event_on_source(index, &source, Reason::SettingInvalid, note, now));
+                }
+                Wait::Bake(end) => until = until.max(end.min(now + BAKE)),
+                Wait::Bad(_) | Wait::Full | Wait::Unproven | Wait::Turn | Wait::Aborted => {}
             }
         }
-        Turn { held: Some(Held { until: now + TURN, new }), released }
+        Turn { held: Some(Held { until, new }), events }
+    }
+
+    /// Why a workload may not roll to the content of a source yet. `Ok`: it may; with a note if it begins a wave.
+    fn wait(
+        &mut self,
+        index: &Index,
+        source: &Name,
+        known: &SourceRecord,
+        (waiting, has_failed, place): (&WorkloadKey, bool, Place),
+        is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
+        now: Timestamp,
+    ) -> Result<Option<String>, Wait<WorkloadKey>> {
+        let content = known.present.digests.current();
+        let is_of_it = |recent: &&Recent| (&recent.of.0, &recent.of.1) == (&content, &known.spread);
+        let recent = self.recent.get(source).filter(is_of_it);
+        if let Some(wait) = recent.and_then(|recent| recent.spread.wait(has_failed, place)) {
+            return Err(wait);
+        }
+        let is_rolling = |key: &WorkloadKey, record: &Record| key != waiting && is_rolling(key, record);
+        let spread = spread(index, source, known, is_rolling, now);
+        let Some(wait) = spread.wait(has_failed, place) else {
+            let begun = spread.progress().filter(|progress| progress.begins);
+            return Ok(begun.map(|Progress { wave, waves, limit, total, .. }| {
+                let to = named(source, &content);
+                format!("wave {wave} of {waves} begins: up to {limit} of {total} workloads move to {to}")
+            }));
+        };
+        let of = (content, known.spread.clone());
+        self.recent.insert(source.clone(), Recent { spread, of, at: now });
+        Err(wait)
     }
 
     /// Records that a hold is reported. Returns whether it is new.
-    fn set_reported(&mut self, index: &Index, source: &Name, proof: &Proof, now: Timestamp) -> bool {
+    fn set_reported(
+        &mut self,
+        index: &Index,
+        source: &Name,
+        proof: &Proof<WorkloadKey>,
+        now: Timestamp,
+    ) -> bool {
         let Some(known) = index.existing_source(source) else { return false };
         let digest = known.present.digests.current();
         let is_known = |report: &Report| (report.digest, &report.proof) == (digest, proof);
@@ -192,9 +217,14 @@ impl Holds {
         self.held.len()
     }
 
+    /// How many of them wait for the bake time of a wave, or for their turn in it.
+    pub(crate) fn baking(&self) -> usize {
+        self.held.values().filter(|bakes| **bakes).count()
+    }
+
     /// Whether a workload was held when its turn was last checked.
     pub(crate) fn is_held(&self, key: &WorkloadKey) -> bool {
-        self.held.contains(key)
+        self.held.contains_key(key)
     }
 
     /// Records that a workload is not held.
@@ -210,28 +240,29 @@ impl Holds {
     /// Forgets a source on which nothing depends.
     pub(crate) fn forget_source(&mut self, source: &Name) {
         self.reported.remove(source);
-        self.recent.retain(|(of, _), _| of != source);
+        self.recent.remove(source);
     }
 
     /// The Event on a source whose change is held; `None` if the content is no longer the present one.
     pub(crate) fn event(&self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
         let current = index.existing_source(source)?.present.digests.current();
         let report = self.reported.get(source).filter(|report| report.digest == current)?;
-        let held = index.workloads_using(source).filter(|(key, _)| self.held.contains(*key)).count();
+        let held = index.workloads_using(source).filter(|(key, _)| self.held.contains_key(*key)).count();
         let held = if held == 1 { "1 workload is".to_owned() } else { format!("{held} workloads are") };
-        let why = report.proof.display(index, source, &report.digest);
-        let note = format!("{held} held: {why}. Correct the content, or remove max-in-flight to continue");
+        let why = describe(index, &report.proof, source, &report.digest);
+        let has_waves = index.existing_source(source)?.spread.has_waves();
+        let setting = if has_waves { "waves" } else { "max-in-flight" };
+        let note = format!("{held} held: {why}. Correct the content, or remove {setting} to continue");
         let event = event_on_source(index, source, Reason::RollHeld, note, now)?;
         Some(Event { same: report.since.to_string(), ..event })
     }
 }
 
-impl Proof {
-    fn display(&self, index: &Index, source: &Name, digest: &Digest) -> String {
-        let workload = index.display_short(&self.workload);
-        let how = if self.rolled_back { "was rolled back from" } else { "failed with" };
-        format!("{workload} {how} {}", named(source, digest))
-    }
+/// How a workload proved a content bad.
+fn describe(index: &Index, proof: &Proof<WorkloadKey>, source: &Name, digest: &Digest) -> String {
+    let workload = index.display_short(&proof.workload);
+    let how = if proof.rolled_back { "was rolled back from" } else { "failed with" };
+    format!("{workload} {how} {}", named(source, digest))
 }
 
 /// The name of the snapshot of a source's content.
@@ -240,55 +271,59 @@ fn named(source: &Name, digest: &Digest) -> String {
 }
 
 /// Why workloads would not roll to content that a source is about to get; `None` if nothing is known against it.
-pub(crate) fn objection(index: &Index, source: &Name, content: &SourceRecord) -> Option<String> {
-    let limit = content.max_in_flight?;
-    let waits = |(_, record): &(&WorkloadKey, &Record)| {
-        record.track && !record.has_seen(&source.object, &content.present.digests)
-    };
-    let (waiting, _) = index.workloads_using(source).find(waits)?;
-    match hold(index, source, (content, limit), (waiting, false), |_, _| false)? {
-        Hold::Full => None,
-        Hold::Bad(proof) => Some(proof.display(index, source, &content.present.digests.current())),
-    }
-}
-
-/// Why a waiting workload is held. An unhealthy workload is not held by another that failed: the content may be its
-/// cure, and the other may have been unhealthy before.
-fn hold(
+pub(crate) fn objection(
     index: &Index,
     source: &Name,
-    (known, limit): (&SourceRecord, usize),
-    (waiting, unwell): (&WorkloadKey, bool),
-    is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
-) -> Option<Hold> {
-    let mut in_flight = 0;
-    for (key, record) in index.workloads_using(source).filter(|(key, _)| *key != waiting) {
-        let moved = record.has_seen(&source.object, &known.present.digests);
-        let health = if moved { index.health(key, record) } else { Health::Settled };
-        let was_unhealthy = moved && record.taken_unhealthy.contains(&source.object);
-        let failed = health == Health::Failed && !was_unhealthy;
-        if moved && !unwell {
-            let rolled_back = was_rolled_back(index, record, source, known);
-            if failed || rolled_back {
-                return Some(Hold::Bad(Proof { workload: key.clone(), rolled_back }));
-            }
-        }
-        let is_under_way = !matches!(health, Health::Settled | Health::Failed);
-        // A workload without a deadline may stay as unhealthy as it was.
-        let gives_up = index.kind(key).is_some_and(|kind| has_deadline(&kind.kind));
-        let may_last = was_unhealthy && !unwell && !gives_up;
-        if (is_under_way && !may_last) || is_rolling(key, record) {
-            in_flight += 1;
-        }
+    content: &SourceRecord,
+    now: Timestamp,
+) -> Option<String> {
+    if !content.spread.is_limited() {
+        return None;
     }
-    (in_flight >= limit).then_some(Hold::Full)
+    let waits = |(_, record): &(&WorkloadKey, &Record)| {
+        record.track
+            && !record.is_on_hold(&source.object)
+            && !record.has_seen(&source.object, &content.present.digests)
+    };
+    index.workloads_using(source).find(waits)?;
+    let spread = spread(index, source, content, |_, _| false, now);
+    Some(describe(index, spread.bad()?, source, &content.present.digests.current()))
 }
 
-/// Whether a workload that rolled to the content was put back to other content, which shows that the content failed.
-fn was_rolled_back(index: &Index, record: &Record, source: &Name, known: &SourceRecord) -> bool {
-    let rejects = |used: &Use| index.rejects(record, used, source, known);
-    // A workload that does not track keeps its snapshot whatever the content.
-    record.track && record.uses.iter().any(|used| used.source == source.object && rejects(used))
+/// How far a content of a source has spread.
+fn spread(
+    index: &Index,
+    source: &Name,
+    known: &SourceRecord,
+    is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
+    now: Timestamp,
+) -> Spread<WorkloadKey> {
+    let members = index.workloads_using(source).map(|(key, record)| Member {
+        workload: key,
+        standing: standing(index, key, record, source, known),
+        is_rolling: is_rolling(key, record),
+    });
+    let verdict = known.spread.verdict(&source.object, &known.present.digests);
+    Spread::of(&known.spread, verdict, now, members)
+}
+
+/// The state of a workload towards a content of a source.
+fn standing(
+    index: &Index,
+    key: &WorkloadKey,
+    record: &Record,
+    source: &Name,
+    known: &SourceRecord,
+) -> Standing {
+    let Some(kind) = index.kind(key) else { return Standing::Apart };
+    let view = View {
+        kind,
+        path: [&key.namespace, &key.name],
+        health: index.health(key, record),
+        source: &source.object,
+        content: &known.present.digests,
+    };
+    record.standing(&view, |used| index.holds_other(used, source, known))
 }
 
 #[cfg(test)]
@@ -298,7 +333,7 @@ mod tests {
         compact::{CompactMap, CompactSet},
         controller::{Action, Config, Outcome, State},
         kinds::Kinds,
-        resolve::Observed,
+        resolve::{Observed, Pace, Use},
         snapshot::{ObjectName, SourceKind},
     };
 
@@ -328,9 +363,12 @@ mod tests {
                 whole: true,
                 excluded: false,
                 optional: false,
+                on_hold: false,
             }],
             seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
             taken_unhealthy: CompactSet::default(),
+            moved: CompactMap::default(),
+            pace: Pace::default(),
             reads: CompactMap::default(),
             denies_missing: false,
             pinned: CompactMap::default(),

@@ -10,6 +10,7 @@ use crate::{
         index::{Index, records::User, skipped::Skipped},
         name::Name,
     },
+    names,
     resolve::{Record, Use},
     snapshot::ObjectName,
     telemetry::metrics::Reason,
@@ -128,7 +129,7 @@ pub(crate) fn refusal(
     let Some(record) = index.workload(key) else { return Vec::new() };
     let has_change = |used: &&Use| {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
-        let Some(known) = index.existing_source(&source) else { return false };
+        let Some(known) = index.existing_source(&source).filter(|_| !used.on_hold) else { return false };
         used.snapshot.is_none() || !record.has_seen(&used.source, &known.present.digests)
     };
     let changed: BTreeSet<_> =
@@ -208,6 +209,10 @@ pub(crate) fn unpins(
     let mut ended: Vec<&Use> = index.kept(&key.namespace, before).collect();
     ended.dedup_by(|a, b| a.source == b.source);
     ended.retain(|used| !index.kept(&key.namespace, after).any(|still| still.source == used.source));
+    // A hold of the same snapshot takes the place of the undo or the pin.
+    let is_kept_on =
+        |used: &Use| on_hold(after).any(|now| (&now.source, &now.snapshot) == (&used.source, &used.snapshot));
+    ended.retain(|used| !is_kept_on(used));
     let mut events = Vec::new();
     for used in ended {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
@@ -225,6 +230,52 @@ pub(crate) fn unpins(
         events.extend(event.map(|event| Event { related, ..event }));
         let note = format!("{}: {end}", index.display_short(key));
         events.extend(event_on_source(index, &source, Reason::Unpinned, note, now));
+    }
+    once(events, after)
+}
+
+/// The sources whose references the annotation `hold` keeps, each once.
+fn on_hold(record: &Record) -> impl Iterator<Item = &Use> {
+    let is_first = |index: usize, used: &Use| {
+        !record.uses[..index].iter().any(|before| before.on_hold && before.source == used.source)
+    };
+    let uses = record.uses.iter().enumerate().filter(|(_, used)| used.on_hold);
+    uses.filter(move |(index, used)| is_first(*index, used)).map(|(_, used)| used)
+}
+
+/// Holds that begin or end: on the workload and on the source.
+pub(crate) fn holds(
+    index: &Index,
+    key: &WorkloadKey,
+    before: &Record,
+    after: &Record,
+    now: Timestamp,
+) -> Vec<Event> {
+    let is_in = |record: &Record, used: &Use| {
+        on_hold(record).any(|other| (&other.source, &other.snapshot) == (&used.source, &used.snapshot))
+    };
+    let ended = on_hold(before).filter(|used| !after.is_on_hold(&used.source)).map(|used| {
+        let held = used.snapshot.clone().unwrap_or_default();
+        let now_used = after.uses.iter().find(|now| now.source == used.source);
+        let then = match now_used.and_then(|now| now.snapshot.as_ref()) {
+            Some(snapshot) if *snapshot != held => format!(": uses {snapshot}"),
+            Some(_) | None => String::new(),
+        };
+        (used, Reason::HoldEnded, format!("is no longer held at {held}{then}"))
+    });
+    let begun = on_hold(after).filter(|used| !is_in(before, used)).map(|used| {
+        let held = used.snapshot.clone().unwrap_or_default();
+        (used, Reason::Held, format!("is held at {held} until annotation {} is removed", names::HOLD))
+    });
+    let mut events = Vec::new();
+    for (used, reason, what) in ended.chain(begun) {
+        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let note = format!("{} {what}", source.object);
+        let related = source_ref(index, &source);
+        let event = event_on_workload(index, key, reason, note, now);
+        events.extend(event.map(|event| Event { related, ..event }));
+        let note = format!("{} {what}", index.display_short(key));
+        events.extend(event_on_source(index, &source, reason, note, now));
     }
     once(events, after)
 }

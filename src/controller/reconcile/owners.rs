@@ -31,7 +31,7 @@ pub(crate) enum Wanted {
 
 /// The users of an object as owners: those that the index knows, and those that a live read has proven. Users that a live
 /// read has found to be deleted are none, even if a watch has not reported the deletion: the garbage collector would remove
-/// such an owner again and again, and delete the object if it has no other.
+/// such an owner repeatedly, and delete the object if it has no other.
 pub(crate) fn users(index: &Index, name: &Name) -> CompactSet<Owner> {
     let findings = index.findings();
     let known = index.owners_by_use(name).into_iter().chain(findings.used(name).cloned());

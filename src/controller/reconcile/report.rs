@@ -51,6 +51,12 @@ impl State {
             let event = match self.events.pop() {
                 Some(Topic::Event(event)) => Some(*event),
                 Some(Topic::Held(source)) => self.holds.event(&self.index, &source, now),
+                Some(Topic::Unreadable(object)) => {
+                    let skipped = self.index.skipped(&object);
+                    let event =
+                        skipped.map(|skipped| messages::unreadable(&self.index, &object, skipped, now));
+                    event.filter(|event| self.events.is_new(event, now))
+                }
                 None => None,
             };
             if let Some(event) = event {
@@ -82,13 +88,7 @@ impl State {
     }
 
     /// Records and reports that an object cannot be read.
-    pub(in crate::controller) fn set_unreadable(
-        &mut self,
-        object: &User,
-        uid: &Uid,
-        error: &Unreadable,
-        now: Timestamp,
-    ) {
+    pub(in crate::controller) fn set_unreadable(&mut self, object: &User, uid: &Uid, error: &Unreadable) {
         if !self.index.set_unreadable(object, uid, error) {
             return;
         }
@@ -108,16 +108,15 @@ impl State {
                 tracing::warn!(object = name, most = limit, "object refers to too many names and is skipped");
             }
         }
-        let skipped = self.index.skipped(object);
-        let event = skipped.map(|skipped| messages::unreadable(&self.index, object, skipped, now));
-        self.report(event, now);
+        self.events.add_unreadable(object.clone());
+        self.schedule_events();
     }
 
     /// Reports every object that cannot be read. Called when this replica begins to lead.
-    pub(super) fn report_all_unreadable(&mut self, now: Timestamp) {
-        let all = self.index.unreadable();
-        let events: Vec<_> =
-            all.map(|(object, skipped)| messages::unreadable(&self.index, object, skipped, now)).collect();
-        self.report(events, now);
+    pub(super) fn report_all_unreadable(&mut self) {
+        for (object, _) in self.index.unreadable() {
+            self.events.add_unreadable(object.clone());
+        }
+        self.schedule_events();
     }
 }

@@ -8,7 +8,7 @@ use crate::{cluster::WorkloadKey, resolve::Record};
 
 /// How long a roll whose outcome is unknown may take effect, after it failed. By then it was tried again several times, and
 /// each try that the API server answers settles the outcome: it requires the same version of the workload. A workload whose
-/// rolls always fail pauses for longer between them, and others roll in between.
+/// rolls always fail pauses for longer between them, and others roll meanwhile.
 const UNKNOWN_OUTCOME: SignedDuration = SignedDuration::from_secs(30);
 
 /// A workload that is being rolled.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::{
         compact::{CompactMap, CompactSet},
-        resolve::{Health, Record},
+        resolve::{Health, Pace, Record},
     };
 
     #[test]
@@ -134,6 +134,8 @@ mod tests {
             uses: Vec::new(),
             seen: std::iter::empty().collect(),
             taken_unhealthy: CompactSet::default(),
+            moved: CompactMap::default(),
+            pace: Pace::default(),
             reads: CompactMap::default(),
             denies_missing: false,
             pinned: CompactMap::default(),

@@ -71,7 +71,7 @@ impl State {
     }
 
     /// Queues a restore of an object that may only be unknown yet. The delay also leaves time for a tool that deletes an
-    /// object in order to create it anew, as `kubectl replace --force` does.
+    /// object in order to create it again, as `kubectl replace --force` does.
     pub(super) fn enqueue_restore(&mut self, name: Name, now: Timestamp) {
         self.queue.schedule(Task::Restore(name), now + RESTORE_DELAY);
     }

@@ -73,8 +73,8 @@ impl State {
     }
 
     fn apply_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
+        // Nothing depends on it any more, so it was forgotten.
         if !self.index.is_watched(name) {
-            self.index.remove_source(name);
             return;
         }
         if observed.is_some_and(|observed| !observed.is_bound_itself() && observed.may_have_our_owners()) {

@@ -4,7 +4,7 @@
 //! outcomes of actions are applied ([`crate::controller::apply`]).
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -32,6 +32,7 @@ use crate::{
         queue::Queue,
     },
     kinds::{Kinds, WorkloadKind},
+    notify::Notices,
     resolve::{Health, Observed, Record},
     snapshot::Rotated,
 };
@@ -51,6 +52,8 @@ pub struct State {
     pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
     /// Whether the loss of a key was reported.
     pub(in crate::controller) key_loss_is_reported: bool,
+    /// Where important Events go, besides the API server.
+    pub(in crate::controller) notices: Notices,
     /// An empty list that keeps its capacity: every event of a watch needs one.
     pub(in crate::controller) changes: Vec<Change>,
 }
@@ -68,9 +71,16 @@ impl State {
             holds: Holds::default(),
             missing: Missing::default(),
             unused_since: HashMap::new(),
+            notices: Notices::default(),
             key_loss_is_reported: false,
             changes: Vec::new(),
         }
+    }
+
+    /// Also posts important Events as notifications.
+    #[must_use]
+    pub fn notifying(self, notices: Notices) -> Self {
+        Self { notices, ..self }
     }
 
     /// Serves only these namespaces: workloads in others reach no webhook, so a roll would have no effect.
@@ -116,7 +126,7 @@ impl State {
         self.queue.next(self.rolls.from())
     }
 
-    /// How many workloads are held by `max-in-flight`.
+    /// How many workloads are held by `max-in-flight` or waves.
     pub fn held(&self) -> usize {
         self.holds.len()
     }
@@ -152,8 +162,8 @@ impl State {
         self.index.watched_namespaces()
     }
 
-    /// The namespaces whose Rollouts are watched.
-    pub fn limited_namespaces(&self) -> BTreeSet<Arc<str>> {
+    /// The namespaces whose Rollouts are watched, each with the number of its watch.
+    pub fn limited_namespaces(&self) -> BTreeMap<Arc<str>, usize> {
         self.index.limited_namespaces()
     }
 
@@ -187,8 +197,8 @@ impl State {
     }
 
     /// Why further workloads would not roll to this content of a source; `None` if nothing is known against it.
-    pub fn objection(&self, source: &Name, content: &Observed) -> Option<String> {
-        objection(&self.index, source, &SourceRecord::of(content))
+    pub fn objection(&self, source: &Name, content: &Observed, now: Timestamp) -> Option<String> {
+        objection(&self.index, source, &SourceRecord::of(content), now)
     }
 
     /// The workload's name in messages to users of its namespace.

@@ -1,6 +1,6 @@
 //! Workloads: when a pending workload is rolled, and which workloads of a namespace are opted in.
 //!
-//! Workloads that their namespace opts in get the label in the queue of all rolls, within the rate and `max-in-flight`. A
+//! Workloads that their namespace opts in get the label in the queue of all rolls, within the rate, `max-in-flight` and waves. A
 //! refusal of one does not affect the others.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl State {
         self.enqueue_all(changes, now);
     }
 
-    /// Reports pins that begin or end, and counts the next pending change from its own time, if the workload rolled.
+    /// Reports pins and holds that begin or end, and counts the next pending change from its own time, if the workload rolled.
     fn workload_changed(&mut self, key: &WorkloadKey, old: Option<&Record>, now: Timestamp) {
         let (Some(old), Some(record)) = (old, self.index.workload(key)) else { return };
         if old.uid != record.uid {
@@ -39,6 +39,7 @@ impl State {
         }
         let mut pins = messages::unpins(&self.index, key, old, record, now);
         pins.extend(messages::pins(&self.index, key, old, record, now));
+        pins.extend(messages::holds(&self.index, key, old, record, now));
         // A roll whose answer was lost shows only in its time. Any pending change is newer than that roll.
         if record.last_roll > old.last_roll {
             self.rolls.clear_pending(key);
@@ -117,6 +118,8 @@ impl State {
     /// Rolls a workload, if it is its turn.
     pub(super) fn reconcile_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Decision {
         let Some(record) = self.index.workload(key).filter(|_| self.index.is_pending(key)) else {
+            // The namespace may have opted in again. The next change counts from its own time.
+            self.enqueue_roll(key, now);
             return Decision::Done;
         };
         let record = record.clone();
@@ -143,8 +146,8 @@ impl State {
         let is_rolling = |key: &WorkloadKey, record: &Record| {
             self.queue.is_working(&Task::Roll(key.clone())) || self.rolls.may_take_effect(key, record, now)
         };
-        let Turn { held, released } = self.holds.check(&self.index, key, is_rolling, now);
-        self.report(released, now);
+        let Turn { held, events } = self.holds.check(&self.index, key, is_rolling, now);
+        self.report(events, now);
         let Held { until, new } = held?;
         for source in new {
             self.report_hold(source, until);

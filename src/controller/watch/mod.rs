@@ -5,7 +5,7 @@ pub(crate) mod object;
 pub(crate) mod subjects;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -100,7 +100,9 @@ async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
         let of = Listed { collection, selector, metadata_only: true };
         Some((of, UsedSources(kind, Arc::clone(namespace))))
     };
-    watch_namespaces(api, shared, State::watched_namespaces, watch).await;
+    let wanted =
+        |state: &State| state.watched_namespaces().into_iter().map(|namespace| (namespace, 0)).collect();
+    watch_namespaces(api, shared, wanted, watch).await;
 }
 
 /// Keeps one watch of Rollouts in each namespace in which a source has `max-in-flight`.
@@ -113,30 +115,31 @@ async fn watch_referrers(kind: WorkloadKind, api: KubeApi, shared: Shared) {
     watch_namespaces(api, shared, State::limited_namespaces, watch).await;
 }
 
-/// Keeps one watch in each of the `wanted` namespaces.
+/// Keeps one watch in each of the `wanted` namespaces. If the number of a namespace changes, its watch is replaced.
 async fn watch_namespaces<S: Subject + Sync>(
     api: KubeApi,
     shared: Shared,
-    wanted: impl Fn(&State) -> BTreeSet<Arc<str>>,
+    wanted: impl Fn(&State) -> BTreeMap<Arc<str>, usize>,
     watch: impl Fn(&Arc<str>) -> Option<(Listed, S)>,
 ) {
     let mut changes = shared.namespace_changes();
-    let mut running: HashMap<Arc<str>, tokio::task::AbortHandle> = HashMap::new();
+    let mut running: HashMap<Arc<str>, (usize, tokio::task::AbortHandle)> = HashMap::new();
     let mut tasks = JoinSet::new();
     loop {
         let mut wanted = wanted(&shared.lock());
-        wanted.retain(|namespace| shared.served().contains(namespace));
-        running.retain(|namespace, task| {
-            let keep = wanted.contains(namespace);
+        wanted.retain(|namespace, _| shared.served().contains(namespace));
+        running.retain(|namespace, (number, task)| {
+            let keep = wanted.get(namespace) == Some(number);
             if !keep {
                 task.abort();
             }
             keep
         });
-        for namespace in wanted {
+        for (namespace, number) in wanted {
             let Some((of, subject)) = watch(&namespace) else { continue };
             running.entry(namespace).or_insert_with(|| {
-                tasks.spawn(follow(api.clone(), of, subject, shared.clone(), SyncPoint::default()))
+                let following = follow(api.clone(), of, subject, shared.clone(), SyncPoint::default());
+                (number, tasks.spawn(following))
             });
         }
         while tasks.try_join_next().is_some() {}

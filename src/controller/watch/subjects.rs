@@ -22,7 +22,7 @@ use crate::{
     json::At,
     kinds::REVISION_KINDS,
     names,
-    resolve::{Health, Record, Referrer, Use, Workload, parse_max_in_flight},
+    resolve::{Health, Record, Referrer, SpreadPolicy, Use, Workload},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
@@ -98,7 +98,7 @@ impl<R> Parsed<R> {
             }
             // Its references are unknown: it stays an owner of its snapshots.
             Err(error) => {
-                state.set_unreadable(user, &self.uid, &error, now);
+                state.set_unreadable(user, &self.uid, &error);
                 None
             }
         }
@@ -230,6 +230,7 @@ fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
                 whole: reference.keys.is_none(),
                 excluded: false,
                 optional: reference.optional,
+                on_hold: false,
             })
         })
         .collect();
@@ -372,9 +373,9 @@ impl Subject for UsedSources {
     }
 
     fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
-        let limit = object.metadata.annotations.as_ref().and_then(|all| all.get(names::MAX_IN_FLIGHT));
-        let is_limited = limit.is_some_and(|text| parse_max_in_flight(text).is_some());
-        (is_limited, source_meta(&object.metadata))
+        let annotations = object.metadata.annotations.as_ref();
+        let policy = SpreadPolicy::read(|key| annotations?.get(key).map(String::as_str));
+        (policy.is_limited(), source_meta(&object.metadata))
     }
 
     fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Record, now: Timestamp) {

@@ -27,6 +27,8 @@ pub(crate) fn policy() -> Value {
 /// One request of a ServiceAccount in the namespace `confrev`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    /// The name of the ServiceAccount, with its prefix.
+    pub user: String,
     /// Such as `patch`.
     pub verb: String,
     /// The API group; empty for the core one.
@@ -79,6 +81,7 @@ fn read(event: &Value) -> Option<Request> {
     let object = &event["objectRef"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Some(Request {
+        user: text(&event["user"]["username"]),
         verb: text(&event["verb"]),
         group: text(&object["apiGroup"]),
         resource: Some(text(&object["resource"])).filter(|resource| !resource.is_empty())?,

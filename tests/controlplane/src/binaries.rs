@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::gobuild::{Workshop, go_version};
-use crate::recipe::{Artifact, GoModule, NEWEST, OLDER, modules};
+use crate::recipe::{ACTIONLINT, Artifact, GoModule, NEWEST, NODE_MODULES, OLDER, modules};
 
 /// The environment variable with the Kubernetes version of the control plane.
 const VERSION_VARIABLE: &str = "CONFREV_KUBERNETES";
@@ -34,15 +34,37 @@ impl Binaries {
     /// Uses the binaries in `KUBEBUILDER_ASSETS`, and takes the rest from the cache. Missing ones are built, which
     /// takes about ten minutes on two cores and needs Go. Progress goes to stderr.
     pub fn all() -> Result<Self> {
-        Self::of(|_| true, &assets())
+        Self::of(|artifact| artifact.name != ACTIONLINT, &assets())
+    }
+
+    /// As [`all`](Self::all), and the binaries of real nodes, which take another ten minutes and need a C compiler and
+    /// libseccomp.
+    pub(crate) fn with_nodes() -> Result<Self> {
+        if kubernetes() != NEWEST {
+            return Err(format!("{VERSION_VARIABLE}: real nodes have Kubernetes {NEWEST}"));
+        }
+        let cache = cache_folder()?;
+        let mut files = gather("", &modules_of_control_plane()?, |_| true, &assets(), &cache)?;
+        let modules: Vec<_> = NODE_MODULES.iter().collect();
+        files.extend(gather("-nodes", &modules, |_| true, &assets(), &cache)?);
+        link(&files, &cache)
     }
 
     /// As [`all`](Self::all), but only for these names, which are searched in `PATH` too.
-    pub(crate) fn only(names: &[&str]) -> Result<Self> {
+    pub fn only(names: &[&str]) -> Result<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut found = assets();
         found.extend(env::split_paths(&path));
+        let known: Vec<_> = modules(NEWEST)?.into_iter().flat_map(|module| module.artifacts).collect();
+        if let Some(name) = names.iter().find(|name| known.iter().all(|artifact| artifact.name != **name)) {
+            return Err(format!("no module makes {name}"));
+        }
         Self::of(|artifact| names.contains(&artifact.name), &found)
+    }
+
+    /// The binaries in a folder that an earlier call has filled.
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self { folder }
     }
 
     /// The folder. It contains one file (or link) for each binary.
@@ -56,34 +78,51 @@ impl Binaries {
     }
 
     fn of(wanted: impl Fn(&Artifact) -> bool, ready_made: &[PathBuf]) -> Result<Self> {
-        let modules = modules(&kubernetes()).map_err(|problem| format!("{VERSION_VARIABLE}: {problem}"))?;
         let cache = cache_folder()?;
-        let lock =
-            File::create(cache.join("lock")).map_err(|e| format!("cannot open the cache's lock: {e}"))?;
-        if lock.try_lock().is_err() {
-            eprintln!("controlplane: waiting for another process that builds the binaries");
-            lock.lock().map_err(|e| format!("cannot lock the cache: {e}"))?;
-        }
-
-        let mut files = BTreeMap::new();
-        for module in modules {
-            let mut missing = Vec::new();
-            let others = module.artifacts.iter().filter(|a| wanted(a) && !files.contains_key(a.name));
-            for artifact in others.collect::<Vec<_>>() {
-                match find(ready_made, artifact.name) {
-                    Some(file) => drop(files.insert(artifact.name, file)),
-                    None => missing.push(artifact),
-                }
-            }
-            make(module, &missing, &cache, &mut files)?;
-        }
+        let files = gather("", &modules_of_control_plane()?, wanted, ready_made, &cache)?;
         link(&files, &cache)
     }
+}
+
+/// The files of the `wanted` artifacts of modules. `part` distinguishes sets of modules that may be built at the same
+/// time.
+fn gather(
+    part: &str,
+    modules: &[&'static GoModule],
+    wanted: impl Fn(&Artifact) -> bool,
+    ready_made: &[PathBuf],
+    cache: &Path,
+) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let lock = File::create(cache.join(format!("lock{part}")))
+        .map_err(|e| format!("cannot open the cache's lock: {e}"))?;
+    if lock.try_lock().is_err() {
+        eprintln!("controlplane: waiting for another process that builds the binaries");
+        lock.lock().map_err(|e| format!("cannot lock the cache: {e}"))?;
+    }
+
+    let mut files = BTreeMap::new();
+    for module in modules {
+        let mut missing = Vec::new();
+        let others = module.artifacts.iter().filter(|a| wanted(a) && !files.contains_key(a.name));
+        for artifact in others.collect::<Vec<_>>() {
+            match find(ready_made, artifact.name) {
+                Some(file) => drop(files.insert(artifact.name, file)),
+                None => missing.push(artifact),
+            }
+        }
+        make(part, module, &missing, cache, &mut files)?;
+    }
+    Ok(files)
+}
+
+fn modules_of_control_plane() -> Result<Vec<&'static GoModule>> {
+    modules(&kubernetes()).map_err(|problem| format!("{VERSION_VARIABLE}: {problem}"))
 }
 
 /// Adds the `missing` artifacts of a module to `files`, from its folder in the cache. Artifacts that are not there are
 /// built into it.
 fn make(
+    part: &str,
     module: &GoModule,
     missing: &[&'static Artifact],
     cache: &Path,
@@ -92,7 +131,7 @@ fn make(
     if missing.is_empty() {
         return Ok(());
     }
-    let scratch = Scratch::new(cache)?;
+    let scratch = Scratch::new(cache, part)?;
     fs::write(scratch.0.join("go.mod"), module.go_mod).map_err(|e| format!("cannot write go.mod: {e}"))?;
     let key = key(module, &go_version(module, &scratch.0)?);
     let folder = cache.join(format!("controlplane-{}-{key}", module.name));
@@ -167,8 +206,8 @@ fn cache_folder() -> Result<PathBuf> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(cache: &Path) -> Result<Self> {
-        let folder = cache.join("building");
+    fn new(cache: &Path, part: &str) -> Result<Self> {
+        let folder = cache.join(format!("building{part}"));
         // The remains of an interrupted build: only the holder of the lock gets here.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
@@ -205,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_module_states_its_minimum_go_version() {
-        for module in MODULES.iter().chain(OLDER.iter().map(|(_, module)| module)) {
+        for module in MODULES.iter().chain(NODE_MODULES).chain(OLDER.iter().map(|(_, module)| module)) {
             assert!(module.minimum_go().starts_with("1."), "{}", module.name);
         }
     }

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::cluster::ControlPlane;
-use crate::namespace::suffix;
 use crate::process::die_with_parent;
 use crate::program::spawn;
 use crate::recipe::{CERT_MANAGER, CERT_MANAGER_MANIFESTS};
+use crate::suffix::suffix;
 use crate::wait::wait_for;
 
 const LIMIT: Duration = Duration::from_mins(1);

@@ -6,6 +6,8 @@ use rcgen::{
 };
 
 use crate::Result;
+use crate::node::network;
+use crate::site::Site;
 
 /// A certificate and its key, both PEM.
 #[derive(Debug, Clone)]
@@ -35,9 +37,12 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(parameters(), key) })
     }
 
-    /// A certificate for servers on loopback.
-    pub(crate) fn server(&self) -> Result<Identity> {
-        let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(String::from);
+    /// A certificate for servers on loopback, and at the addresses of a control plane.
+    pub(crate) fn server(&self, site: Site) -> Result<Identity> {
+        let mut names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(String::from).to_vec();
+        if site == Site::Network {
+            names.extend([site.address().to_string(), network::FIRST_SERVICE.to_string()]);
+        }
         let parameters = CertificateParams::new(names)
             .map_err(|e| format!("cannot name the server's certificate: {e}"))?;
         self.sign(parameters, "localhost", &[], ExtendedKeyUsagePurpose::ServerAuth)

@@ -12,7 +12,6 @@ use crate::api::Api;
 use crate::binaries::Binaries;
 use crate::kubeconfig::Connection;
 use crate::kubectl::Kubectl;
-use crate::namespace::Namespace;
 use crate::process::Order;
 use crate::state::{Facts, STATE_VARIABLE, StateFolder};
 use crate::{Result, locate, resources};
@@ -302,17 +301,5 @@ impl ControlPlane {
         let mut pods = self.list("pods", namespace, selector);
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null() && ready(pod));
         pods
-    }
-
-    /// A new namespace; its name gets a random suffix.
-    #[track_caller]
-    pub fn namespace(&self, prefix: &str) -> Namespace<'_> {
-        self.namespace_labelled(prefix, &[])
-    }
-
-    /// The same with labels.
-    #[track_caller]
-    pub fn namespace_labelled(&self, prefix: &str, labels: &[(&str, &str)]) -> Namespace<'_> {
-        Namespace::create(self, prefix, labels)
     }
 }

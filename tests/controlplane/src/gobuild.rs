@@ -38,12 +38,16 @@ impl<'a> Workshop<'a> {
         match &artifact.source {
             Source::Package(package) => {
                 eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
-                self.build(package, to)?;
+                self.build(package, "", false, to)?;
+            }
+            Source::Tagged { package, tags, c } => {
+                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
+                self.build(package, tags, *c, to)?;
             }
             Source::Main(text) => {
                 eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
                 write(&self.folder.join("main.go"), text)?;
-                self.build(".", to)?;
+                self.build(".", "", false, to)?;
             }
             Source::Kustomization { module, folder } => self.render(module, folder, to, kubectl)?,
             Source::Manifests { module, folders } => self.join(module, folders, to)?,
@@ -52,11 +56,12 @@ impl<'a> Workshop<'a> {
         Ok(())
     }
 
-    fn build(&self, package: &str, to: &Path) -> Result<()> {
+    fn build(&self, package: &str, tags: &str, c: bool, to: &Path) -> Result<()> {
         let flags =
             ["-s -w"].iter().chain(self.module.linker_values).copied().collect::<Vec<_>>().join(" -X ");
         let mut go = go_in(&self.folder);
-        go.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(to).arg(package);
+        go.env("CGO_ENABLED", if c { "1" } else { "0" });
+        go.args(["build", "-trimpath", "-tags", tags, "-ldflags", &flags, "-o"]).arg(to).arg(package);
         // go's own output (downloads, compile errors) shows the progress.
         run_go(go.stdout(Stdio::null()).stderr(Stdio::inherit()), self.module).map(drop)
     }

@@ -18,16 +18,20 @@ use crate::kubeconfig::Connection;
 use crate::ports;
 use crate::process::{self, Component, Order};
 use crate::recipe::{ARGO_MANIFESTS, STAGES};
-use crate::state::{Facts, StateFolder, write_identities};
+use crate::site::Site;
+use crate::state::{self, Facts, StateFolder, write_identities};
 
 /// The longest that a component may take to become ready. It takes 2 s on an idle machine, but many tests may build
 /// meanwhile.
 const LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long after its last report a node counts as lost: long enough for a busy machine, which may delay reports.
+const NODE_GRACE: &str = "16s";
 
 /// A running control plane. On drop, everything stops and the state folder is removed.
 #[derive(Debug)]
 pub(crate) struct Launch {
+    site: Site,
     facts: Facts,
     /// Additional flags of the API server.
     api_server: Vec<OsString>,
@@ -53,13 +57,14 @@ impl Launch {
     /// Starts a control plane with the additional flags `api_server` for its API server. If another process has taken
     /// one of the ports, it tries again with other ports. `cancelled` is checked while waiting.
     pub(crate) fn start(
+        site: Site,
         binaries: &Binaries,
         api_server: &[OsString],
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Self> {
         let mut attempts = 1;
         loop {
-            match Self::attempt(binaries, api_server, cancelled) {
+            match Self::attempt(site, binaries, api_server, cancelled) {
                 Err(problem) if problem.contains("address already in use") && attempts < 3 => attempts += 1,
                 outcome => return outcome,
             }
@@ -90,18 +95,29 @@ impl Launch {
         process::stop(std::mem::take(&mut self.components));
     }
 
-    fn attempt(binaries: &Binaries, api_server: &[OsString], cancelled: &dyn Fn() -> bool) -> Result<Self> {
-        let folder = StateFolder::create("confrev-controlplane")?;
-        let [etcd, peer, api, manager, scheduler, kwok, argo, argo_metrics] = ports::free()?;
+    fn attempt(
+        site: Site,
+        binaries: &Binaries,
+        api_server: &[OsString],
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Self> {
+        let mut folder = StateFolder::create(state::PREFIX)?;
+        let [etcd, peer, mut api, manager, scheduler, kwok, argo, argo_metrics] = ports::free()?;
+        if site == Site::Network {
+            // Folders of containers are mounted below it until the last process has ended.
+            folder.leave();
+            // The usual one, which the chart's NetworkPolicy allows.
+            api = 6443;
+        }
         let facts = Facts {
             state: folder.path().to_owned(),
             binaries: binaries.folder().to_owned(),
-            url: format!("https://127.0.0.1:{api}"),
+            url: format!("https://{}:{api}", site.address()),
         };
-        write_identities(&facts)?;
+        write_identities(&facts, site)?;
         let ports = Ports { etcd, peer, api, manager, scheduler, kwok, argo, argo_metrics };
         let api_server = api_server.to_vec();
-        let mut launch = Self { facts, api_server, components: Vec::new(), folder, ports };
+        let mut launch = Self { site, facts, api_server, components: Vec::new(), folder, ports };
         launch.bring_up(cancelled)?;
         launch.facts.save()?;
         Ok(launch)
@@ -120,7 +136,9 @@ impl Launch {
         self.wait("etcd (/health)", &|| ok(&etcd, "/health"), cancelled)?;
         self.wait("the API server (/readyz)", &|| ok(&api, "/readyz"), cancelled)?;
 
-        create(&api, "/api/v1/nodes", &node())?;
+        if self.site == Site::Loopback {
+            create(&api, "/api/v1/nodes", &node())?;
+        }
         self.apply_argo_manifests(&api)?;
         let rollouts = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argoproj.io";
         let established = || condition(&api, rollouts, "Established");
@@ -133,13 +151,19 @@ impl Launch {
         for (what, scheme, port) in [
             ("kube-controller-manager", "https", self.ports.manager),
             ("kube-scheduler", "https", self.ports.scheduler),
-            ("kwok", "http", self.ports.kwok),
             ("the Argo Rollouts controller", "http", self.ports.argo),
+            ("kwok", "http", self.ports.kwok),
         ] {
+            if what == "kwok" && self.site == Site::Network {
+                continue;
+            }
             let server = api.at(&loopback(scheme, port));
             self.wait(&format!("{what} (/healthz)"), &|| ok(&server, "/healthz"), cancelled)?;
         }
-        self.wait("the node (Ready)", &|| condition(&api, "/api/v1/nodes/node-0", "Ready"), cancelled)?;
+        if self.site == Site::Loopback {
+            let ready = || condition(&api, "/api/v1/nodes/node-0", "Ready");
+            self.wait("the node (Ready)", &ready, cancelled)?;
+        }
         let account = "/api/v1/namespaces/default/serviceaccounts/default";
         self.wait("the service account default", &|| ok(&api, account), cancelled)
     }
@@ -203,13 +227,18 @@ impl Launch {
         let policy = self.in_state(audit::POLICY);
         fs::write(&policy, audit::policy().to_string()).map_err(|e| format!("cannot write {policy}: {e}"))?;
         let mut flags = self.serving(self.ports.api);
+        flags.extend(match self.site {
+            Site::Loopback => vec![
+                ("advertise-address", "127.0.0.1".into()),
+                // A loopback address is not valid for the Service `kubernetes`, and no client here uses that Service.
+                ("endpoint-reconciler-type", "none".into()),
+                ("authorization-mode", "RBAC".into()),
+            ],
+            Site::Network => self.with_kubelets(),
+        });
         flags.extend([
             ("etcd-servers", loopback("http", self.ports.etcd)),
-            ("advertise-address", "127.0.0.1".into()),
-            // A loopback address is not valid for the Service `kubernetes`, and no client here uses that Service.
-            ("endpoint-reconciler-type", "none".into()),
             ("client-ca-file", self.in_state("ca.crt")),
-            ("authorization-mode", "RBAC".into()),
             ("allow-privileged", "true".into()),
             ("service-cluster-ip-range", "10.0.0.0/16".into()),
             ("service-account-issuer", "https://kubernetes.default.svc".into()),
@@ -227,6 +256,22 @@ impl Launch {
         self.spawn_with("kube-apiserver", &flags, &more)
     }
 
+    /// Flags of an API server that clients reach by its Service, and that connects to kubelets. The pods of a lost node
+    /// are replaced soon.
+    fn with_kubelets(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("advertise-address", self.site.address().to_string()),
+            ("bind-address", "0.0.0.0".into()),
+            ("authorization-mode", "Node,RBAC".into()),
+            ("enable-admission-plugins", "NodeRestriction".into()),
+            ("kubelet-preferred-address-types", "InternalIP".into()),
+            ("kubelet-client-certificate", self.in_state("kubelet-client.crt")),
+            ("kubelet-client-key", self.in_state("kubelet-client.key")),
+            ("default-not-ready-toleration-seconds", "2".into()),
+            ("default-unreachable-toleration-seconds", "2".into()),
+        ]
+    }
+
     /// The controller manager, the scheduler and kwok.
     fn spawn_controllers(&mut self) -> Result<()> {
         let mut flags = self.client("kube-controller-manager");
@@ -237,11 +282,20 @@ impl Launch {
             ("root-ca-file", self.in_state("ca.crt")),
             ("service-account-private-key-file", self.in_state("service-accounts.key")),
         ]);
+        if self.site == Site::Network {
+            flags.extend([
+                ("node-monitor-period", "1s".into()),
+                ("node-monitor-grace-period", NODE_GRACE.into()),
+            ]);
+        }
         self.spawn("kube-controller-manager", &flags)?;
 
         let mut flags = self.client("kube-scheduler");
         flags.extend(self.serving(self.ports.scheduler));
         self.spawn("kube-scheduler", &flags)?;
+        if self.site == Site::Network {
+            return Ok(());
+        }
 
         self.spawn(
             "kwok",

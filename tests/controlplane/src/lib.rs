@@ -2,7 +2,7 @@
 //!
 //! etcd, the API server, the controller manager, the scheduler, kwok (in place of the kubelet) and the Argo Rollouts
 //! controller are built from Go modules once, cached, and started by a supervisor, the `controlplane` binary of this
-//! crate. helm and cert-manager's controllers are built likewise; a test starts them itself ([`CertManager`]). Tests
+//! crate. helm and cert-manager's controllers are built in the same way; a test starts them itself ([`CertManager`]). Tests
 //! share a control plane with [`ControlPlane::shared`]:
 //!
 //! ```no_run
@@ -33,13 +33,16 @@ mod kubectl;
 mod launch;
 mod locate;
 mod namespace;
+pub mod node;
 mod pod;
 mod ports;
 mod process;
 mod program;
 mod recipe;
 mod resources;
+mod site;
 mod state;
+mod suffix;
 pub mod suites;
 pub mod supervisor;
 mod users;
@@ -51,6 +54,7 @@ pub use cert_manager::CertManager;
 pub use cluster::ControlPlane;
 pub use kubectl::{Kubectl, Output};
 pub use namespace::Namespace;
+pub use node::Nodes;
 pub use pod::PodConfig;
 pub use process::raise_descriptors;
 pub use program::Program;

@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use confrev_controlplane::binaries::Binaries;
+use confrev_controlplane::node::isolate;
 use confrev_controlplane::{Result, suites, supervisor};
 
 const USAGE: &str = "\
-Usage: controlplane build            builds the binaries and prints their folder
+Usage: controlplane build [NAME...]  builds the binaries, or only these, and prints their folder
        controlplane run -- CMD...    runs a command against a new control plane
        controlplane suites -- CMD... runs the tests of a `cargo test` command, some suites at a time, each on a
                                      control plane that it does not share with another meanwhile
+       controlplane nodes -- CMD...  runs a command that starts real nodes (root), in namespaces of its own
        controlplane serve [FLAG...]  serves one until standard input is closed; the flags are its API server's
 
 The command finds KUBECONFIG, CONFREV_CONTROL_PLANE and kubectl in its environment.
@@ -19,6 +21,7 @@ CONFREV_CACHE        where binaries are kept (default: ${XDG_CACHE_HOME:-~/.cach
 KUBEBUILDER_ASSETS   a folder with binaries to use; what it lacks is built
 CONFREV_KUBERNETES   the version of Kubernetes (default: the newest there is)
 CONFREV_LANES        how many suites run at a time (default: 3)
+CONFREV_NODE=optional leaves `nodes` out where they cannot run
 CONFREV_KEEP=1       keeps the state folder, with the logs";
 
 fn main() -> ExitCode {
@@ -38,10 +41,26 @@ fn command(arguments: &[OsString]) -> Result<u8> {
             println!("{}", Binaries::all()?.folder().display());
             Ok(0)
         }
+        [verb, names @ ..] if verb == "build" => {
+            let names = names.iter().map(|name| name.to_str().ok_or("a name is not UTF-8"));
+            println!(
+                "{}",
+                Binaries::only(&names.collect::<std::result::Result<Vec<_>, _>>()?)?.folder().display()
+            );
+            Ok(0)
+        }
         [verb, flags @ ..] if verb == "serve" => supervisor::serve(flags),
         [verb, dashes, program, rest @ ..] if verb == "run" && dashes == "--" => {
             supervisor::run(program, rest)
         }
+        [verb, dashes, program, rest @ ..] if verb == "nodes" && dashes == "--" => {
+            isolate::run(program, rest)
+        }
+        // The two processes that `nodes` starts.
+        [verb, binaries, command @ ..] if verb == "first-process" => {
+            isolate::first_process(binaries, command)
+        }
+        [verb, binaries, command @ ..] if verb == "supervise" => isolate::supervise(binaries, command),
         [verb, dashes, program, rest @ ..] if verb == "suites" && dashes == "--" => {
             suites::run(program, rest)
         }

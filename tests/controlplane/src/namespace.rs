@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::hash::{BuildHasher as _, RandomState};
 use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::cluster::ControlPlane;
 use crate::resources;
+use crate::suffix::suffix;
 
 /// The prefix of confrev's labels and annotations.
 const PREFIX: &str = "confrev.dev/";
@@ -36,9 +36,23 @@ pub struct Namespace<'a> {
     name: String,
 }
 
+impl ControlPlane {
+    /// A new namespace; its name gets a random suffix.
+    #[track_caller]
+    pub fn namespace(&self, prefix: &str) -> Namespace<'_> {
+        self.namespace_labelled(prefix, &[])
+    }
+
+    /// The same with labels.
+    #[track_caller]
+    pub fn namespace_labelled(&self, prefix: &str, labels: &[(&str, &str)]) -> Namespace<'_> {
+        Namespace::create(self, prefix, labels)
+    }
+}
+
 impl<'a> Namespace<'a> {
     #[track_caller]
-    pub(crate) fn create(cluster: &'a ControlPlane, prefix: &str, labels: &[(&str, &str)]) -> Self {
+    fn create(cluster: &'a ControlPlane, prefix: &str, labels: &[(&str, &str)]) -> Self {
         let name = format!("{prefix}-{}", suffix());
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();
         cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": labels}}));
@@ -90,17 +104,6 @@ impl Drop for Namespace<'_> {
         let path = format!("{path}/{}", self.name);
         let _ = self.cluster.api().send(&ureq::http::Method::DELETE, &path, None);
     }
-}
-
-/// Six random characters that are valid in a name.
-pub(crate) fn suffix() -> String {
-    const CHARACTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-    let bytes = RandomState::new().hash_one(0).to_le_bytes();
-    bytes
-        .into_iter()
-        .take(6)
-        .map(|byte| char::from(CHARACTERS[usize::from(byte) % CHARACTERS.len()]))
-        .collect()
 }
 
 /// One line about an object. It never contains the object's data, which may be a Secret's.
@@ -156,11 +159,5 @@ mod tests {
         let expected =
             "app-1 owner=ReplicaSet/web-1 confrev.dev/revision=1 confrev.dev/source=app immutable=true";
         assert_eq!(describe(&object), expected);
-    }
-
-    #[test]
-    fn suffixes_differ() {
-        assert_ne!(suffix(), suffix());
-        assert_eq!(suffix().len(), 6);
     }
 }

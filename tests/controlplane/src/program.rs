@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use ureq::http::Method;
 
 use crate::cluster::ControlPlane;
-use crate::namespace::suffix;
 use crate::process::die_with_parent;
+use crate::suffix::suffix;
 use crate::wait::wait_for;
 use crate::{ports, resources};
 
@@ -137,7 +137,7 @@ impl Program {
     pub fn start_with(&mut self, more: &[&str]) {
         self.launch(more);
         wait_for("confrev to be ready", LIMIT, || self.ready());
-        wait_for("the API server to call confrev", LIMIT, || self.called());
+        wait_for("the API server to call confrev", LIMIT, || self.cluster.calls_confrev());
     }
 
     /// Starts confrev with additional options, without waiting.
@@ -335,11 +335,14 @@ impl Program {
             Err(problem) => Err(problem),
         }
     }
+}
 
-    /// The API server learns from its own watch where to send requests, a moment after confrev wrote that.
-    fn called(&self) -> Result<(), String> {
+impl ControlPlane {
+    /// Whether the API server calls confrev, or why not. It learns from its own watch where to send requests, a moment
+    /// after confrev wrote that.
+    pub fn calls_confrev(&self) -> Result<(), String> {
         let path = format!("{}?dryRun=All", resources::path("deployments", "default"));
-        match self.cluster.api().post(&path, &probe()) {
+        match self.api().post(&path, &probe()) {
             (201, object) if object["metadata"]["annotations"][SEEN].is_null() => Ok(()),
             (code, answer) => Err(format!("{code} {answer}")),
         }

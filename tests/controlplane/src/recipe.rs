@@ -38,6 +38,8 @@ pub(crate) struct Artifact {
 pub(crate) enum Source {
     /// Built from this Go package.
     Package(&'static str),
+    /// Built from this Go package with build tags, and with C if `c` is true.
+    Tagged { package: &'static str, tags: &'static str, c: bool },
     /// Built from this text, which is the whole package of the module.
     Main(&'static str),
     /// The output of `kubectl kustomize` for a folder of a module.
@@ -57,6 +59,10 @@ const fn binary(name: &'static str, package: &'static str) -> Artifact {
     Artifact { name, source: Source::Package(package) }
 }
 
+const fn tagged(name: &'static str, package: &'static str, tags: &'static str) -> Artifact {
+    Artifact { name, source: Source::Tagged { package, tags, c: false } }
+}
+
 /// kwok's stages, which make nodes and pods ready.
 pub(crate) const STAGES: &str = "kwok-stages.yaml";
 /// Argo Rollouts' CustomResourceDefinitions and its controller's role.
@@ -68,6 +74,9 @@ pub(crate) const CERT_MANAGER: &str = "cert-manager-controllers";
 pub(crate) const CERT_MANAGER_MANIFESTS: &str = "cert-manager-manifests.yaml";
 
 const ARGO: &str = "github.com/argoproj/argo-rollouts";
+
+/// The linter of workflows, which is no part of the control plane.
+pub(crate) const ACTIONLINT: &str = "actionlint";
 
 /// The Kubernetes version of [`MODULES`].
 pub(crate) const NEWEST: &str = "1.36";
@@ -133,6 +142,15 @@ pub(crate) const MODULES: &[GoModule] = &[
         artifacts: &[binary("helm", "helm.sh/helm/v3/cmd/helm")],
     },
     GoModule {
+        // Not `actionlint`, as for helm.
+        name: "workflows",
+        go_mod: include_str!("../actionlint/go.mod"),
+        go_sum: include_str!("../actionlint/go.sum"),
+        linker_values: &["main.version=v1.7.12"],
+        patch: None,
+        artifacts: &[binary(ACTIONLINT, "github.com/rhysd/actionlint/cmd/actionlint")],
+    },
+    GoModule {
         name: "cert-manager",
         go_mod: include_str!("../cert-manager/go.mod"),
         go_sum: include_str!("../cert-manager/go.sum"),
@@ -150,6 +168,56 @@ pub(crate) const MODULES: &[GoModule] = &[
         ],
     },
 ];
+
+/// The modules that only real nodes need.
+pub(crate) const NODE_MODULES: &[GoModule] = &[
+    GoModule {
+        name: "kubernetes-node",
+        go_mod: include_str!("../kubernetes-node/go.mod"),
+        go_sum: include_str!("../kubernetes-node/go.sum"),
+        linker_values: &[
+            "k8s.io/component-base/version.gitVersion=v1.36.3",
+            "k8s.io/component-base/version.gitMajor=1",
+            "k8s.io/component-base/version.gitMinor=36",
+        ],
+        patch: None,
+        artifacts: &[
+            binary("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+            binary("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+        ],
+    },
+    GoModule {
+        name: "node",
+        go_mod: include_str!("../node/go.mod"),
+        go_sum: include_str!("../node/go.sum"),
+        linker_values: &[],
+        patch: None,
+        artifacts: &[
+            // The file systems of these tags need libraries in C.
+            tagged("containerd", "github.com/containerd/containerd/v2/cmd/containerd", CONTAINERD_TAGS),
+            tagged(
+                "containerd-shim-runc-v2",
+                "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+                CONTAINERD_TAGS,
+            ),
+            tagged("ctr", "github.com/containerd/containerd/v2/cmd/ctr", CONTAINERD_TAGS),
+            // runc enters namespaces in C, before the Go runtime starts threads.
+            Artifact {
+                name: "runc",
+                source: Source::Tagged {
+                    package: "github.com/opencontainers/runc",
+                    tags: "seccomp",
+                    c: true,
+                },
+            },
+            binary("ptp", "github.com/containernetworking/plugins/plugins/main/ptp"),
+            binary("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
+            binary("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"),
+        ],
+    },
+];
+
+const CONTAINERD_TAGS: &str = "no_btrfs no_devmapper no_zfs";
 
 /// Older versions of Kubernetes, and the modules that replace those of the newest.
 pub(crate) const OLDER: &[(&str, GoModule)] = &[(
@@ -192,7 +260,8 @@ mod tests {
 
     #[test]
     fn kubernetes_reports_version_required_by_its_module() {
-        let kubernetes = MODULES.iter().filter(|module| module.name == "kubernetes").map(|m| (NEWEST, m));
+        let newest = MODULES.iter().chain(NODE_MODULES);
+        let kubernetes = newest.filter(|module| module.name.starts_with("kubernetes")).map(|m| (NEWEST, m));
         for (version, module) in kubernetes.chain(OLDER.iter().map(|(version, module)| (*version, module))) {
             let required = module
                 .go_mod
@@ -204,6 +273,18 @@ mod tests {
             let minor = format!("gitMinor={}", version.split_once('.').unwrap().1);
             assert!(module.linker_values.iter().any(|value| value.ends_with(&minor)), "{version}");
         }
+    }
+
+    /// Otherwise Go would compile almost all of Kubernetes a second time for the nodes.
+    #[test]
+    fn node_module_shares_versions_with_control_plane() {
+        let versions = |module: &GoModule| -> std::collections::BTreeSet<_> {
+            let lines = module.go_mod.lines().filter_map(|line| line.strip_prefix('\t'));
+            lines.filter(|line| line.contains(" v")).map(str::to_owned).collect()
+        };
+        let [nodes, plane] = [&NODE_MODULES[0], &MODULES[0]].map(versions);
+        assert!(plane.len() > 100, "{}", plane.len());
+        assert_eq!(plane.difference(&nodes).collect::<Vec<_>>(), Vec::<&String>::new());
     }
 
     /// An unknown version is an error that lists the available versions.

@@ -10,9 +10,13 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::certs::{Authority, Identity};
 use crate::kubeconfig::{Connection, Credentials, write_private};
+use crate::site::Site;
 
 /// The environment variable that names the state folder of a running control plane.
 pub(crate) const STATE_VARIABLE: &str = "CONFREV_CONTROL_PLANE";
+
+/// The start of the name of a control plane's folder.
+pub(crate) const PREFIX: &str = "confrev-controlplane";
 
 /// The file in a state folder that its owner keeps locked: a folder without an owner may be removed.
 const LOCK: &str = "lock";
@@ -22,6 +26,7 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct StateFolder {
     path: PathBuf,
+    left: bool,
     _lock: File,
 }
 
@@ -30,7 +35,7 @@ impl StateFolder {
     pub(crate) fn create(prefix: &str) -> Result<Self> {
         let above = env::temp_dir();
         remove_abandoned(&above, prefix);
-        let path = above.join(format!("{prefix}-{}", crate::namespace::suffix()));
+        let path = above.join(format!("{prefix}-{}", crate::suffix::suffix()));
         let problem = |e| format!("cannot create {}: {e}", path.display());
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(problem)?;
         // The lock file gets its name only once it is locked: an unlocked one would look abandoned.
@@ -38,7 +43,12 @@ impl StateFolder {
         let lock = File::create(&hidden).map_err(problem)?;
         lock.lock().map_err(problem)?;
         fs::rename(&hidden, &shown).map_err(problem)?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, left: false, _lock: lock })
+    }
+
+    /// Leaves the folder to the next process that removes abandoned ones.
+    pub(crate) fn leave(&mut self) {
+        self.left = true;
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,14 +65,14 @@ impl Drop for StateFolder {
         if env::var_os("CONFREV_KEEP").is_some_and(|keep| keep == "1") {
             let _ = fs::remove_file(self.path.join(LOCK));
             eprintln!("controlplane: kept {}", self.path.display());
-        } else {
+        } else if !self.left {
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
 /// Removes the folders of killed processes.
-fn remove_abandoned(above: &Path, prefix: &str) {
+pub(crate) fn remove_abandoned(above: &Path, prefix: &str) {
     let entries = fs::read_dir(above).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix)) {
         if File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
@@ -143,8 +153,15 @@ const CLIENTS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// The clients on nodes.
+const NODE_CLIENTS: &[(&str, &str, &[&str])] = &[
+    ("node-1", "system:node:node-1", &["system:nodes"]),
+    ("node-2", "system:node:node-2", &["system:nodes"]),
+    ("kube-proxy", "system:kube-proxy", &[]),
+];
+
 /// Writes all certificates, keys and kubeconfigs into the state folder.
-pub(crate) fn write_identities(facts: &Facts) -> Result<()> {
+pub(crate) fn write_identities(facts: &Facts, site: Site) -> Result<()> {
     let (authority, own) = Authority::create()?;
     let in_state = |name: &str| facts.state.join(name);
     let save = |name: &str, identity: &Identity| {
@@ -152,11 +169,16 @@ pub(crate) fn write_identities(facts: &Facts) -> Result<()> {
         write_private(&in_state(&format!("{name}.key")), &identity.key)
     };
     save("ca", &own)?;
-    save("server", &authority.server()?)?;
+    save("server", &authority.server(site)?)?;
+    let mut clients = CLIENTS.to_vec();
+    if site == Site::Network {
+        save("kubelet-client", &authority.client("kube-apiserver-kubelet-client", &["system:masters"])?)?;
+        clients.extend_from_slice(NODE_CLIENTS);
+    }
     let accounts = crate::certs::generate_key()?;
     write_private(&in_state("service-accounts.key"), &accounts.serialize_pem())?;
     write_private(&in_state("service-accounts.pub"), &accounts.public_key_pem())?;
-    for (file, user, groups) in CLIENTS {
+    for (file, user, groups) in clients {
         let connection = Connection {
             url: facts.url.clone(),
             authority: own.certificate.clone(),

@@ -184,7 +184,7 @@ fn stop_on_signals(board: Arc<Board>) -> Result<()> {
 fn show(line: &str, log: &Path) {
     let mut stdout = io::stdout().lock();
     let text = fs::read(log).unwrap_or_default();
-    // The reader of this output may be gone.
+    // The reader of this output may have closed the pipe.
     let _ = writeln!(stdout, "controlplane: {line}");
     let _ = stdout.write_all(&text).and_then(|()| stdout.flush());
 }

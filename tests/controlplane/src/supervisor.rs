@@ -17,6 +17,7 @@ use crate::Result;
 use crate::binaries::Binaries;
 use crate::launch::Launch;
 use crate::process::die_with_parent;
+use crate::site::Site;
 use crate::state::{Facts, STATE_VARIABLE};
 
 /// How often it checks whether a component has ended.
@@ -37,10 +38,19 @@ enum Event {
 
 /// Runs a command against a new control plane and returns its exit code. Call it from the main thread.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
-    let binaries = Binaries::all()?;
+    run_at(Site::Loopback, &Binaries::all()?, program, arguments)
+}
+
+/// The same with a control plane of these binaries at a site.
+pub(crate) fn run_at(
+    site: Site,
+    binaries: &Binaries,
+    program: &OsString,
+    arguments: &[OsString],
+) -> Result<u8> {
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
-    let mut launch = start(&binaries, &[], &events)?;
+    let mut launch = start(site, binaries, &[], &events)?;
     let child = spawn(program, arguments, &launch)?;
     let code = attend(child, sender, &events, &mut launch);
     launch.stop();
@@ -60,7 +70,7 @@ pub fn serve(api_server: &[OsString]) -> Result<u8> {
         }
         sender.send(Event::Orphaned)
     });
-    let mut launch = start(&binaries, api_server, &events)?;
+    let mut launch = start(Site::Loopback, &binaries, api_server, &events)?;
     println!("{}", launch.facts().to_json());
     let mut reported = false;
     loop {
@@ -75,10 +85,15 @@ pub fn serve(api_server: &[OsString]) -> Result<u8> {
     Ok(0)
 }
 
-fn start(binaries: &Binaries, api_server: &[OsString], events: &Receiver<Event>) -> Result<Launch> {
+fn start(
+    site: Site,
+    binaries: &Binaries,
+    api_server: &[OsString],
+    events: &Receiver<Event>,
+) -> Result<Launch> {
     let start = Instant::now();
     // At this point, the channel holds only reasons to stop.
-    let launch = Launch::start(binaries, api_server, &|| events.try_recv().is_ok())?;
+    let launch = Launch::start(site, binaries, api_server, &|| events.try_recv().is_ok())?;
     eprintln!("controlplane: ready in {:.1} s", start.elapsed().as_secs_f32());
     Ok(launch)
 }

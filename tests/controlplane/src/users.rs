@@ -30,7 +30,7 @@ impl ControlPlane {
             .expect("the state folder can be written")
     }
 
-    /// A new kubeconfig for a user in at most two groups (besides `system:authenticated`), with a client certificate.
+    /// A new kubeconfig for a user in at most two groups (in addition to `system:authenticated`), with a client certificate.
     ///
     /// # Errors
     /// On the user's own cluster: the key of its CA is not available.

@@ -6,11 +6,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 /// Columns of the terminal.
-pub(crate) const WIDTH: usize = 104;
+pub(crate) const WIDTH: usize = 112;
 /// Pixels of a character and of a line.
 const CELL: (f32, f32) = (7.83, 18.0);
 /// The longest pause, in seconds.
 const LONGEST: f64 = 1.6;
+/// How long the picture shows all lines at first, in seconds.
+const FIRST: u32 = 3;
 
 /// The output of a terminal, with its times in seconds from the beginning.
 #[derive(Debug, Default)]
@@ -60,7 +62,8 @@ impl Cast {
         lines
     }
 
-    /// A picture in which the lines appear at their times. Where animations are not supported, it shows all lines.
+    /// A picture that first shows all lines, and then each one at its time. Viewers without animations, pages in print and
+    /// previews, which show the first frame, have all lines.
     pub(crate) fn svg(&self, title: &str) -> String {
         let lines = self.lines();
         #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
@@ -70,7 +73,7 @@ impl Cast {
              <title>{}</title>\n<style>\n\
              text {{ font: 13px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #d8dee9; white-space: pre }}\n\
              .p {{ fill: #88c0d0; font-weight: 600 }} .r {{ fill: #e06c75 }} .g {{ fill: #8fce7e }} .d {{ fill: #7b8794 }} .y {{ fill: #e5c07b }}\n\
-             @media (prefers-reduced-motion: no-preference) {{ .l {{ animation: wait .01s backwards }} }}\n\
+             @media screen and (prefers-reduced-motion: no-preference) {{ .l {{ animation: wait 0s {FIRST}s }} }}\n\
              @keyframes wait {{ from {{ opacity: 0 }} to {{ opacity: 0 }} }}\n</style>\n\
              <rect width=\"{width:.0}\" height=\"{height:.0}\" rx=\"8\" fill=\"#1e2430\"/>\n\
              <circle cx=\"20\" cy=\"18\" r=\"5\" fill=\"#e06c75\"/><circle cx=\"38\" cy=\"18\" r=\"5\" fill=\"#e5c07b\"/>\
@@ -83,7 +86,7 @@ impl Cast {
             // Writing to a String cannot fail.
             let _ = writeln!(
                 svg,
-                "<text class=\"l\" style=\"animation-delay:{time:.2}s\" x=\"16\" y=\"{y:.0}\" xml:space=\"preserve\">{}</text>",
+                "<text class=\"l\" style=\"animation-duration:{time:.2}s\" x=\"16\" y=\"{y:.0}\" xml:space=\"preserve\">{}</text>",
                 spans(line)
             );
         }
@@ -133,5 +136,7 @@ fn recording_keeps_times_and_colours_of_lines() {
     assert_eq!(texts, wanted.map(|(time, line)| (time, line.to_owned())), "pauses are limited");
     let svg = again.svg("a story");
     assert!(svg.contains("<tspan class=\"g\">two</tspan> three") && svg.contains("a &lt;b&gt;"), "{svg}");
-    assert!(svg.contains("animation-delay:2.10s"), "{svg}");
+    assert!(svg.contains("animation-duration:2.10s"), "{svg}");
+    // No line is hidden before its animation begins: that would be `backwards` or `both`.
+    assert!(svg.contains("animation: wait 0s 3s }"), "{svg}");
 }

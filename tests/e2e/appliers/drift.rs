@@ -16,7 +16,7 @@ pub(crate) fn predicted(world: &World, path: &str, manifest: &Value, manager: &s
     answer
 }
 
-/// The pointers at which the prediction differs from the live object, for every tool alike.
+/// The pointers at which the prediction differs from the live object, for every tool.
 pub(crate) fn drift(world: &World, workload: &Workload, manifest: &Value) -> Vec<String> {
     drift_of(world, &format!("{}/{}", workload.kind.path(world.name()), workload.name), manifest)
 }

@@ -20,7 +20,7 @@ fn example_canary_rolls_one_pod_and_undoes() {
     let impact = page.types("kubectl confrev impact");
     assert!(impact.contains("Rollout/web   yes"), "{impact}");
     page.types("kubectl apply");
-    page.types("kubectl wait rollout/web");
+    page.types("kubectl confrev wait");
     page.reads("web", &["blue", "blue", "blue", "green"]);
     let tree = page.types("kubectl confrev tree");
     assert!(tree.contains("canary   1 pod") && tree.contains("stable   3 pods"), "{tree}");
@@ -50,7 +50,7 @@ fn example_blue_green_previews_the_new_content() {
     page.types("kubectl apply");
     page.types("kubectl confrev wait");
     page.types("kubectl apply");
-    page.types("kubectl wait rollout/shop");
+    page.types("kubectl confrev wait");
     reads(&page, "blue", "green");
     let tree = page.types("kubectl confrev tree");
     assert!(tree.contains("preview   2 pods") && tree.contains("active   2 pods"), "{tree}");
@@ -66,11 +66,13 @@ fn example_partition_keeps_config_of_replaced_pod() {
     page.types("kubectl confrev wait");
     page.reads("store", &["blue"; 3]);
     page.types("kubectl apply");
+    page.types("kubectl confrev wait");
     page.reads("store", &["blue", "blue", "green"]);
     page.types("kubectl delete pod store-0");
     page.pod_reads("store-0", "blue");
     page.pod_reads("store-2", "green");
     page.types("kubectl patch statefulset store");
+    page.types("kubectl confrev wait");
     page.reads("store", &["green"; 3]);
 }
 
@@ -123,7 +125,9 @@ fn example_secret_rolls_without_showing_values() {
     page.types("kubectl apply");
     page.types("kubectl confrev wait");
     page.reads("vault", &["second"; 2]);
-    let diff = page.types("kubectl confrev diff");
+    let diff = page.reader.tries("kubectl confrev diff");
+    assert_eq!(diff.status.code(), Some(1), "{diff}");
+    let diff = diff.stdout;
     assert!(diff.contains("-password: 5 bytes") && !diff.contains("first"), "{diff}");
     page.types("kubectl confrev undo");
     page.reads("vault", &["first"; 2]);
@@ -152,7 +156,8 @@ fn example_overlay_makes_one_revision() {
     page.types("kubectl apply -k");
     page.types("kubectl confrev wait");
     page.reads("news", &["blue"]);
-    page.types("kubectl confrev render");
+    let rendered = page.types("kubectl confrev render -k");
+    assert!(rendered.contains("name: news-"), "{rendered}");
     page.types("kubectl apply -k");
     page.types("kubectl confrev wait");
     page.reads("news", &["green"; 2]);

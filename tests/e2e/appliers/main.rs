@@ -19,9 +19,11 @@ mod corpus;
 mod examples;
 mod generated_names;
 mod gitops;
+mod holds;
 mod manual_changes;
 mod migration;
 mod pages;
+mod pasted;
 mod recording;
 mod repeated_applies;
 

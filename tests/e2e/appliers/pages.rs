@@ -54,13 +54,20 @@ fn commands_of_the_page_print_its_output() {
     page.reader.says("kubectl confrev tree");
     page.reader.open("docs/commands.md", "history");
     page.reader.says("kubectl confrev history");
+    page.reader.open("docs/commands.md", "show");
+    page.reader.says("kubectl confrev show rollout/web@1");
+    let shown = page.types("kubectl confrev show rollout/web -o json");
+    assert!(shown.contains("\"state\": \"present\""), "{shown}");
     page.reader.open("docs/commands.md", "diff");
-    page.reader.says("kubectl confrev diff demo");
-    page.types_each(&[
-        "kubectl confrev diff demo '~1'",
-        "kubectl confrev diff demo ",
-        "kubectl confrev diff rollout/web",
-    ]);
+    page.reader.says_with("kubectl confrev diff demo", 1);
+    for (line, code) in [
+        ("kubectl confrev diff demo '~1'", 1),
+        ("kubectl confrev diff demo ", 1),
+        ("kubectl confrev diff rollout/web", 0),
+    ] {
+        let said = page.reader.tries(line);
+        assert_eq!(said.status.code(), Some(code), "{said}");
+    }
     page.reader.open("docs/commands.md", "prune");
     page.reader.says("kubectl confrev prune");
 
@@ -68,6 +75,15 @@ fn commands_of_the_page_print_its_output() {
     page.reads("web", &["green"; 4]);
     page.reader.open("docs/commands.md", "wait");
     page.reader.says("kubectl confrev wait");
+    page.world.kubectl(&["annotate", "configmap/demo", "confrev.dev/waves=1"]).ok();
+    page.reader.open("docs/commands.md", "waves");
+    page.types_each(&[
+        "kubectl confrev waves demo",
+        "kubectl confrev waves abort demo",
+        "kubectl confrev waves retry demo",
+        "kubectl confrev waves promote demo --all",
+    ]);
+    page.world.kubectl(&["annotate", "configmap/demo", "confrev.dev/waves-", "confrev.dev/promoted-"]).ok();
     page.reader.open("docs/commands.md", "undo");
     page.reader.says("kubectl confrev undo");
     page.reads("web", &["blue"; 4]);
@@ -81,9 +97,9 @@ fn commands_of_the_page_print_its_output() {
     page.types("kubectl confrev pin rollout/web demo ");
 
     page.reader.open("docs/commands.md", "pause");
-    page.types("kubectl confrev pause");
+    page.reader.says("kubectl confrev pause");
     page.reader.open("docs/commands.md", "resume");
-    page.types("kubectl confrev resume");
+    page.reader.says("kubectl confrev resume");
     page.reader.open("docs/commands.md", "restore");
     page.types_each(&[
         "kubectl confrev restore demo '~1' --dry-run",
@@ -100,6 +116,27 @@ fn commands_of_the_page_print_its_output() {
     assert_eq!(live["data"]["color"], "green", "the newest snapshot");
 }
 
+#[test]
+fn commands_about_holds_keep_the_snapshot() {
+    let _confrev = running();
+    let mut page = Page::of(World::new("holds"));
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]).replicas(1);
+    page.reader.file("all.yaml", &list(&[demo("blue"), web.manifest()]).to_string());
+    page.reader.file("green.yaml", &list(&[demo("green"), web.manifest()]).to_string());
+    page.apply("all.yaml");
+    page.reads("web", &["blue"]);
+    page.apply("green.yaml");
+    page.reads("web", &["green"]);
+    page.world.wait_at_rest();
+    page.reader.open("docs/concepts.md", "Holds");
+    for command in ["kubectl confrev undo deployment/web --hold", "kubectl annotate deployment web"] {
+        page.types(command);
+        page.apply("green.yaml");
+        page.world.wait_at_rest();
+        page.reads("web", &["blue"]);
+    }
+}
+
 /// `render`, `digest`, `completion`, and the commands of the pages on concepts, other kinds and GitOps.
 #[test]
 fn commands_that_need_little_of_cluster_work() {
@@ -108,11 +145,15 @@ fn commands_that_need_little_of_cluster_work() {
     let web = Workload::new(Kind::Deployment, "web", &["demo"]);
     page.reader.file("all.yaml", &list(&[demo("blue"), web.manifest()]).to_string());
     page.reader.file("demo.yaml", &demo("blue").to_string());
+    page.reader.open("docs/commands.md", "Rights");
+    page.types("kubectl create rolebinding");
     page.reader.open("docs/commands.md", "render");
     let rendered = page.types("kubectl confrev render");
     assert!(rendered.contains("name: demo-3a18d34e26"), "{rendered}");
     page.reader.open("docs/commands.md", "digest");
     page.reader.says("kubectl confrev digest");
+    let json = page.types("kubectl confrev digest -f demo.yaml -o json");
+    assert!(json.contains("\"snapshot\": \"demo-3a18d34e26\""), "{json}");
     page.reader.open("docs/commands.md", "completion");
     page.types("ln -s ");
     let completes = page.reader.folder().join("home/.local/bin/kubectl_complete-confrev");

@@ -20,8 +20,8 @@ pub(crate) const IN_THE_WAY: [&str; 4] = [
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 ];
-/// The number of such objects in an installation: one of each kind, and a second policy with its binding.
-pub(crate) const OBJECTS_IN_THE_WAY: usize = IN_THE_WAY.len() + 2;
+/// The number of such objects in an installation: one of each kind, and two more policies with their bindings.
+pub(crate) const OBJECTS_IN_THE_WAY: usize = IN_THE_WAY.len() + 4;
 
 /// A cluster in which nothing is installed, for one test at a time, since the chart's cluster-wide names are fixed. Two
 /// such clusters serve two tests.

@@ -380,7 +380,7 @@ fn workload_metadata_and_other_fields_stay() {
             allowed("the revision of Jobs", trial.confrev.patch(&one, MERGE, &revision));
         }
         let released = json!({"metadata": {"labels": {"confrev.dev/enabled": null}}});
-        allowed("the label that a namespace gave", trial.confrev.patch(&one, MERGE, &released));
+        allowed("the label that came from a namespace", trial.confrev.patch(&one, MERGE, &released));
     }
     trial.done();
 }
@@ -736,7 +736,7 @@ fn large_workload_stays_within_cost_limits() {
     trial.done();
 }
 
-/// So many annotations.
+/// This number of annotations.
 fn numbered(count: usize) -> Value {
     (0..count).map(|number| (format!("{number:05x}"), json!(""))).collect()
 }

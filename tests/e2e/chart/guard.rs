@@ -45,7 +45,7 @@ fn changes(kind: Kind) -> Vec<Row> {
     let annotation = |key: &str, value: Value| metadata(json!({"annotations": {key: value}}));
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "5d1a"});
     let mut rows = vec![
-        // Nobody changes content.
+        // No user changes content.
         row(json!({"data": {"text": "ZXZpbA=="}}), "iiiir"),
         row(json!({"data": {"more": "ZXZpbA=="}}), "iiiir"),
         row(json!({"data": {"text": null}}), "iiiir"),
@@ -61,6 +61,7 @@ fn changes(kind: Kind) -> Vec<Row> {
         row(annotation("confrev.dev/source-name", json!(null)), "ggygr"),
         row(annotation("confrev.dev/digest", json!("sha256:00")), "ggygr"),
         row(annotation("confrev.dev/digest", json!(null)), "ggygr"),
+        row(annotation("confrev.dev/changed-by", json!("somebody")), "ggygr"),
         row(annotation("confrev.dev/keep", json!("9")), "ggygr"),
         row(json!({"metadata": {"labels": null, "annotations": null}}), "ggsgr"),
         // Owners: confrev and the garbage collector write them.
@@ -88,7 +89,7 @@ fn changes(kind: Kind) -> Vec<Row> {
 /// Labels or annotations beside the two of confrev's that [`Kind::snapshot`] has, at most.
 const MOST_OTHERS: usize = 98;
 
-/// So many labels or annotations.
+/// This number of labels or annotations.
 fn numbered(count: usize) -> Value {
     (0..count).map(|number| (format!("{number:04x}"), json!(""))).collect()
 }
@@ -220,7 +221,7 @@ fn by_put(ends: &str) -> String {
 
 /// All attempts are dry-runs, which the guard checks as well, so each attempt finds the snapshot unchanged.
 #[test]
-fn guard_protects_snapshots_in_use_from_everybody() {
+fn guard_protects_snapshots_in_use_from_all_users() {
     let trial = Trial::new();
     for kind in [Kind::ConfigMap, Kind::Secret] {
         let path = kind.path(trial.namespace.name());
@@ -373,7 +374,7 @@ fn others_cannot_exceed_cost_limits_of_binding() {
 
 /// Between its creation and its binding, a snapshot in use has no owners.
 #[test]
-fn nobody_replaces_snapshots_before_they_are_bound() {
+fn no_user_replaces_snapshots_before_they_are_bound() {
     let trial = Trial::new();
     let [admin, editor, confrev, ..] = &trial.users[..] else { panic!("five users") };
     for kind in [Kind::ConfigMap, Kind::Secret] {

@@ -21,6 +21,7 @@ mod reduced_rights;
 mod refused_values;
 mod rights;
 mod supported_versions;
+mod user_roles;
 mod value_table;
 mod values;
 

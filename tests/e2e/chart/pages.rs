@@ -118,11 +118,13 @@ fn starts_quickly(admin: &mut Administrator, program: &mut Program) {
     admin.applies_anew(program);
     admin.reader.open("docs/commands.md", "check");
     admin.reader.says("kubectl confrev check");
+    admin.reader.open("docs/commands.md", "version");
+    admin.reader.says("kubectl confrev version");
 
     admin.reader.open("docs/quick-start.md", "A canary with its own config");
     admin.types_each(&["kubectl apply", "kubectl confrev wait"]);
     admin.wait_reads("web", &["blue"; 4]);
-    admin.types_each(&["kubectl confrev impact", "kubectl apply"]);
+    admin.types_each(&["kubectl confrev impact", "kubectl apply", "kubectl confrev wait"]);
     admin.wait_reads("web", &["blue", "blue", "blue", "green"]);
     let tree = admin.reader.types("kubectl confrev tree");
     assert!(tree.contains("stable"), "{tree}");
@@ -232,6 +234,17 @@ fn commands_for_client_certificates_and_uninstall_work() {
             assert!(arguments.contains(argument), "{arguments}");
         }
         assert!(container(&deployment(&admin))["image"] == image, "earlier settings stay");
+        admin.reader.open("docs/security.md", "The users who change sources");
+        admin.types_each(&["helm upgrade"]);
+        let arguments = container(&deployment(&admin))["args"].to_string();
+        assert!(arguments.contains("--record-users"), "{arguments}");
+    }
+
+    if admin.reader.has("openssl") {
+        admin.reader.open("docs/notifications.md", "Turn them on");
+        admin.types_each(&["openssl rand", "kubectl create secret", "helm upgrade"]);
+        let env = container(&deployment(&admin))["env"].to_string();
+        assert!(env.contains("CONFREV_NOTIFY_KEY") && env.contains("receiver"), "{env}");
     }
 
     admin.reader.open("docs/install.md", "Uninstall");

@@ -35,6 +35,8 @@ fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
             "/certificates/clientCA/secret",
         ),
         one("certificates.clientNames", json!(["a"]), "/certificates/clientCA"),
+        one("certificates.recordUsers", json!(true), "/certificates/clientCA"),
+        one("certificates.recordUsers", json!("yes"), "/certificates/recordUsers"),
         (
             vec![("certificates.clientCA.secret", json!("a")), ("certificates.clientNames", json!(["a,b"]))],
             "/certificates/clientNames/0",
@@ -52,6 +54,9 @@ fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
         one("settle", json!("1 second"), "/settle"),
         one("orphanGrace", json!(600), "/orphanGrace"),
         one("logFormat", json!("xml"), "/logFormat"),
+        one("notify.url", json!("hooks.example.com"), "/notify/url"),
+        one("notify.format", json!("teams"), "/notify/format"),
+        one("notify", json!({"url": "https://a", "secret": "b"}), "/notify/secret"),
         one("extraArgs", json!(["listen"]), "/extraArgs/0"),
         one("webhookUrl", json!("http://127.0.0.1:8443"), "/webhookUrl"),
         one("namespace.create", json!("true"), "/namespace/create"),

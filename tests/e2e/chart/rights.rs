@@ -12,12 +12,12 @@ use crate::helm::{find, render, root};
 
 /// One verb on one resource, for one object if the rule names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
+pub(crate) struct Right {
     /// `resource.group`, as in kubectl.
-    resource: String,
+    pub(crate) resource: String,
     /// The object of the rule; empty for all objects.
-    name: String,
-    verb: String,
+    pub(crate) name: String,
+    pub(crate) verb: String,
 }
 
 /// The two objects with rules, and their paths. The Role applies in confrev's own namespace only.
@@ -35,7 +35,7 @@ fn full_name(group: &str, resource: &str) -> String {
 }
 
 /// Every single right of a role's rules.
-fn rights(role: &Value) -> BTreeSet<Right> {
+pub(crate) fn rights(role: &Value) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     let nothing = vec![Value::from("")];
     for rule in role["rules"].as_array().unwrap() {
@@ -79,7 +79,7 @@ fn granted(settings: &[(&'static str, Value)]) -> [BTreeSet<Right>; 2] {
 
 impl Right {
     /// Whether this right permits the request.
-    fn covers(&self, request: &Request) -> bool {
+    pub(crate) fn covers(&self, request: &Request) -> bool {
         full_name(&request.group, &request.resource) == self.resource
             && request.verb == self.verb
             && (self.name.is_empty() || self.name == request.name)

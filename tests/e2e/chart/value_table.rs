@@ -44,6 +44,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(trust::rows());
     rows.extend(reach());
     rows.extend(network());
+    rows.extend(notifications());
     rows.extend(signals());
     rows
 }
@@ -332,6 +333,47 @@ fn network() -> Vec<Row> {
             &open,
         ),
         with(row("networkPolicy.metricsFrom", peers.clone(), POLICY, "/spec/ingress/1/from", peers), &open),
+    ]
+}
+
+/// Notifications.
+fn notifications() -> Vec<Row> {
+    let url = [("notify.url", json!("https://hooks.example.com/a?b=c"))];
+    let argument = |value, set: &str, becomes: &str| {
+        with(
+            row(value, json!(set), DEPLOYMENT, "/spec/template/spec/containers/0/args/4", json!(becomes)),
+            &url,
+        )
+    };
+    let of_secret = |at, becomes| row("notify.secret", json!("receiver"), DEPLOYMENT, at, becomes);
+    let reference = |key: &str| json!({"name": "receiver", "key": key});
+    let peers = json!([{"ipBlock": {"cidr": "10.0.0.0/8"}}]);
+    let open = [url[0].clone(), ("networkPolicy.enabled", json!(true))];
+    vec![
+        row(
+            "notify.url",
+            json!("https://hooks.example.com/a?b=c"),
+            DEPLOYMENT,
+            "/spec/template/spec/containers/0/args/3",
+            json!("--notify=https://hooks.example.com/a?b=c"),
+        ),
+        argument("notify.format", "slack", "--notify-format=slack"),
+        argument("notify.source", "prod-1", "--notify-source=prod-1"),
+        argument("notify.caConfigMap", "roots", "--notify-ca=/notify-ca/ca.crt"),
+        with(
+            row(
+                "notify.caConfigMap",
+                json!("roots"),
+                DEPLOYMENT,
+                "/spec/template/spec/volumes/0/configMap/name",
+                json!("roots"),
+            ),
+            &url,
+        ),
+        of_secret("/spec/template/spec/containers/0/env/0/valueFrom/secretKeyRef", reference("url")),
+        of_secret("/spec/template/spec/containers/0/env/1/valueFrom/secretKeyRef/key", json!("key")),
+        with(row("networkPolicy.notifyTo", peers.clone(), POLICY, "/spec/egress/1/to", peers), &open),
+        with(row("notify.url", json!("https://a"), POLICY, "/spec/egress/1", json!({})), &open[1..]),
     ]
 }
 

@@ -90,7 +90,7 @@ fn refused_roll_is_an_event_with_its_reason() {
 
 /// A Deployment and a Rollout that read one key of a ConfigMap with three keys: an undo, and its end.
 #[test]
-fn undo_of_key_holds_until_a_read_key_changes() {
+fn undo_of_key_lasts_until_read_key_changes() {
     let _confrev = running();
     each_kind(|kind| {
         let world = World::new("events-key");
@@ -200,6 +200,8 @@ fn all_events_are_accepted_and_rolls_are_counted() {
         "Rolled",
         "Pinned",
         "Unpinned",
+        "Held",
+        "HoldEnded",
         "SourceMissing",
         "RollHeld",
         "RollReleased",

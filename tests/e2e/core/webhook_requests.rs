@@ -248,6 +248,9 @@ fn api_server_validates_workloads_with_checked_settings() {
     let mut workload = Workload::new(Kind::Deployment, "web", &["demo"]).manifest();
     workload["metadata"]["annotations"] = json!({"confrev.dev/missing": "deny"});
     world.set_config("demo", "A");
+    // A hold of no snapshot would be refused before the other webhook is asked.
+    world.apply(&Workload::new(Kind::Deployment, "other", &["demo"]).manifest()).ok();
+    let snapshot = world.snapshots()[0]["metadata"]["name"].as_str().expect("a name").to_owned();
     // The API server calls a confrev that has just started as soon as it knows the new address.
     wait_for("the API server to call the webhook", LIMIT, || {
         world.with_file(&["apply", "--dry-run=server"], &workload).ok();
@@ -274,6 +277,8 @@ fn api_server_validates_workloads_with_checked_settings() {
     for (setting, value, asked) in [
         ("confrev.dev/exclude", "other", true),
         ("confrev.dev/mount", "demo", true),
+        ("confrev.dev/hold", &snapshot, true),
+        ("confrev.dev/on-undo", "hold", false),
         ("confrev.dev/min-interval", "1m30s", true),
         ("confrev.dev/min-interval", "90s", false),
         ("confrev.dev/missing", "allow", false),

@@ -131,6 +131,33 @@ fn every_kind_holds_an_undo_until_next_change() {
     });
 }
 
+/// Whatever a request names, and whatever the source holds.
+#[test]
+fn every_kind_holds_its_snapshot_until_unheld() {
+    let _confrev = running();
+    each_that_rolls(|world, web| {
+        world.set_config("demo", "A");
+        // A kind without revisions has no other owner of the earlier snapshot.
+        world.kubectl(&["annotate", "configmap/demo", "confrev.dev/keep=2"]).ok();
+        web.apply(world).ok();
+        world.set_config("demo", "B");
+        web.wait_resolved(world, "demo", "B");
+        let snapshot = world.snapshot_name("demo", "A");
+        web.annotate(world, "hold", Some(&snapshot));
+        web.resolves_to(world, "demo", "A").unwrap();
+        assert!(wait_owner(world, "demo", "A", web.kind().name) == "web");
+        let before = web.decided(world);
+        for text in ["C", "D"] {
+            world.set_config("demo", text);
+            web.apply(world).ok();
+            web.annotate(world, "roll", Some(text));
+            holds_for("the hold", Duration::from_secs(2), || expect(&web.decided(world), &before));
+        }
+        web.annotate(world, "hold", None);
+        web.resolves_to(world, "demo", "D").unwrap();
+    });
+}
+
 /// When the ConfigMap is created again, the workload rolls to it.
 #[test]
 fn every_kind_keeps_snapshot_of_deleted_config_map() {

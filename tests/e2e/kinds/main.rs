@@ -22,6 +22,7 @@ mod reference_forms;
 mod secrets;
 mod settings;
 mod shared;
+mod waves;
 mod workload_ref;
 
 use confrev_test_support::{any_kind, chart_setup, manifests, world};

@@ -472,3 +472,24 @@ fn editor_can_neither_delete_nor_change_the_key() {
     kubectl(&["delete", "rolebinding", "key-editor", "-n", "confrev"]).ok();
     assert_eq!(key(&world), Some(before));
 }
+
+/// It gets its type back, and no value is printed.
+#[test]
+fn restore_creates_deleted_secret() {
+    let _confrev = running();
+    let world = World::new("secrets-restore");
+    let web = every_form().annotation("secrets", "true");
+    roll(&world, &web);
+    let keys = || world.cluster.get("secret", world.name(), "keys");
+    let before = keys().expect("the object exists");
+    world.delete("secret", "keys");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_confrev"));
+    command.args(["restore", "secret/keys", "--yes", "--namespace", world.name()]);
+    let output = command.env("KUBECONFIG", world.cluster.kubeconfig()).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("+password: 10 bytes"), "{output:?}");
+    assert!(!said.contains(VALUES[1]), "{said}");
+    let after = keys().expect("the object exists again");
+    assert_eq!((&after["data"], &after["type"]), (&before["data"], &before["type"]));
+    wait_reads(&world, &web, VALUES[1]);
+}

@@ -109,14 +109,23 @@ async fn only_the_api_server_is_answered() {
 
 /// A server that is configured to require client certificates never starts without that check.
 #[test]
-fn rejects_client_names_without_ca_and_empty_values() {
+fn rejects_options_that_need_others_or_are_wrong() {
     // An item that begins with dashes is an option, any other is a variable.
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--client-name=a"], "--client-ca"),
         (&["--client-ca=/x", "--client-name="], "--client-name"),
         (&["CONFREV_CLIENT_NAME=a"], "--client-ca"),
         (&["CONFREV_CLIENT_CA=/x", "CONFREV_CLIENT_NAME="], "--client-name"),
         (&["CONFREV_CLIENT_CA="], "--client-ca"),
+        (&["--record-users"], "--client-ca"),
+        (&["CONFREV_RECORD_USERS=true"], "--client-ca"),
+        (&["--notify=ftp://example.com/hook"], "--notify"),
+        (&["--notify=hooks.example.com"], "--notify"),
+        (&["CONFREV_NOTIFY="], "--notify"),
+        (&["--notify-key=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], "--notify <URL>"),
+        (&["--notify=http://a", "--notify-key=secret"], "whsec_"),
+        (&["--notify=http://a", "--notify-format=teams"], "--notify-format"),
+        (&["--notify=http://a", "--notify-source=my cluster"], "--notify-source"),
     ];
     for (given, named) in cases {
         let mut confrev = Command::new(env!("CARGO_BIN_EXE_confrev"));

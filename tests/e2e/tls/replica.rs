@@ -78,7 +78,7 @@ impl Replica {
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let api = KubeApi::new(client, kinds.clone(), metrics.clone());
         let limits = admission::ReviewLimits::default();
-        let context = admission::Context { api, kinds, secrets: false, limits, shared, metrics };
+        let context = admission::Context { api, kinds, secrets: false, limits, shared, metrics, users: None };
         let router = admission::router(context).layer(map_response(closing));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -201,7 +201,7 @@ async fn inject(client: &Client, pem: &str) {
             for webhook in configuration.data["webhooks"].as_array_mut().unwrap() {
                 webhook["clientConfig"]["caBundle"] = STANDARD.encode(pem).into();
             }
-            // The write is refused if the replica has written its URL in between.
+            // The write is refused if the replica has written its URL meanwhile.
             configurations.replace("confrev", &PostParams::default(), &configuration).await.ok()
         })
         .await;

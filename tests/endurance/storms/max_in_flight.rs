@@ -94,7 +94,7 @@ fn held_and_corrected(world: &World, sound: &Sound, confrev: Running) {
         load.wait_reads(world, "demo", &["good"]);
     }
 
-    // The first workload stays in progress: the others wait for it, whichever replica leads.
+    // The first workload stays in progress: the others wait for it, regardless of which replica leads.
     world.set_config("demo", "bad");
     let first = wait_for("the first workload to roll", LIMIT, || {
         on(world, &loads, "bad").pop_first().ok_or("no workload has rolled")

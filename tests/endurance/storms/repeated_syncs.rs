@@ -42,7 +42,7 @@ fn templates(world: &World, loads: &[Load]) -> (Vec<Value>, usize) {
 }
 
 /// Writes manifests with the command `how`. `kubectl replace` reads an object before it writes it, and a controller may
-/// write it in between. Then this tries again, as a tool does.
+/// write it meanwhile. Then this tries again, as a tool does.
 fn deploy(world: &World, how: &[&str], manifests: &Value) {
     wait_for("the manifests to be written without a conflict", LIMIT, || {
         let output = world.with_file(how, manifests);
@@ -53,7 +53,7 @@ fn deploy(world: &World, how: &[&str], manifests: &Value) {
 }
 
 /// Pods that read `bad` never start. So one workload has the content and the others keep theirs, however often and by
-/// whichever command the same manifests are applied.
+/// any command that applies the same manifests.
 #[test]
 fn sync_rolls_one_of_ten_workloads() {
     let (stopped, sound) = (AtomicBool::new(false), Sound::default());

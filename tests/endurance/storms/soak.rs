@@ -123,7 +123,7 @@ fn change(world: &World, workloads: usize, over: &AtomicBool, changes: &AtomicUs
     let mut next = Instant::now();
     while !over.load(Ordering::Relaxed) {
         let number = changes.fetch_add(1, Ordering::Relaxed);
-        // In an order in which neighbours are far apart.
+        // In an order in which adjacent numbers are far apart.
         world.set_config(&format!("demo-{}", number * 7 % workloads), &format!("{}", number + 1));
         next += pause;
         thread::sleep(next.saturating_duration_since(Instant::now()));

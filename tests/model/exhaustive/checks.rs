@@ -261,4 +261,12 @@ fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
     } else if notes.get(names::ROLL).and_then(Value::as_str).is_some_and(|roll| roll.starts_with("auto-")) {
         notes.insert(names::ROLL.to_owned(), json!("auto"));
     }
+    // Its times depend on when the faults end. Which sources it names does not.
+    if let Some(moved) = notes.get_mut(names::MOVED) {
+        let times: Value =
+            moved.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let sources = |of: &Value| of.as_object().map(|of| of.keys().cloned().collect::<Vec<_>>());
+        *moved =
+            times.as_object().into_iter().flatten().map(|(kind, of)| json!([kind, sources(of)])).collect();
+    }
 }

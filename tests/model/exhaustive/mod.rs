@@ -330,7 +330,7 @@ const FORMER: [(&str, &[(usize, CallFault)]); 7] = [
     ("limited-workload-ref", &[(13, CallFault::Stale), (14, CallFault::Lost)]),
     ("max-in-flight-with-bad-content", &[(14, CallFault::Late)]),
     ("max-in-flight-with-bad-content", &[(15, CallFault::Crash)]),
-    // Deleted revisions were added as owners again and again, and the garbage collector deleted a snapshot in use.
+    // Deleted revisions were added as owners repeatedly, and the garbage collector deleted a snapshot in use.
     ("image-and-content", &[(14, CallFault::StaleOf(Class::Revisions))]),
     ("image-and-content", &[(20, CallFault::StaleOf(Class::Revisions))]),
     ("many-workloads", &[(31, CallFault::StaleOf(Class::Revisions))]),

@@ -1,7 +1,11 @@
 //! The actions of users and the cluster in a scenario. A user whose request fails because confrev or the API server
 //! failed tries again.
 
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    sync::Arc,
+};
 
 use confrev::names;
 use jiff::SignedDuration;
@@ -31,7 +35,7 @@ pub(crate) struct Play<'p> {
     /// Whether a stale watch may lead to a write of `roll` that changes nothing else.
     pub may_poke_in_vain: bool,
     /// The states at each rest without faults.
-    expected: Option<&'p [State]>,
+    expected: Cell<Option<&'p [State]>>,
     /// The states at each rest of this run.
     pub rests: RefCell<Vec<State>>,
     /// The first content of each snapshot.
@@ -44,7 +48,7 @@ impl<'p> Play<'p> {
             model,
             loose,
             may_poke_in_vain: false,
-            expected,
+            expected: Cell::new(expected),
             rests: RefCell::default(),
             contents: RefCell::default(),
         };
@@ -58,7 +62,7 @@ impl<'p> Play<'p> {
         self.check();
         let state = self.state();
         let number = self.rests.borrow().len();
-        if let Some(expected) = self.expected.and_then(|expected| expected.get(number)) {
+        if let Some(expected) = self.expected.get().and_then(|expected| expected.get(number)) {
             self.compare(number, expected, &state);
         }
         self.rests.borrow_mut().push(state);
@@ -96,20 +100,29 @@ impl<'p> Play<'p> {
         intent: Intent,
         edit: &dyn Fn(Option<&Value>) -> Result<Value, Refusal>,
     ) -> Result<Arc<Value>, Refusal> {
+        let mut done = self.send_once(key, intent, edit);
+        for _ in 1..TRIES {
+            if !done.as_ref().is_err_and(may_pass) {
+                break;
+            }
+            self.seconds(1);
+            done = self.send_once(key, intent, edit);
+        }
+        done
+    }
+
+    /// A write that is not repeated.
+    fn send_once(
+        &self,
+        key: &Key,
+        intent: Intent,
+        edit: &dyn Fn(Option<&Value>) -> Result<Value, Refusal>,
+    ) -> Result<Arc<Value>, Refusal> {
         let edit = |live: Option<&Value>| {
             let wanted = edit(live)?;
             Ok(if key.kind.is_workload() { own_label(wanted, live) } else { wanted })
         };
-        let mut done = Err(Refusal::Conflict);
-        for _ in 0..TRIES {
-            done = self.model.write(key, intent, &edit);
-            match &done {
-                Err(Refusal::Conflict) => self.seconds(1),
-                Err(Refusal::Denied(code, _)) if *code >= 429 => self.seconds(1),
-                _ => break,
-            }
-        }
-        done
+        self.model.write(key, intent, &edit)
     }
 
     /// `kubectl apply`, which must succeed.
@@ -160,6 +173,23 @@ impl<'p> Play<'p> {
         if let Err(refusal) = done {
             self.model.broken("contained", format!("{key} was refused: {refusal:?}"));
         }
+    }
+
+    /// `kubectl edit` by a user who does not try again. If a fault refuses it, the following rests are not compared with those
+    /// without faults. Returns whether it was stored.
+    pub(crate) fn edit_once(&self, key: &Key, edit: impl Fn(&mut Value)) -> bool {
+        let done = self.send_once(key, Intent::default(), &|live| {
+            let mut object = live.ok_or(Refusal::NotFound)?.clone();
+            edit(&mut object);
+            Ok(object)
+        });
+        if let Err(refusal) = &done {
+            self.expected.set(None);
+            if !may_pass(refusal) {
+                self.model.broken("contained", format!("{key} was refused: {refusal:?}"));
+            }
+        }
+        done.is_ok()
     }
 
     /// `kubectl annotate`; without a value, it removes the annotation.
@@ -340,6 +370,15 @@ impl<'p> Play<'p> {
             drop(store);
             self.model.broken("quiet", what);
         }
+    }
+}
+
+/// Whether a repeated write may succeed.
+fn may_pass(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::Conflict => true,
+        Refusal::Denied(code, _) => *code >= 429,
+        Refusal::NotFound => false,
     }
 }
 

@@ -75,7 +75,7 @@ impl Real {
         }
         self.look();
         if !output.status.success() {
-            // A roll in between changes the revision number of an undo.
+            // A roll changes the revision number of an undo.
             let moved = ["not found", "unable to find specified revision"];
             let expected = (before.away && output.stderr.contains("failed calling webhook"))
                 || moved.iter().any(|reason| output.stderr.contains(reason));
@@ -143,7 +143,7 @@ fn asked_for(stored: &Value, before: &Before<'_>) -> Value {
     wanted
 }
 
-/// Whether a roll by confrev came in between, so that the state that the writer found is unknown.
+/// Whether a roll by confrev came first, so that the state that the writer found is unknown.
 fn came_between(old: Option<&Value>, stored: &Value, restored: Option<&str>) -> bool {
     let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
     let roll = |object: &Value| annotation(object, names::ROLL).map(str::to_owned);

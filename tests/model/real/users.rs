@@ -84,6 +84,15 @@ impl Real {
                 let intent = Intent { roll: true, ..Intent::default() };
                 self.mark(workload, intent, away, "annotate", names::ROLL, Some(&format!("please-{value}")));
             }
+            Event::Hold { workload, source, nth } => {
+                let (namespace, name) = SOURCES[source];
+                let snapshots = self.model.snapshots(namespace, name);
+                let is_near = workload_key(workload).namespace == namespace;
+                if is_near && (nth.is_none() || !snapshots.is_empty()) {
+                    let hold = nth.map(|nth| snapshots[nth % snapshots.len()].name.as_str());
+                    self.mark(workload, Intent::default(), away, "annotate", names::HOLD, hold);
+                }
+            }
             Event::Enable { workload, enabled } => {
                 self.mark(workload, Intent::default(), away, "label", names::ENABLED, enabled.map(bool_text));
             }

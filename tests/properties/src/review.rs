@@ -40,7 +40,8 @@ impl Site {
         let world = World::default();
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let (limits, metrics) = (ReviewLimits::default(), Metrics::new());
-        let context = Context { api: world.clone(), kinds, secrets: true, limits, shared, metrics };
+        let context =
+            Context { api: world.clone(), kinds, secrets: true, limits, shared, metrics, users: None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { router: router(context), world, runtime }
     }

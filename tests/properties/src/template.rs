@@ -1,11 +1,11 @@
 //! The rewriting of a template: the patch gives the expected object, and nothing panics.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
 use confrev::{
     kinds::{Kinds, WorkloadKind},
     names,
-    resolve::{Decision, Facts, NamespaceFacts, Need, Outcome, Request, Workload, resolve},
+    resolve::{self, Decision, Facts, NamespaceFacts, Need, Request, Workload},
     snapshot::{ObjectName, Rotated, SourceKind, snapshot_name},
     template::revision_of,
 };
@@ -81,13 +81,11 @@ fn review(
 }
 
 fn decide(request: &Request<'_>, world: &World) -> Decision {
-    let mut facts = Facts::default();
-    for _ in 0..ROUNDS {
-        let needs = match resolve(request, &facts) {
-            Outcome::Decided(decision) => return decision,
-            Outcome::Needs(needs) => needs,
-        };
+    let mut rounds = 0;
+    let decision = resolve::decide(request, &mut Facts::default(), |needs, facts| {
         assert!(!needs.is_empty(), "an incomplete decision names its needs");
+        rounds += 1;
+        assert!(rounds < ROUNDS, "no decision after {ROUNDS} rounds");
         for need in needs {
             match need {
                 Need::Namespace => {
@@ -103,8 +101,10 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
                 Need::Object(name) => facts.set_object(name.clone(), world.observe(&name)),
             }
         }
-    }
-    panic!("no decision after {ROUNDS} rounds");
+        Ok::<_, Infallible>(())
+    });
+    let Ok(decision) = decision;
+    decision
 }
 
 /// Checks the exact result for an object that has no confrev metadata but the opt-in.

@@ -163,6 +163,10 @@ impl Api for World {
         panic!("admission sets no owners")
     }
 
+    async fn set_changed_by(&self, _: &str, _: &ObjectName, _: &Version, _: &str) -> Result<(), ApiError> {
+        panic!("these tests record no users")
+    }
+
     async fn delete_snapshot(&self, _: &str, _: &ObjectName, _: &Version) -> Result<(), ApiError> {
         panic!("admission deletes nothing")
     }

@@ -19,6 +19,7 @@ pub mod page_commands;
 pub mod page_reader;
 pub mod shared;
 pub mod trace_collector;
+pub mod webhook_receiver;
 pub mod workload_corpus;
 pub mod world;
 

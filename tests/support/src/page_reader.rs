@@ -75,9 +75,17 @@ impl Reader {
     /// Types the next command, and compares its output with the page, where the namespace is `shop`.
     #[track_caller]
     pub fn says(&mut self, beginning: &str) {
+        self.says_with(beginning, 0);
+    }
+
+    /// The same for a command with this exit code.
+    #[track_caller]
+    pub fn says_with(&mut self, beginning: &str, code: i32) {
         let expected = self.commands.front().map(|command| command.said.clone()).unwrap_or_default();
         assert!(!expected.is_empty(), "the page does not show the output of {beginning:?}");
-        let said = self.types(beginning).replace(&self.namespace, "shop");
+        let output = self.tries(beginning);
+        assert_eq!(output.status.code(), Some(code), "{output}");
+        let said = output.stdout.replace(&self.namespace, "shop");
         let masked: Vec<_> = said.lines().map(mask).collect();
         let expected: Vec<_> = expected.iter().map(|line| mask(line)).collect();
         assert_eq!(masked, expected, "the page differs. The output is:\n{said}");
@@ -88,6 +96,11 @@ impl Reader {
     pub fn tries(&mut self, beginning: &str) -> Output {
         let line = self.next(beginning).line;
         run(self.command("bash").args(["-o", "pipefail", "-c", &line]))
+    }
+
+    /// The commands that are not typed yet.
+    pub fn rest(&self) -> Vec<String> {
+        self.commands.iter().map(|command| command.line.clone()).collect()
     }
 
     /// The next command, which must begin like this. It then counts as typed.

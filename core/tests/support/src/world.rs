@@ -1,13 +1,15 @@
 //! Objects of one namespace in memory, and admission as the webhook does it: facts on demand, snapshots before the object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+};
 
 use confrev_core::{
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     names,
     resolve::{
-        Decision, Facts, Health, NamespaceFacts, Need, Observed, Outcome, Past, Request, RevisionsOf,
-        Workload, resolve,
+        Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, Request, RevisionsOf, Workload, decide,
     },
     snapshot::{Keying, ObjectName, Rotated, SourceKind, snapshot_json},
 };
@@ -139,13 +141,8 @@ impl World {
             new: Workload::parse(kind, &new).unwrap(),
             old: Some(parse(&old)),
         };
-        let (mut facts, mut all) = (Facts::default(), BTreeSet::new());
-        while let Outcome::Needs(needs) = resolve(&request, &facts) {
-            for need in needs {
-                self.find(&need, &mut facts);
-                all.insert(need);
-            }
-        }
+        let mut all = BTreeSet::new();
+        self.decide_with(&request, &mut Facts::default(), &mut |needs| all.extend(needs.iter().cloned()));
         all
     }
 
@@ -153,18 +150,30 @@ impl World {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
         facts.set_referrers_health(self.referrers);
-        for _ in 0..12 {
-            match resolve(request, &facts) {
-                Outcome::Decided(decision) => return decision,
-                Outcome::Needs(needs) => {
-                    assert!(!needs.is_empty(), "a decision that needs facts lists them");
-                    for need in needs {
-                        self.find(&need, &mut facts);
-                    }
-                }
+        let mut rounds = 0;
+        self.decide_with(request, &mut facts, &mut |needs| {
+            assert!(!needs.is_empty(), "a decision that needs facts lists them");
+            rounds += 1;
+            assert!(rounds < 12, "no decision after 12 rounds");
+        })
+    }
+
+    /// Decides, and shows what each pass needs to `see`.
+    fn decide_with(
+        &self,
+        request: &Request<'_>,
+        facts: &mut Facts,
+        see: &mut dyn FnMut(&BTreeSet<Need>),
+    ) -> Decision {
+        let decision = decide(request, facts, |needs, facts| {
+            see(&needs);
+            for need in &needs {
+                self.find(need, facts);
             }
-        }
-        panic!("no decision after 12 rounds");
+            Ok::<_, Infallible>(())
+        });
+        let Ok(decision) = decision;
+        decision
     }
 
     /// Adds a fact to these.

@@ -7,6 +7,7 @@ use super::{CERTIFICATE, DEPLOYMENT, ROLE, Row, WEBHOOKS, row, with};
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 const PEM_BASE64: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn rows() -> Vec<Row> {
     let mode = |mode, object, at, becomes| row("certificates.mode", json!(mode), object, at, becomes);
     let cert_manager = [("certificates.mode", json!("cert-manager"))];
@@ -47,6 +48,16 @@ pub(super) fn rows() -> Vec<Row> {
                 json!("--client-name=kube apiserver"),
             ),
             &[("certificates.clientCA.configMap", json!("clients"))],
+        ),
+        with(
+            row(
+                "certificates.recordUsers",
+                json!(true),
+                DEPLOYMENT,
+                "/spec/template/spec/containers/0/args/4",
+                json!("--record-users"),
+            ),
+            &[("certificates.clientCA.secret", json!("clients"))],
         ),
         mode("cert-manager", CERTIFICATE, "/spec/issuerRef/name", json!("confrev-ca")),
         mode("cert-manager", "Issuer/confrev-root", "/spec", json!({"selfSigned": {}})),

@@ -37,7 +37,7 @@ fn status_history_diff_and_tree_show_running_config() {
             .iter()
             .map(|line| line.split("   ").map(str::trim).filter(|c| !c.is_empty()).collect())
             .collect();
-        assert_eq!(cells[0], ["WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "REASON"]);
+        assert_eq!(cells[0], ["WORKLOAD", "CONFIG", "PODS", "STATE", "ROLLOUT", "REASON"]);
         assert_eq!(
             (cells[1][0], &cells[1][2..]),
             (&*reference(&web), &["2 present", "current", "settled"][..])
@@ -45,9 +45,9 @@ fn status_history_diff_and_tree_show_running_config() {
         assert_eq!(lines.len(), 2, "{table}");
 
         let status = world.confrev_json(&["status", "web"]);
-        let source = json!([{"source": "ConfigMap/demo", "snapshot": b, "standing": "current"}]);
+        let source = json!([{"source": "ConfigMap/demo", "snapshot": b, "state": "current"}]);
         assert_eq!(
-            (status[0]["sources"].clone(), &status[0]["pods"][text(&status[0]["revision"])]),
+            (status[0]["sources"].clone(), &status[0]["pods"][text(&status[0]["config"])]),
             (source, &json!(2))
         );
         assert_eq!(
@@ -62,7 +62,9 @@ fn status_history_diff_and_tree_show_running_config() {
         assert!(history[0]["usedBy"].as_array().unwrap().contains(&json!(reference(&web))), "{history}");
         assert!(text(&history[1]["usedBy"][0]).starts_with("ReplicaSet/web-"), "{history}");
 
-        let diff = world.confrev(&["diff", "demo"]).ok();
+        let diff = world.confrev(&["diff", "demo"]);
+        assert_eq!(diff.code, 1, "{diff:?}");
+        let diff = diff.stdout;
         assert!(diff.contains(&format!("--- {a} ")) && diff.contains("-A") && diff.contains("+B"), "{diff}");
         assert_eq!(
             world.confrev(&["diff", &web.reference()]).ok(),
@@ -182,8 +184,11 @@ fn render_matches_objects_that_the_api_server_stores() {
             ),
         ] {
             let mut live = live.clone();
+            // A manifest shows neither when nor by whom it was written.
             if let Some(fields) = live.as_object_mut() {
-                fields.remove("creationTimestamp");
+                for field in ["creationTimestamp", "confrev.dev/changed-at", "confrev.dev/changed-by"] {
+                    fields.remove(field);
+                }
             }
             assert_eq!(rendered.pointer(path), Some(&live), "{path}");
         }
@@ -211,10 +216,18 @@ fn completion_offers_names_of_live_objects() {
     let world = World::new("commands-complete");
     world.set_config("demo", "A");
     world.apply(&Workload::new(Kind::Deployment, "web", &["demo"]).manifest()).ok();
+    world.set_config("other", "A");
+    let other = Workload::new(Kind::Deployment, "other", &["other"]).annotation("track", "false");
+    world.apply(&other.manifest()).ok();
     let complete = |words: &[&str]| confrev(&[&["__complete"][..], words].concat()).ok();
     assert!(complete(&["hist"]).starts_with("history\n"));
     let namespace = format!("--namespace={}", world.name());
-    assert_eq!(complete(&["tree", &namespace, ""]), "deployment/web\n:4\n");
+    assert_eq!(complete(&["tree", &namespace, ""]), "deployment/other\ndeployment/web\n:4\n");
+    // Only what fits: the workload's own sources, and workloads that are not paused yet.
+    assert_eq!(complete(&["history", &namespace, ""]), "configmap/demo\nconfigmap/other\n:4\n");
+    assert_eq!(complete(&["pause", &namespace, ""]), "deployment/web\n:4\n");
+    assert_eq!(complete(&["resume", &namespace, ""]), "deployment/other\n:4\n");
+    assert_eq!(complete(&["completion", "z"]), "zsh\n:4\n");
     assert_eq!(complete(&["pin", &namespace, "deployment/web", ""]), "configmap/demo\n:4\n");
     let snapshots = complete(&["pin", "-n", world.name(), "deployment/web", "configmap/demo", ""]);
     assert_eq!(snapshots, format!("{}\n:4\n", world.snapshot_name("demo", "A")));

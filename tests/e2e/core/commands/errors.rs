@@ -16,7 +16,7 @@ struct Row {
     works: &'static [&'static str],
 }
 
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 17] = [
     Row {
         command: "status",
         wrong: (&["--outptu", "json"], "'--output'"),
@@ -36,6 +36,12 @@ const ROWS: [Row; 14] = [
         works: &["demo"],
     },
     Row {
+        command: "show",
+        wrong: (&[], "<KIND/NAME"),
+        missing: Some((&["deployment/nothing"], "Deployment/nothing does not exist")),
+        works: &["deployment/web"],
+    },
+    Row {
         command: "diff",
         wrong: (&["deployment/web", "~1"], "snapshots can be given only for a source"),
         missing: Some((&["demo", "ffff"], "no snapshot \"ffff\": see its history")),
@@ -48,9 +54,15 @@ const ROWS: [Row; 14] = [
         works: &["demo"],
     },
     Row {
+        command: "waves",
+        wrong: (&["hasten", "demo"], "\"hasten\""),
+        missing: Some((&["nothing"], "\"nothing\"")),
+        works: &["demo"],
+    },
+    Row {
         command: "impact",
-        wrong: (&[], "<SOURCE>"),
-        missing: Some((&["-f", "/nonexistent"], "/nonexistent: No such file")),
+        wrong: (&[], "<SOURCE|--filename"),
+        missing: Some((&["-f", "/nonexistent"], "/nonexistent: no such file")),
         works: &["demo"],
     },
     Row {
@@ -61,7 +73,7 @@ const ROWS: [Row; 14] = [
     },
     Row {
         command: "pin",
-        wrong: (&["deployment/web"], "<SOURCE> <REVISION>"),
+        wrong: (&["deployment/web"], "<SOURCE> <SNAPSHOT>"),
         missing: Some((&["deployment/web", "other", "~1"], "does not use ConfigMap \"other\"; it uses demo")),
         works: &["deployment/web", "demo", "~0"],
     },
@@ -92,6 +104,8 @@ const ROWS: [Row; 14] = [
     Row { command: "prune", wrong: (&["-A", "-n", "a"], "cannot be used with"), missing: None, works: &[] },
     // `check` reports a missing object as a finding, not as an error.
     Row { command: "check", wrong: (&["demo"], "'demo'"), missing: None, works: &[] },
+    // So does `version`.
+    Row { command: "version", wrong: (&["demo"], "'demo'"), missing: None, works: &[] },
 ];
 
 /// A kubeconfig of an API server that does not answer.
@@ -116,8 +130,10 @@ fn each_error_is_one_line_with_exit_code() {
         };
         let (arguments, part) = row.wrong;
         says(arguments, &[], 2, part);
+        // As with kubectl, 1 is a difference.
+        let error = if row.command == "diff" { 2 } else { 1 };
         if let Some((arguments, part)) = row.missing {
-            says(arguments, &[], 1, part);
+            says(arguments, &[], error, part);
         }
         if row.command == "check" {
             // `check` continues, and reports each object that it may not read.
@@ -128,13 +144,19 @@ fn each_error_is_one_line_with_exit_code() {
                     && said.stdout.matches("\"nobody\" cannot").count() >= 5,
                 "{said:?}"
             );
+        } else if row.command == "version" {
+            let said = world.confrev(&["version", "--as", "nobody"]).ok();
+            assert!(
+                said.contains("installation   unknown: ") && said.contains("\"nobody\" cannot"),
+                "{said}"
+            );
         } else {
-            says(row.works, &["--as", "nobody"], 1, "\"nobody\" cannot");
+            says(row.works, &["--as", "nobody"], error, "\"nobody\" cannot");
         }
-        let unreached = says(row.works, &["--kubeconfig", &away], 1, "does not answer");
+        let unreached = says(row.works, &["--kubeconfig", &away], error, "does not answer");
         assert!(unreached.contains("http://127.0.0.1:1"), "{unreached}");
-        says(row.works, &["--kubeconfig", "/nonexistent"], 1, "no usable cluster configuration");
-        says(row.works, &["--context", "nowhere"], 1, "nowhere");
+        says(row.works, &["--kubeconfig", "/nonexistent"], error, "no usable cluster configuration");
+        says(row.works, &["--context", "nowhere"], error, "nowhere");
     }
 }
 
@@ -166,8 +188,8 @@ fn arguments_not_matching_the_cluster_give_one_error() {
     let elsewhere = "Rollout/shop takes its template from Deployment/twice: give Deployment/twice instead";
     for (arguments, code, part) in [
         (&["tree", "twice"][..], 2, "\"twice\" is ambiguous: give one of Rollout/twice, Deployment/twice"),
-        (&["diff", "demo"], 1, "no snapshot with different content"),
-        (&["diff", "demo", "~7"], 1, "no \"~7\""),
+        (&["diff", "demo"], 2, "no snapshot with different content"),
+        (&["diff", "demo", "~7"], 2, "no \"~7\""),
         (&["restore", "demo", "~7", "--yes"], 1, "no \"~7\""),
         (&["undo", "rollout/shop"], 1, elsewhere),
         (&["pin", "shop", "demo", "~0"], 1, elsewhere),

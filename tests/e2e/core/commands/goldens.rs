@@ -145,6 +145,20 @@ fn output_for_a_canary_matches_golden_files() {
         golden.says(&format!("history demo{form}"));
     }
     golden.held_as("history.txt");
+    let pods = world.cluster.list("pod", world.name(), "");
+    let old = pods.iter().find(|pod| world.pod_reads(pod, "demo") == "A").expect("a pod reads A");
+    let pod = format!("show pod/{}", name_of(old));
+    golden
+        .says(&pod)
+        .says(&format!("{pod} -o json"))
+        .says("show rollout/web")
+        .says("show rollout/web@1 -o yaml");
+    golden
+        .says("show rollout/web@2 -o name")
+        .says("show rollout/web@7")
+        .says("show rollout/other")
+        .says("show web");
+    golden.held_as("show.txt");
     for line in ["diff demo", "diff demo ~1 ~0", "diff rollout/web"] {
         golden.says(line);
     }
@@ -187,7 +201,7 @@ fn output_of_render_digest_check_matches_golden_files() {
     golden.says("digest -f others.yaml").held_as("render-and-digest.txt");
 
     wait_for("confrev to lead", LIMIT, || confrev.leads().then_some(()));
-    golden.says("check");
+    golden.says("check").says("version").says("version -o json").says("version --client");
     let leads = |line: &str| line.starts_with("ok") && line.split_whitespace().nth(1) == Some("leader");
     let leader = golden.text.lines().find(|line| leads(line)).expect("one leads").to_owned();
     golden.text = golden.text.replace(&leader, "ok   leader   LEADER");

@@ -4,7 +4,11 @@ mod effects;
 mod errors;
 mod goldens;
 mod moves;
+mod partial_rights;
 mod reasons;
+mod show;
+mod waves;
+mod wrong_inputs;
 
 use std::process::Command;
 

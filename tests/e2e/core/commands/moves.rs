@@ -39,6 +39,20 @@ fn undo_and_pin_move_mounted_source() {
     });
 }
 
+/// An apply of the source's name, which changes nothing else, would keep the undo.
+#[test]
+fn unpin_of_source_works_with_max_in_flight() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let (world, web) = rolled(kind);
+        world.kubectl(&["annotate", "configmap/demo", "confrev.dev/max-in-flight=1"]).ok();
+        world.confrev(&["undo", "web"]).ok();
+        world.resolves_to(&web, "demo", "A").unwrap();
+        world.confrev(&["unpin", "web", "--source", "demo"]).ok();
+        world.resolves_to(&web, "demo", "B").unwrap();
+    });
+}
+
 /// The mutating webhook configuration, deleted while this exists.
 struct WithoutWebhook<'w> {
     world: &'w World,
@@ -81,9 +95,13 @@ fn moves_are_refused_if_confrev_does_not_answer() {
             let said = world.confrev(&["undo", "web", "--dry-run"]);
             if said.code == 1 { Ok(said.failed(1)) } else { Err(said.stdout) }
         });
-        for part in ["confrev did not answer", &reference(&web), "nothing was written"] {
-            assert!(refusal.contains(part), "{part}: {refusal}");
-        }
+        let of = reference(&web);
+        assert_eq!(
+            refusal,
+            format!(
+                "error: confrev did not answer: the API server did not call its webhook for {of}; nothing was written"
+            )
+        );
         for moves in [&["undo", "web"][..], &["pin", "web", "demo", &pinned]] {
             let refusal = world.confrev(moves).failed(1);
             assert!(refusal.contains("confrev did not answer"), "{moves:?}: {refusal}");
@@ -125,12 +143,114 @@ fn moves_with_nothing_to_do_say_so() {
         assert_eq!(stored(), before);
         world.confrev(&["pause", "web", "--dry-run=client"]).ok();
         world.confrev(&["pause", "web"]).ok();
-        assert_eq!(
-            world.confrev(&["pause", "web"]).ok(),
-            format!("{web}: already does not follow changes\n")
-        );
+        assert_eq!(world.confrev(&["pause", "web"]).ok(), format!("{web}: already paused\n"));
         world.confrev(&["pin", "web", "demo", &a]).ok();
         assert_eq!(world.confrev(&["pin", "web", "demo", &a]).ok(), format!("{web} already uses {a}\n"));
+    });
+}
+
+/// `undo --hold` and `pin --hold` write the annotation, and `unpin` removes it and nothing else.
+#[test]
+fn undo_and_pin_hold_until_unpin() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let (world, web) = rolled(kind);
+        let name = &reference(&web);
+        let (a, b) = (world.snapshot_name("demo", "A"), world.snapshot_name("demo", "B"));
+        let annotations = || world.live(&web)["metadata"]["annotations"].clone();
+        let hold = || annotations()["confrev.dev/hold"].clone();
+        let dry = world.confrev(&["undo", "web", "--hold", "--dry-run"]).ok();
+        assert_eq!(
+            dry,
+            format!("{name}: demo rolls from {b} to {a}, and is held there (dry run: nothing was written)\n")
+        );
+        assert_eq!(hold(), Value::Null);
+        world.confrev(&["undo", "web", "--hold"]).ok();
+        assert_eq!((hold(), world.resolved(&web, "demo").as_ref()), (json!(a), Some(&a)));
+        world.apply(&web.manifest()).ok();
+        assert_eq!(world.resolved(&web, "demo").as_ref(), Some(&a));
+        assert!(world.confrev(&["status"]).ok().contains("held: demo"));
+        assert_eq!(world.confrev_json(&["status", "web"])[0]["sources"][0]["state"], "held");
+        let impact = world.confrev(&["impact", "demo"]).ok();
+        assert!(impact.contains("no") && impact.contains(&format!("held at {a}")), "{impact}");
+        let refusal = world.confrev(&["wait", "configmap/demo", "--timeout=60s"]).failed(3);
+        assert!(refusal.contains("kubectl confrev unpin"), "{refusal}");
+
+        // A hold is moved by a hold only.
+        for line in [&["pin", "web", "demo", &a][..], &["undo", "web"]] {
+            let said = world.confrev(line);
+            assert!(said.code == 0 || said.stderr.contains("add --hold"), "{said:?}");
+            assert_eq!(hold(), a);
+        }
+        let said = world.confrev(&["pin", "web", "demo", &b, "--hold"]).ok();
+        assert_eq!(said, format!("{name}: demo rolls from {a} to {b}, and is held there\n"));
+        assert_eq!((hold(), world.resolved(&web, "demo").as_ref()), (json!(b), Some(&b)));
+        world.set_config("demo", "C");
+        world.snapshot_name("demo", "C");
+        world.wait_at_rest();
+        assert_eq!(world.resolved(&web, "demo").as_ref(), Some(&b), "the present content was held");
+
+        let before = annotations();
+        let said = world.confrev(&["unpin", "web"]).ok();
+        assert_eq!(said, format!("{name}: the hold ends: rolls to the present content of demo\n"));
+        world.wait_resolved(&web, "demo", "C");
+        let mut wanted = before;
+        wanted.as_object_mut().unwrap().remove("confrev.dev/hold");
+        wanted["confrev.dev/seen"] = annotations()["confrev.dev/seen"].clone();
+        let mut found = annotations();
+        for ours in ["deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"] {
+            for all in [&mut wanted, &mut found] {
+                all.as_object_mut().unwrap().remove(ours);
+            }
+        }
+        assert_eq!(found, wanted, "nothing else is removed");
+    });
+}
+
+/// The answer names the annotation, and nothing is written.
+#[test]
+fn hold_of_no_snapshot_is_refused_when_written() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let (world, web) = rolled(kind);
+        let before = world.live(&web)["metadata"]["annotations"].clone();
+        for name in ["demo", "demo-0123456789", "secret/demo-0123456789", "Bad_Name", ""] {
+            let annotate =
+                world.kubectl(&["annotate", &web.reference(), &format!("confrev.dev/hold={name}")]);
+            let said = annotate.refused();
+            assert!(said.contains("annotation confrev.dev/hold"), "{name}: {said}");
+        }
+        assert_eq!(world.live(&web)["metadata"]["annotations"], before);
+    });
+}
+
+/// The Events of a hold differ from those of an undo, and the gauge counts the workload.
+#[test]
+fn holds_are_reported_and_counted() {
+    let confrev = running();
+    each_kind(|kind| {
+        let (world, _) = rolled(kind);
+        let told = |reason: &str| {
+            wait_for(&format!("the Event {reason}"), LIMIT, || {
+                let events = world.cluster.list("events", world.name(), "");
+                let about = |event: &&Value| event["reason"] == reason;
+                let mut kinds: Vec<_> = events
+                    .iter()
+                    .filter(about)
+                    .map(|event| event["involvedObject"]["kind"].as_str().unwrap_or_default().to_owned())
+                    .collect();
+                kinds.sort();
+                if kinds.len() == 2 { Ok(kinds) } else { Err(format!("{kinds:?}")) }
+            })
+        };
+        world.confrev(&["undo", "web", "--hold"]).ok();
+        let kinds = told("Held");
+        assert!(kinds.contains(&"ConfigMap".to_owned()), "{kinds:?}");
+        wait_for("the gauge", LIMIT, || (confrev.metric("confrev_on_hold_workloads") >= 1.0).then_some(()));
+        world.confrev(&["unpin", "web"]).ok();
+        told("HoldEnded");
+        let events = world.cluster.list("events", world.name(), "");
+        assert!(events.iter().all(|event| event["reason"] != "Pinned" && event["reason"] != "Unpinned"));
     });
 }
 
@@ -144,7 +264,7 @@ fn undo_rolls_back_to_numbered_revision() {
         world.wait_reads(&web, "demo", &["C", "C"]);
         world.wait_at_rest();
         let tree = world.confrev(&["tree", "web", "--all"]).ok();
-        let line = tree.lines().find(|line| line.contains("number 1 ") || line.contains("number 1   "));
+        let line = tree.lines().find(|line| line.contains("   revision 1   "));
         assert!(line.is_some(), "{tree}");
         let refusal = world.confrev(&["undo", "web", "--to-revision=9"]).failed(1);
         assert!(refusal.contains("no revision 9"), "{refusal}");

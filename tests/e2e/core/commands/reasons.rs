@@ -162,15 +162,16 @@ fn status_keeps_columns_and_shows_paused_workload() {
             table.lines().next().unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
         let table = world.confrev(&["status"]).ok();
-        assert_eq!(heads(&table), ["WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "REASON"]);
+        assert_eq!(heads(&table), ["WORKLOAD", "CONFIG", "PODS", "STATE", "ROLLOUT", "REASON"]);
         world.confrev(&["pause", "web"]).ok();
         let row = status(&world, "web");
         assert!(row.contains("current") && row.ends_with("paused (confrev.dev/track=false)"), "{row}");
         world.apply(&Workload::new(kind, "empty", &[]).replicas(0).manifest()).ok();
         world.delete(kind.name(), "web");
         let table = world.confrev(&["status"]).ok();
-        assert_eq!(heads(&table), ["WORKLOAD", "REVISION", "PODS", "CONFIG", "ROLLOUT", "REASON"]);
-        assert!(table.contains("/empty   -          -      current"), "{table}");
+        assert_eq!(heads(&table), ["WORKLOAD", "CONFIG", "PODS", "STATE", "ROLLOUT", "REASON"]);
+        let is_empty = |row: &str| row.split_whitespace().skip(1).take(3).eq(["-", "-", "current"]);
+        assert!(table.lines().any(|row| row.contains("/empty ") && is_empty(row)), "{table}");
         drop(web);
     });
 }
@@ -191,7 +192,8 @@ fn wait_ends_at_paused_canary() {
     }
     let row = status(&world, "web");
     assert!(row.contains("   paused   ") && row.contains("paused at step 2"), "{row}");
-    world.confrev(&["wait", "demo", "--allow-paused"]).ok();
+    let said = world.confrev(&["wait", "demo", "--allow-paused"]).ok();
+    assert!(said.contains("(Rollout/web: paused at step 2 (CanaryPauseStep))"), "{said}");
     world.argo(&["promote", "web"]).ok();
     world.confrev(&["wait", "demo"]).ok();
     world.wait_reads(&web, "demo", &["B"; 4]);

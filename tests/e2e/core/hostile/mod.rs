@@ -227,7 +227,7 @@ async fn escaped_objects(site: &Site, namespace: &str, sources: &[&str]) {
     }
 }
 
-/// Requests that state the maximum size and send a byte now and then. The memory for bodies does not hold all of them.
+/// Requests that state the maximum size and send a byte at intervals. The memory for bodies does not hold all of them.
 async fn slow_bodies(site: &Site) {
     let slow = (0..100).map(|_| async {
         let mut stream = site.stranger.head("content-length: 7340032").await;

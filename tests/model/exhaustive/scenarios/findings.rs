@@ -25,6 +25,13 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("deleted-in-the-foreground", foreground),
     Scenario::new("undo-while-a-change-is-pending", undo_while_pending).loose(),
     Scenario::new("namespace-mark-is-removed", mark_removed),
+    Scenario::new("limited-image", limited_image).loose(),
+    Scenario::new("undo-of-a-paused-workload", undo_of_paused),
+    Scenario::new("opt-in-within-max-in-flight", opt_in_limited),
+    Scenario::new("opt-in-with-a-refusal", opt_in_refused).loose(),
+    Scenario::new("workload-before-its-source", workload_first).loose(),
+    Scenario::new("refused-roll", refused_roll).loose(),
+    Scenario::new("rotated-config-map", rotated),
 ];
 
 /// A ConfigMap whose changes reach one workload at a time.
@@ -59,6 +66,31 @@ fn limited_apply(play: &Play<'_>) {
     play.apply(&bad("two"));
     for file in &files {
         play.apply(file);
+    }
+    play.seconds(120);
+    let moved = at(play, &files, "two");
+    if moved != 1 {
+        play.model.broken("rolls", format!("{moved} workloads have rolled to content that fails"));
+    }
+    play.apply(&limited("three"));
+    play.rest();
+}
+
+fn limited_image(play: &Play<'_>) {
+    let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s"]));
+    play.apply(&limited("one"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    play.apply(&bad("two"));
+    play.seconds(120);
+    for file in &files {
+        play.edit(&file.key, |object| {
+            object["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:1");
+        });
     }
     play.seconds(120);
     let moved = at(play, &files, "two");
@@ -185,6 +217,112 @@ fn undo_keeps_settings(play: &Play<'_>) {
     {
         play.model.broken("sticks", "an undo has ended a setting");
     }
+}
+
+/// Another source changes while the workload is paused.
+fn undo_of_paused(play: &Play<'_>) {
+    let file = File::deployment("w", &["s", "t"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&File::source("t", "one"));
+    play.apply(&file);
+    play.rest();
+    play.apply(&File::source("s", "two"));
+    play.rest();
+    play.annotate(&file.key, names::TRACK, Some("false"));
+    play.apply(&File::source("t", "two"));
+    play.rest();
+    play.undo(&file.key, 1);
+    play.rest();
+    play.reads(&file.key, "s", "one");
+    play.reads(&file.key, "t", "one");
+    play.revisions(&file.key, 3);
+    play.annotate(&file.key, names::TRACK, None);
+    play.rest();
+    play.reads(&file.key, "s", "one");
+    play.reads(&file.key, "t", "two");
+    play.revisions(&file.key, 4);
+}
+
+fn opt_in_limited(play: &Play<'_>) {
+    let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s"]).unlabelled());
+    play.apply(&limited("one"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.rest();
+    for file in &files {
+        play.reads(&file.key, "s", "one");
+        play.revisions(&file.key, 2);
+    }
+}
+
+/// The template of one of the workloads lacks a key that it requires.
+fn opt_in_refused(play: &Play<'_>) {
+    let refused = File::deployment("v", &["t:other"]).note(names::MISSING, "deny").unlabelled();
+    let file = File::deployment("w", &["s"]).unlabelled();
+    play.apply(&File::source("s", "one"));
+    play.apply(&File::source("t", "one"));
+    play.apply(&refused);
+    play.apply(&file);
+    play.rest();
+    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.seconds(120);
+    play.revisions(&refused.key, 1);
+    play.reads(&file.key, "s", "one");
+    play.revisions(&file.key, 2);
+    play.apply(&File::entries("t", &[("v", "two"), ("other", "two")]));
+    play.rest();
+    play.reads(&refused.key, "t", "two");
+    play.revisions(&refused.key, 2);
+    play.revisions(&file.key, 2);
+}
+
+/// `kubectl apply -f DIR/`, with the Deployment before the ConfigMap.
+fn workload_first(play: &Play<'_>) {
+    let file = File::deployment("w", &["s"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    play.apply(&file.clone().image(1));
+    play.apply(&File::source("s", "two"));
+    play.rest();
+    play.reads(&file.key, "s", "two");
+    play.revisions(&file.key, 3);
+}
+
+fn refused_roll(play: &Play<'_>) {
+    let file = File::deployment("w", &["s:v"]).note(names::MISSING, "deny");
+    play.apply(&File::source("s", "one"));
+    play.apply(&file);
+    play.rest();
+    play.apply(&File::entries("s", &[("other", "two")]));
+    play.seconds(120);
+    play.reads(&file.key, "s", "one");
+    play.revisions(&file.key, 1);
+    play.apply(&File::source("s", "three"));
+    play.rest();
+    play.reads(&file.key, "s", "three");
+    play.revisions(&file.key, 2);
+}
+
+fn rotated(play: &Play<'_>) {
+    let file = File::deployment("w", &["s", "kube-root-ca.crt"]);
+    play.apply(&File::source("s", "one"));
+    play.apply(&File::source("kube-root-ca.crt", "one"));
+    play.apply(&file);
+    play.rest();
+    play.apply(&File::source("kube-root-ca.crt", "two"));
+    play.rest();
+    play.reads(&file.key, "kube-root-ca.crt", "two");
+    play.revisions(&file.key, 1);
+    play.apply(&File::source("s", "two"));
+    play.rest();
+    play.reads(&file.key, "s", "two");
+    play.revisions(&file.key, 2);
 }
 
 fn foreground(play: &Play<'_>) {

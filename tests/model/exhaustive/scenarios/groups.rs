@@ -1,6 +1,7 @@
-//! Several workloads of one source, and `max-in-flight`.
+//! Several workloads of one source, `max-in-flight` and waves.
 
-use confrev::names;
+use confrev::{names, resolve::auto_roll_time};
+use jiff::SignedDuration;
 
 use super::{
     super::{
@@ -15,7 +16,16 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("many-workloads", many),
     Scenario::new("max-in-flight", max_in_flight),
     Scenario::new("max-in-flight-with-bad-content", bad_content).loose(),
+    Scenario::new("waves", waves).loose(),
+    Scenario::new("waves-with-bad-content", waves_with_bad_content).loose(),
 ];
+
+/// The bake time of the waves.
+const BAKE: SignedDuration = SignedDuration::from_secs(20);
+
+fn in_waves(file: File) -> File {
+    file.note(names::WAVES, "1").note(names::BAKE, &format!("{}s", BAKE.as_secs()))
+}
 
 fn limited(content: &str) -> File {
     File::source("s", content).note(names::MAX_IN_FLIGHT, "1")
@@ -59,6 +69,62 @@ fn max_in_flight(play: &Play<'_>) {
     for file in &files {
         play.reads(&file.key, "s", "two");
         play.revisions(&file.key, 2);
+    }
+}
+
+/// The second wave begins no earlier than the bake time allows, whatever fails meanwhile.
+fn waves(play: &Play<'_>) {
+    let files = deployments();
+    play.apply(&in_waves(File::source("s", "one")));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    play.apply(&in_waves(File::source("s", "two")));
+    play.seconds(120);
+    play.rest();
+    for file in &files {
+        play.reads(&file.key, "s", "two");
+        play.revisions(&file.key, 2);
+    }
+    let time = |file: &File| {
+        let roll = annotation(&play.model.get(&file.key).unwrap(), names::ROLL).map(auto_roll_time);
+        roll.flatten().expect("the controller moved the workload")
+    };
+    let mut times = files.each_ref().map(time);
+    times.sort();
+    if times[0] + BAKE > times[1] {
+        play.model.broken("rolls", format!("the second wave began within {BAKE}: {times:?}"));
+    }
+}
+
+/// No workload follows the first one, which fails.
+fn waves_with_bad_content(play: &Play<'_>) {
+    let files = deployments();
+    play.apply(&in_waves(File::source("s", "one")));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.apply(&in_waves(File::entries("s", &[("v", "two"), ("bad", "yes")])));
+    play.seconds(120);
+    let bad = play.snapshot("s", "two");
+    let has_moved = |file: &&File| {
+        let live = play.model.get(&file.key).unwrap();
+        live["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == *bad
+    };
+    let moved = files.iter().filter(has_moved).count();
+    if moved != 1 {
+        play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
+    }
+    play.apply(&in_waves(File::source("s", "three")));
+    play.seconds(120);
+    play.rest();
+    for file in &files {
+        play.reads(&file.key, "s", "three");
     }
 }
 

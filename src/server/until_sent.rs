@@ -1,4 +1,5 @@
 //! A body that keeps a value until it is sent.
+
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,22 +10,22 @@ use axum::{
 use hyper::body::{Frame, SizeHint};
 
 /// A body, and the value that is dropped with it.
-struct HoldingBody<B, T> {
+struct KeepingBody<B, T> {
     body: B,
-    _held: T,
+    _value: T,
 }
 
-/// Makes the body keep `held` until it is sent or dropped.
-pub(crate) fn hold<B, T>(body: B, held: T) -> Body
+/// Makes the body keep `value` until the body is sent or dropped.
+pub(crate) fn keep_until_sent<B, T>(body: B, value: T) -> Body
 where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
     T: Send + Unpin + 'static,
 {
-    Body::new(HoldingBody { body, _held: held })
+    Body::new(KeepingBody { body, _value: value })
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin, T: Unpin> HttpBody for HoldingBody<B, T> {
+impl<B: HttpBody<Data = Bytes> + Unpin, T: Unpin> HttpBody for KeepingBody<B, T> {
     type Data = Bytes;
     type Error = B::Error;
 

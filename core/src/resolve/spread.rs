@@ -1,0 +1,811 @@
+//! How far a change of a source may spread before the first workloads prove it sound.
+//!
+//! The controller, admission and the commands share this rule. Nothing is stored for it. `seen` shows which workloads have
+//! taken the content into account, the annotation `moved` when the controller moved them, their status their health, and the
+//! annotation `unhealthy` which of them were unhealthy before. So a restart or another leader skips and repeats nothing.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Health, Record, SpreadPolicy, Use, Verdict, Waves, has_deadline};
+use crate::{
+    kinds::WorkloadKind,
+    snapshot::{Digest, Digests, ObjectName},
+};
+
+/// A workload that uses a source.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'m, K> {
+    /// The workload, to name it in a reason.
+    pub workload: &'m K,
+    /// Its state towards the present content.
+    pub standing: Standing,
+    /// A roll of it is in progress, or may still take effect.
+    pub is_rolling: bool,
+}
+
+/// The state of a workload towards the present content of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes the content by itself, and has not yet.
+    Waits(Place),
+    /// It has taken the content into account.
+    Moved(Moved),
+    /// The content has the same values in all keys that it reads.
+    Unaffected,
+    /// It does not follow changes.
+    Apart,
+}
+
+/// A workload that has taken the present content into account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own origin")]
+pub struct Moved {
+    /// Its health.
+    pub health: Health,
+    /// It was unhealthy when it took the content. Its failure does not show that the content is bad.
+    pub was_unhealthy: bool,
+    /// It was put back to other content.
+    pub rolled_back: bool,
+    /// Its controller gives up a rollout that takes too long.
+    pub gives_up: bool,
+    /// When it moved, as far as this is known.
+    pub since: Option<Timestamp>,
+    /// The controller moved it. Otherwise a write of a user did, or this is not known.
+    pub in_turn: bool,
+    /// When its rollout counts as failed, if its controller does not decide that.
+    pub deadline: Option<Timestamp>,
+}
+
+impl Moved {
+    /// Whether the workload proves the content bad.
+    fn is_bad(self, now: Timestamp) -> bool {
+        self.rolled_back || (self.has_failed(now) && !self.was_unhealthy)
+    }
+
+    fn has_failed(self, now: Timestamp) -> bool {
+        let is_late = self.deadline.is_some_and(|deadline| deadline <= now);
+        self.health == Health::Failed || (is_late && self.is_under_way())
+    }
+
+    /// Whether the outcome of its rollout is open.
+    fn is_under_way(self) -> bool {
+        !matches!(self.health, Health::Settled | Health::Failed)
+    }
+
+    /// Whether it may stay as unhealthy as it was, without an end.
+    fn may_last(self) -> bool {
+        self.was_unhealthy && !self.gives_up
+    }
+}
+
+/// The place of a workload in the order in which a change moves workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The annotation `order`.
+    order: i32,
+    /// Workloads that failed with the content that they have come first: the change may repair them. Those that were unhealthy
+    /// anyway prove nothing, and come last.
+    class: u8,
+    /// Breaks ties.
+    hash: u64,
+}
+
+impl Place {
+    /// The place of a workload for this content of the source. `path` identifies the workload, for instance by namespace, kind
+    /// and name; the hash over it and the digest lets another workload be the first with each change.
+    pub fn of(order: i32, health: Health, was_unhealthy: bool, content: &Digest, path: &[&str]) -> Self {
+        let class = match health {
+            Health::Failed if !was_unhealthy => 0,
+            Health::Failed | Health::Unavailable => 2,
+            Health::Settled | Health::Progressing | Health::Unobserved => 1,
+        };
+        Self { order, class, hash: hash(content, path) }
+    }
+}
+
+/// What the record of a workload does not hold of its state towards a source.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'v> {
+    /// The workload's kind.
+    pub kind: &'v WorkloadKind,
+    /// Its namespace and name.
+    pub path: [&'v str; 2],
+    /// Its health, with that of the Rollouts that use its template.
+    pub health: Health,
+    /// The source.
+    pub source: &'v ObjectName,
+    /// The present content of the source.
+    pub content: &'v Digests,
+}
+
+impl Record {
+    /// The state of the workload towards the present content of a source. `holds_other`: whether the snapshot in this
+    /// reference is known to hold other content.
+    pub fn standing(&self, view: &View<'_>, holds_other: impl Fn(&Use) -> bool) -> Standing {
+        let View { kind, path: [namespace, name], health, source, content } = *view;
+        let uses = || self.uses.iter().filter(|used| used.source == *source && !used.excluded);
+        if !kind.rolls || uses().next().is_none() {
+            return Standing::Apart;
+        }
+        let was_unhealthy = self.taken_unhealthy.contains(source);
+        if !self.has_seen(source, content) {
+            let path = [namespace, kind.kind.as_str(), name];
+            let place = || Place::of(self.pace.order, health, was_unhealthy, &content.current(), &path);
+            return if self.track { Standing::Waits(place()) } else { Standing::Apart };
+        }
+        // Admission records this for a workload that reads some keys: both contents may have the same values there.
+        let is_recorded = self.pinned.contains_key(source);
+        let rejects =
+            uses().any(|used| (used.snapshot.is_some() && is_recorded) || (used.whole && holds_other(used)));
+        // A workload that does not track keeps its snapshot whatever the content.
+        match (uses().any(holds_other), self.track) {
+            (true, true) if !rejects => return Standing::Unaffected,
+            (true, false) => return Standing::Apart,
+            (true | false, _) => {}
+        }
+        let turn = self.moved.get(source).copied();
+        let gives_up = has_deadline(&kind.kind);
+        let started = turn.max(self.pace.written).max(self.last_roll).filter(|_| !gives_up);
+        let limit = SignedDuration::from_secs(self.pace.deadline_seconds.into());
+        Standing::Moved(Moved {
+            health,
+            was_unhealthy,
+            rolled_back: self.track && rejects,
+            gives_up,
+            since: turn.or(self.pace.written),
+            in_turn: turn.is_some(),
+            deadline: started.and_then(|started| started.checked_add(limit).ok()),
+        })
+    }
+}
+
+/// FNV-1a, with the last step of splitmix64: it spreads similar names well. Source: the definitions of both.
+fn hash(content: &Digest, path: &[&str]) -> u64 {
+    let separated = path.iter().flat_map(|part| part.bytes().chain([0]));
+    let hash =
+        content.as_bytes().iter().copied().chain(separated).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// A workload that proved a content bad.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof<K> {
+    /// The workload.
+    pub workload: K,
+    /// It was rolled back from the content. Otherwise it failed with the content.
+    pub rolled_back: bool,
+}
+
+/// Why a workload may not roll to a content yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait<K> {
+    /// As many workloads as allowed are rolling.
+    Full,
+    /// A workload that rolled to the content proved it bad.
+    Bad(Proof<K>),
+    /// The settings of waves cannot be followed.
+    Invalid(Box<str>),
+    /// A person stopped the change.
+    Aborted,
+    /// All workloads of the wave have moved, and some are not healthy.
+    Unproven,
+    /// All workloads of the wave have moved and are healthy. The next wave may begin then.
+    Bake(Timestamp),
+    /// Others of the wave come first.
+    Turn,
+}
+
+/// The progress of a change in waves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress<K> {
+    /// The wave, counted from 1.
+    pub wave: usize,
+    /// The number of waves, with the rest.
+    pub waves: usize,
+    /// How many workloads use the source and take part.
+    pub total: usize,
+    /// How many may have moved in this wave.
+    pub limit: usize,
+    /// How many have moved.
+    pub moved: usize,
+    /// The workloads that may move now, in no order.
+    pub next: Vec<K>,
+    /// Workloads that have moved and are not healthy, or whose roll is in progress.
+    pub unhealthy: Vec<K>,
+    /// When the bake time of the moved workloads ends, if it has not.
+    pub bakes_until: Option<Timestamp>,
+    /// No workload has moved in this wave yet.
+    pub begins: bool,
+    /// A person let this wave begin, whatever the state of the workloads.
+    pub is_promoted: bool,
+    /// The last place that may move now.
+    last: Option<Place>,
+}
+
+/// How far a change has spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread<K> {
+    max_in_flight: Option<usize>,
+    invalid: Option<Box<str>>,
+    aborted: bool,
+    bad: Option<Proof<K>>,
+    /// The workloads that are rolling, each with whether it may stay unhealthy without an end.
+    rolling: Vec<(K, bool)>,
+    /// The progress, if the source has waves.
+    progress: Option<Progress<K>>,
+}
+
+impl<K: Clone> Spread<K> {
+    /// Derives how far a change has spread, in one pass over the workloads that use the source. The workload that asks for its
+    /// turn does not count as rolling.
+    pub fn of<'m>(
+        policy: &SpreadPolicy,
+        verdict: Verdict,
+        now: Timestamp,
+        members: impl IntoIterator<Item = Member<'m, K>>,
+    ) -> Self
+    where
+        K: 'm,
+    {
+        let mut spread = Self {
+            max_in_flight: policy.max_in_flight,
+            invalid: policy.invalid.clone(),
+            aborted: verdict.aborted && policy.has_waves(),
+            bad: None,
+            rolling: Vec::new(),
+            progress: None,
+        };
+        let mut count = Count::default();
+        for Member { workload, standing, is_rolling } in members {
+            let moved = if let Standing::Moved(moved) = standing { Some(moved) } else { None };
+            if let Some(bad) = moved.filter(|moved| spread.bad.is_none() && moved.is_bad(now)) {
+                spread.bad = Some(Proof { workload: workload.clone(), rolled_back: bad.rolled_back });
+            }
+            if moved.is_some_and(Moved::is_under_way) || is_rolling {
+                let may_last = !is_rolling && moved.is_some_and(Moved::may_last);
+                spread.rolling.push((workload.clone(), may_last));
+            }
+            if policy.waves.is_some() {
+                count.add(workload, standing, is_rolling);
+            }
+        }
+        let progress = |waves| count.progress(waves, policy.bake, verdict.promoted, now);
+        spread.progress = policy.waves.as_ref().map(progress);
+        spread
+    }
+
+    /// The progress of the change, if the source has waves.
+    pub fn progress(&self) -> Option<&Progress<K>> {
+        self.progress.as_ref()
+    }
+
+    /// Why no further workload may roll now; `None` if some may.
+    pub fn reason(&self) -> Option<Wait<K>> {
+        let last = Place { order: i32::MAX, class: u8::MAX, hash: u64::MAX };
+        self.wait(false, last).filter(|wait| !matches!(wait, Wait::Turn))
+    }
+
+    /// The workload that proved the content bad.
+    pub fn bad(&self) -> Option<&Proof<K>> {
+        self.bad.as_ref()
+    }
+
+    /// Why a waiting workload may not roll yet; `None`: it may. Without waves, a workload that has failed is not held by
+    /// another that failed: the content may be its cure, and the other may have been unhealthy before.
+    pub fn wait(&self, has_failed: bool, place: Place) -> Option<Wait<K>> {
+        if let Some(invalid) = &self.invalid {
+            return Some(Wait::Invalid(invalid.clone()));
+        }
+        if self.aborted {
+            return Some(Wait::Aborted);
+        }
+        let is_exempt = self.progress.as_ref().map_or(has_failed, |progress| progress.is_promoted);
+        if let Some(bad) = self.bad.as_ref().filter(|_| !is_exempt) {
+            return Some(Wait::Bad(bad.clone()));
+        }
+        if let Some(wait) = self.progress.as_ref().and_then(|progress| progress.wait(place)) {
+            return Some(wait);
+        }
+        let is_full = self.max_in_flight.is_some_and(|limit| self.rolling(has_failed).count() >= limit);
+        is_full.then_some(Wait::Full)
+    }
+
+    /// The workloads that are rolling, as far as they count for a workload that waits.
+    pub fn rolling(&self, has_failed: bool) -> impl Iterator<Item = &K> {
+        let counts = move |(_, may_last): &&(K, bool)| has_failed || !may_last;
+        self.rolling.iter().filter(counts).map(|(workload, _)| workload)
+    }
+}
+
+impl<K: Clone> Progress<K> {
+    fn wait(&self, place: Place) -> Option<Wait<K>> {
+        match self.last {
+            Some(last) if place <= last => None,
+            Some(_) => Some(Wait::Turn),
+            None if !self.unhealthy.is_empty() => Some(Wait::Unproven),
+            None => self.bakes_until.map(Wait::Bake).or(Some(Wait::Turn)),
+        }
+    }
+}
+
+/// The workloads of a change in waves, counted.
+struct Count<'m, K> {
+    total: usize,
+    /// When each moved workload moved.
+    moved: Vec<Option<Timestamp>>,
+    /// Workloads that have not moved, and whose roll is in progress.
+    coming: usize,
+    /// When the controller last moved a workload in its turn.
+    last_turn: Option<Timestamp>,
+    unhealthy: Vec<&'m K>,
+    waiting: Vec<(Place, &'m K)>,
+}
+
+impl<K> Default for Count<'_, K> {
+    fn default() -> Self {
+        Self {
+            total: 0,
+            moved: Vec::new(),
+            coming: 0,
+            last_turn: None,
+            unhealthy: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+}
+
+impl<'m, K: Clone> Count<'m, K> {
+    fn add(&mut self, workload: &'m K, standing: Standing, is_rolling: bool) {
+        self.total += usize::from(standing != Standing::Apart);
+        match standing {
+            Standing::Moved(moved) => {
+                self.moved.push(moved.since);
+                if moved.in_turn {
+                    self.last_turn = self.last_turn.max(moved.since);
+                }
+                if is_rolling || moved.health != Health::Settled {
+                    self.unhealthy.push(workload);
+                }
+            }
+            Standing::Waits(_) if is_rolling => {
+                self.coming += 1;
+                self.unhealthy.push(workload);
+            }
+            Standing::Waits(place) => self.waiting.push((place, workload)),
+            Standing::Unaffected | Standing::Apart => {}
+        }
+    }
+
+    /// The wave, and the workloads that may move in it.
+    ///
+    /// While all moved workloads are healthy and have baked, the next wave may begin. Otherwise the wave is the one in which
+    /// the controller last moved a workload: workloads that users moved since do not begin the next one.
+    fn progress(mut self, waves: &Waves, bake: Duration, promoted: usize, now: Timestamp) -> Progress<K> {
+        let (total, moved) = (self.total, self.moved.len() + self.coming);
+        let last_move = self.moved.iter().copied().flatten().max();
+        let bake = SignedDuration::try_from(bake).unwrap_or(SignedDuration::MAX);
+        let bakes_until = last_move.map(|last| last.checked_add(bake).unwrap_or(Timestamp::MAX));
+        let bakes_until = bakes_until.filter(|until| *until > now);
+        let wave = if self.unhealthy.is_empty() && bakes_until.is_none() {
+            waves.first_beyond(moved, total)
+        } else {
+            let by_then = |since: &&Option<Timestamp>| self.last_turn.is_some() && **since <= self.last_turn;
+            let in_turn = self.moved.iter().filter(by_then).count() + self.coming;
+            waves.first_beyond(in_turn.saturating_sub(1), total)
+        };
+        // A wave counts from 0 here.
+        let wave = wave.max(promoted.saturating_sub(1)).min(waves.count(total) - 1);
+        let limit = waves.limit(wave, total);
+        let free = limit.saturating_sub(moved).min(self.waiting.len());
+        if free > 0 && free < self.waiting.len() {
+            self.waiting.select_nth_unstable_by_key(free - 1, |(place, _)| *place);
+        }
+        let next = &self.waiting[..free];
+        Progress {
+            wave: wave + 1,
+            waves: waves.count(total),
+            total,
+            limit,
+            moved: self.moved.len(),
+            last: next.iter().map(|(place, _)| *place).max(),
+            next: next.iter().map(|(_, workload)| (*workload).clone()).collect(),
+            unhealthy: self.unhealthy.into_iter().cloned().collect(),
+            bakes_until,
+            begins: wave == 0 || moved <= waves.limit(wave - 1, total),
+            is_promoted: wave < promoted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{names, snapshot::snapshot_name};
+
+    const HEALTHS: [Health; 5] =
+        [Health::Settled, Health::Unavailable, Health::Progressing, Health::Unobserved, Health::Failed];
+
+    fn limited(count: usize) -> SpreadPolicy {
+        SpreadPolicy { max_in_flight: Some(count), ..SpreadPolicy::default() }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn place(number: usize) -> Place {
+        Place { order: 0, class: 1, hash: u64::try_from(number).unwrap() }
+    }
+
+    fn waits(number: usize) -> Standing {
+        Standing::Waits(place(number))
+    }
+
+    /// Moved by the controller at that second.
+    fn moved(health: Health, second: i64) -> Standing {
+        Standing::Moved(Moved { health, since: Some(at(second)), in_turn: true, ..Moved::default() })
+    }
+
+    fn member<K>(workload: &K, standing: Standing, is_rolling: bool) -> Member<'_, K> {
+        Member { workload, standing, is_rolling }
+    }
+
+    /// Why the next workload waits beside a single other workload, with the limit 1.
+    fn beside(standing: Standing, is_rolling: bool, has_failed: bool) -> Option<Wait<&'static str>> {
+        let spread =
+            Spread::of(&limited(1), Verdict::default(), at(0), [member(&"web", standing, is_rolling)]);
+        spread.wait(has_failed, place(9))
+    }
+
+    #[test]
+    fn waits_for_workloads_with_open_outcome() {
+        let (full, failed, back) = (
+            Some(Wait::Full),
+            Some(Wait::Bad(Proof { workload: "web", rolled_back: false })),
+            Some(Wait::Bad(Proof { workload: "web", rolled_back: true })),
+        );
+        let moved = |health| Moved { health, ..Moved::default() };
+        let unwell = |health| Moved { was_unhealthy: true, ..moved(health) };
+        let gives_up = |of| Moved { gives_up: true, ..of };
+        let late = |second| Moved { deadline: Some(at(second)), ..moved(Health::Progressing) };
+        for (state, is_rolling, well, sick) in [
+            (None, false, &None, &None),
+            (None, true, &full, &full),
+            (Some(moved(Health::Settled)), false, &None, &None),
+            (Some(moved(Health::Settled)), true, &full, &full),
+            (Some(moved(Health::Progressing)), false, &full, &full),
+            (Some(moved(Health::Unobserved)), false, &full, &full),
+            (Some(moved(Health::Unavailable)), false, &full, &full),
+            (Some(moved(Health::Failed)), false, &failed, &None),
+            (Some(moved(Health::Failed)), true, &failed, &full),
+            (Some(late(1)), false, &full, &full),
+            (Some(late(0)), false, &failed, &full),
+            (Some(Moved { health: Health::Settled, ..late(0) }), false, &None, &None),
+            // It was unhealthy before: only the end of its rollout is waited for, if there is one.
+            (Some(unwell(Health::Failed)), false, &None, &None),
+            (Some(unwell(Health::Progressing)), false, &None, &full),
+            (Some(gives_up(unwell(Health::Progressing))), false, &full, &full),
+            (Some(Moved { rolled_back: true, ..moved(Health::Settled) }), false, &back, &None),
+        ] {
+            let standing = state.map_or(waits(1), Standing::Moved);
+            assert_eq!(beside(standing, is_rolling, false), *well, "{state:?} {is_rolling}");
+            assert_eq!(beside(standing, is_rolling, true), *sick, "{state:?} {is_rolling}, and has failed");
+        }
+    }
+
+    fn in_waves(waves: &str, bake: i64) -> SpreadPolicy {
+        let bake = format!("{bake}s");
+        SpreadPolicy::read(|key| match key {
+            names::WAVES => Some(waves),
+            names::BAKE => Some(bake.as_str()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn invalid_settings_of_waves_move_nothing() {
+        for (waves, bake, says) in [
+            (Some("x"), None, "confrev.dev/waves: \"x\""),
+            (Some("1"), Some("soon"), "confrev.dev/bake: \"soon\""),
+            (None, Some("5m"), "confrev.dev/bake has no effect without confrev.dev/waves"),
+            (None, Some("x"), "confrev.dev/bake: \"x\""),
+        ] {
+            let policy = SpreadPolicy::read(|key| match key {
+                names::WAVES => waves,
+                names::BAKE => bake,
+                _ => None,
+            });
+            assert!(policy.is_limited(), "{waves:?} {bake:?}");
+            let wait = Spread::of(&policy, Verdict::default(), at(0), [member(&0, waits(1), false)])
+                .wait(true, place(1));
+            assert!(matches!(&wait, Some(Wait::Invalid(why)) if why.contains(says)), "{wait:?}");
+        }
+        assert_eq!(SpreadPolicy::read(|key| (key == names::BAKE).then_some("0s")), SpreadPolicy::default());
+    }
+
+    /// Ten workloads and the waves `1, 30%` with a bake time of 10 s, of which some have moved. The wave, the limit, who may move
+    /// now, and why the others wait.
+    #[test]
+    fn waves_follow_each_other_after_bake() {
+        use Health::{Progressing, Settled};
+        let by_user = |second| Standing::Moved(Moved { since: Some(at(second)), ..Moved::default() });
+        let bake = |until| Some(Wait::Bake(at(until)));
+        let unproven = || Some(Wait::Unproven);
+        for (first, now, wave, limit, next, wait) in [
+            (vec![], 100, 1, 1, vec![0], Some(Wait::Turn)),
+            (vec![moved(Progressing, 95)], 200, 1, 1, vec![], unproven()),
+            (vec![moved(Settled, 95)], 104, 1, 1, vec![], bake(105)),
+            (vec![moved(Settled, 95)], 105, 2, 3, vec![1, 2], Some(Wait::Turn)),
+            // The wave continues while its first workload is under way.
+            (vec![moved(Settled, 95), moved(Progressing, 105)], 106, 2, 3, vec![2], Some(Wait::Turn)),
+            (
+                vec![moved(Settled, 95), moved(Settled, 105), moved(Progressing, 106)],
+                200,
+                2,
+                3,
+                vec![],
+                unproven(),
+            ),
+            (
+                vec![moved(Settled, 95), moved(Settled, 105), moved(Settled, 106)],
+                115,
+                2,
+                3,
+                vec![],
+                bake(116),
+            ),
+            (
+                vec![moved(Settled, 95), moved(Settled, 105), moved(Settled, 106)],
+                116,
+                3,
+                10,
+                (3..10).collect(),
+                None,
+            ),
+            // Workloads that users move begin no wave, but count.
+            (vec![by_user(100), by_user(100)], 105, 1, 1, vec![], bake(110)),
+            (vec![by_user(100), by_user(100)], 110, 2, 3, vec![2], Some(Wait::Turn)),
+            (vec![moved(Settled, 95), by_user(105), by_user(105)], 106, 1, 1, vec![], bake(115)),
+            (vec![Standing::Moved(Moved::default())], 0, 2, 3, vec![1, 2], Some(Wait::Turn)),
+        ] {
+            let mut states = first.clone();
+            states.extend((states.len()..10).map(waits));
+            let keys: Vec<_> = (0..10_usize).collect();
+            let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+            let spread = Spread::of(&in_waves("1, 30%", 10), Verdict::default(), at(now), members);
+            let progress = spread.progress().unwrap();
+            let mut found = progress.next.clone();
+            found.sort_unstable();
+            assert_eq!(
+                (progress.wave, progress.waves, progress.limit),
+                (wave, 3, limit),
+                "{first:?} at {now}"
+            );
+            assert_eq!(
+                (found, progress.moved, progress.total),
+                (next.clone(), first.len(), 10),
+                "{first:?} at {now}"
+            );
+            for number in first.len()..10 {
+                let may = next.contains(&number);
+                let expected = if may { None } else { wait.clone() };
+                assert_eq!(spread.wait(false, place(number)), expected, "{first:?} at {now}: {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn promoted_wave_begins_despite_failures() {
+        let failed = moved(Health::Failed, 0);
+        let may = |count: usize, promoted, aborted| {
+            let states: Vec<_> =
+                (0..10).map(|number| if number < count { failed } else { waits(number) }).collect();
+            let keys: Vec<_> = (0..10).collect();
+            let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+            let spread = Spread::of(&in_waves("1, 30%", 10), Verdict { promoted, aborted }, at(1), members);
+            let progress = spread.progress().unwrap();
+            let next = progress.next.len();
+            // Those that may move, and whether nothing else holds them.
+            (progress.wave, next, next > 0 && spread.wait(false, place(count)).is_none())
+        };
+        for (count, promoted, wanted) in [
+            (1, 0, (1, 0, false)),
+            (1, 1, (1, 0, false)),
+            (1, 2, (2, 2, true)),
+            (2, 2, (2, 1, true)),
+            (3, 2, (2, 0, false)),
+            (3, 3, (3, 7, true)),
+            (1, usize::MAX, (3, 9, true)),
+        ] {
+            assert_eq!(may(count, promoted, false), wanted, "{count} moved, {promoted} promoted");
+            assert!(!may(count, promoted, true).2, "{count} moved, {promoted} promoted, aborted");
+        }
+    }
+
+    /// A verdict ends with the next change.
+    #[test]
+    fn verdict_is_about_one_content() {
+        let source = ObjectName::new(crate::snapshot::SourceKind::ConfigMap, "demo");
+        let [a, b] = ["a", "b"].map(|text| Digests::from(Digest::of_bytes(text)));
+        let name = snapshot_name("demo", &a.current(), 10);
+        for (promoted, wave) in [("2", 2), ("all", usize::MAX), ("x", 0), ("-1", 0), ("", 0)] {
+            let value = format!("{name} {promoted}");
+            let policy = SpreadPolicy::read(|key| match key {
+                names::PROMOTED => Some(value.as_str()),
+                names::ABORTED => Some(name.as_str()),
+                _ => None,
+            });
+            assert_eq!(policy.verdict(&source, &a), Verdict { promoted: wave, aborted: true }, "{value}");
+            assert_eq!(policy.verdict(&source, &b), Verdict::default(), "{value}");
+        }
+    }
+
+    #[test]
+    fn lower_order_moves_first_and_hash_breaks_ties() {
+        let [a, b] = ["a", "b"].map(Digest::of_bytes);
+        let of = |order, health, content: &Digest, name: &str| {
+            Place::of(order, health, false, content, &["ns", "Deployment", name])
+        };
+        let settled = |order, name| of(order, Health::Settled, &a, name);
+        assert!(settled(-1, "web") < settled(0, "api") && settled(0, "api") < settled(1, "web"));
+        // A workload that failed with its content may need the change; one that was unhealthy anyway proves nothing.
+        let failed = |was| Place::of(0, Health::Failed, was, &a, &["x"]);
+        assert!(failed(false) < settled(0, "web") && settled(0, "web") < failed(true));
+        let names: Vec<_> = (0..100).map(|number| format!("web-{number}")).collect();
+        let first =
+            |content: &Digest| names.iter().min_by_key(|name| of(0, Health::Settled, content, name)).unwrap();
+        assert_ne!(first(&a), first(&b), "another workload is the first with another content");
+        let firsts: std::collections::BTreeSet<_> =
+            (0..50).map(|n| first(&Digest::of_bytes(format!("{n}")))).collect();
+        assert!(firsts.len() > 20, "{firsts:?}");
+        assert_ne!(
+            Place::of(0, Health::Settled, false, &a, &["a", "bc"]),
+            Place::of(0, Health::Settled, false, &a, &["ab", "c"])
+        );
+    }
+
+    #[test]
+    fn unaffected_workloads_prove_nothing() {
+        let states = [Standing::Unaffected, Standing::Unaffected, Standing::Apart, waits(1), waits(2)];
+        let members =
+            || states.iter().zip(&[0, 1, 2, 3, 4]).map(|(standing, key)| member(key, *standing, false));
+        let spread = Spread::of(&in_waves("1", 0), Verdict::default(), at(0), members());
+        let progress = spread.progress().unwrap();
+        assert_eq!((progress.wave, progress.total, progress.moved, &progress.next[..]), (1, 4, 0, &[3][..]));
+    }
+
+    fn state() -> impl Strategy<Value = (Standing, bool)> {
+        let moved = (0..HEALTHS.len(), any::<[bool; 4]>(), proptest::option::of(0..50_i64));
+        let moved =
+            moved.prop_map(|(health, [was_unhealthy, rolled_back, gives_up, in_turn], since)| Moved {
+                health: HEALTHS[health],
+                was_unhealthy,
+                rolled_back,
+                gives_up,
+                in_turn,
+                since: since.map(at),
+                deadline: None,
+            });
+        let standing = prop_oneof![
+            4 => (0..usize::MAX).prop_map(waits),
+            4 => moved.prop_map(Standing::Moved),
+            1 => Just(Standing::Unaffected),
+            1 => Just(Standing::Apart),
+        ];
+        (standing, any::<bool>())
+    }
+
+    fn policy() -> impl Strategy<Value = SpreadPolicy> {
+        let waves = prop_oneof![Just(None), Just(Some("1")), Just(Some("1, 30%")), Just(Some("20%, 2, 90%"))];
+        (waves, proptest::option::of(1..6_usize), 0..20_u64).prop_map(|(waves, max_in_flight, bake)| {
+            SpreadPolicy {
+                max_in_flight,
+                waves: waves.and_then(Waves::parse),
+                bake: Duration::from_secs(bake),
+                ..SpreadPolicy::default()
+            }
+        })
+    }
+
+    proptest! {
+        /// Whatever the order of the workloads, as many may move as the limits allow, and the reason of the others is the same.
+        #[test]
+        fn no_more_may_move_than_allowed(
+            states in proptest::collection::vec(state(), 0..12), policy in policy(), now in 0..70_i64,
+        ) {
+            let keys: Vec<_> = (0..states.len()).collect();
+            let members = || keys.iter().zip(&states)
+                .map(|(key, (standing, is_rolling))| member(key, *standing, *is_rolling));
+            let spread = Spread::of(&policy, Verdict::default(), at(now), members());
+            let reversed: Vec<_> = members().collect();
+            let reversed = Spread::of(&policy, Verdict::default(), at(now), reversed.into_iter().rev());
+            let rolling = states.iter().filter(|(_, is_rolling)| *is_rolling).count();
+            let waiting = members().filter_map(|member| match member.standing {
+                Standing::Waits(place) if !member.is_rolling => Some(place),
+                _ => None,
+            });
+            let waiting: Vec<_> = waiting.collect();
+            for has_failed in [false, true] {
+                let may = |spread: &Spread<usize>| -> Vec<_> {
+                    waiting.iter().filter(|place| spread.wait(has_failed, **place).is_none()).copied().collect()
+                };
+                prop_assert_eq!(may(&spread), may(&reversed));
+                if let Some(limit) = policy.max_in_flight {
+                    prop_assert!(rolling < limit || may(&spread).is_empty());
+                }
+                if let Some(progress) = spread.progress() {
+                    let coming = states.iter().filter(|(standing, rolls)| *rolls && matches!(standing, Standing::Waits(_)));
+                    let taken = progress.moved + coming.count();
+                    prop_assert!(may(&spread).is_empty() || taken + may(&spread).len() <= progress.limit);
+                    prop_assert!(progress.wave <= progress.waves && progress.limit <= progress.total);
+                    // The first ones may move, not others.
+                    let last = may(&spread).into_iter().max();
+                    prop_assert!(last.is_none_or(|last| waiting.iter().all(|place| *place > last || may(&spread).contains(place))));
+                }
+            }
+        }
+
+        /// The wave that is derived is the one of a controller that remembers it: it begins a wave only when the moved workloads
+        /// have been healthy for the bake time. Users move some workloads meanwhile.
+        #[test]
+        fn derived_wave_is_the_remembered_one(
+            steps in proptest::collection::vec((0..6_u8, 0..12_usize, 0..8_i64), 1..120),
+            waves in prop_oneof![Just("1"), Just("1, 30%"), Just("2, 25%, 5, 90%")],
+            bake in 0..12_i64,
+        ) {
+            const TOTAL: usize = 12;
+            let policy = in_waves(waves, bake);
+            let of = policy.waves.clone().unwrap();
+            let keys: Vec<_> = (0..TOTAL).collect();
+            let mut states: Vec<_> = (0..TOTAL).map(waits).collect();
+            let (mut now, mut wave) = (1000, 0);
+            for (step, number, seconds) in steps {
+                let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+                let spread = Spread::of(&policy, Verdict::default(), at(now), members);
+                let all: Vec<_> = states.iter().filter_map(|state| match state {
+                    Standing::Moved(moved) => Some(*moved),
+                    _ => None,
+                }).collect();
+                let is_proven = all.iter().all(|moved| moved.health == Health::Settled)
+                    && all.iter().all(|moved| moved.since.is_none_or(|since| since + SignedDuration::from_secs(bake) <= at(now)));
+                let mut next = wave;
+                while is_proven && of.limit(next, TOTAL) <= all.len() && next < of.count(TOTAL) {
+                    next += 1;
+                }
+                match (step, states[number]) {
+                    (0 | 1, Standing::Waits(place)) => {
+                        if spread.wait(false, place).is_none() {
+                            prop_assert!(all.len() < of.limit(next, TOTAL), "{:?} in wave {}", states, next);
+                            wave = next;
+                            states[number] = moved(Health::Progressing, now);
+                            // Two moves have different times, as two writes do.
+                            now += 1;
+                        } else {
+                            let is_held = spread.progress().unwrap().next.is_empty();
+                            prop_assert!(!is_held || all.len() >= of.limit(next, TOTAL), "{:?} in wave {}", states, next);
+                        }
+                    }
+                    (2, Standing::Waits(_)) => {
+                        states[number] = Standing::Moved(Moved { since: Some(at(now)), ..Moved::default() });
+                        now += 1;
+                    }
+                    (3 | 4, Standing::Moved(moved)) => {
+                        states[number] = Standing::Moved(Moved { health: Health::Settled, ..moved });
+                    }
+                    (5, Standing::Moved(moved)) => {
+                        states[number] = Standing::Moved(Moved { health: Health::Unavailable, ..moved });
+                    }
+                    _ => now += seconds,
+                }
+            }
+        }
+    }
+}

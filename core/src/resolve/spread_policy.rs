@@ -1,0 +1,110 @@
+//! The settings of a source for how far a change of it may spread.
+
+use std::time::Duration;
+
+use super::{
+    Waves,
+    policy::{parse_duration, parse_max_in_flight},
+    waves,
+};
+use crate::{
+    names,
+    snapshot::{DIGITS, Digests, ObjectName, snapshot_name},
+};
+
+/// The settings of a source that limit how far a change of it may spread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpreadPolicy {
+    /// How many workloads a change may roll at once.
+    pub max_in_flight: Option<usize>,
+    /// How many workloads have moved at the end of each wave.
+    pub waves: Option<Waves>,
+    /// How long the moved workloads must stay healthy before the next wave.
+    pub bake: Duration,
+    /// Why the settings of waves cannot be followed. Nothing moves then.
+    pub invalid: Option<Box<str>>,
+    /// The annotation `promoted`.
+    pub promoted: Option<Box<str>>,
+    /// The annotation `aborted`.
+    pub aborted: Option<Box<str>>,
+}
+
+/// What a person decided about the change to a content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The wave that may begin whatever the state of the workloads, counted from 1; 0 if there is none.
+    pub promoted: usize,
+    /// No further workload may move.
+    pub aborted: bool,
+}
+
+/// The word for all waves in the annotation `promoted`.
+pub const ALL_WAVES: &str = "all";
+
+impl SpreadPolicy {
+    /// Reads the annotations of a source. A malformed `max-in-flight` counts as none: the admission of the source warns about
+    /// it.
+    pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let mut policy = Self {
+            max_in_flight: annotation(names::MAX_IN_FLIGHT).and_then(parse_max_in_flight),
+            promoted: annotation(names::PROMOTED).map(Into::into),
+            aborted: annotation(names::ABORTED).map(Into::into),
+            ..Self::default()
+        };
+        let (waves, bake) = (annotation(names::WAVES), annotation(names::BAKE));
+        match read_waves(waves, bake) {
+            Ok((waves, bake)) => (policy.waves, policy.bake) = (waves, bake),
+            Err(error) => policy.invalid = Some(error.into()),
+        }
+        policy
+    }
+
+    /// Whether the controller decides when each workload rolls.
+    pub fn is_limited(&self) -> bool {
+        self.max_in_flight.is_some() || self.has_waves()
+    }
+
+    /// What a person decided about the change to this content. The annotations name the snapshot of the content that they are
+    /// about, so they end with the next change.
+    pub fn verdict(&self, source: &ObjectName, content: &Digests) -> Verdict {
+        let is_present = |name: &str| {
+            let mut digests = content.iter();
+            digests.any(|digest| {
+                DIGITS.iter().any(|digits| snapshot_name(&source.name, digest, *digits) == name)
+            })
+        };
+        let promoted = self.promoted.as_deref().and_then(|text| text.split_once(' '));
+        let promoted = promoted.filter(|(name, _)| is_present(name)).map(|(_, wave)| match wave {
+            ALL_WAVES => usize::MAX,
+            wave => wave.parse().unwrap_or_default(),
+        });
+        Verdict {
+            promoted: promoted.unwrap_or_default(),
+            aborted: self.aborted.as_deref().is_some_and(is_present),
+        }
+    }
+
+    /// Whether a change of the source moves in waves, or would with valid settings.
+    pub fn has_waves(&self) -> bool {
+        self.waves.is_some() || self.invalid.is_some()
+    }
+}
+
+fn read_waves(waves: Option<&str>, bake: Option<&str>) -> Result<(Option<Waves>, Duration), String> {
+    let refused = |key: &str, value: &str, allowed: &str| {
+        format!("annotation {key}: {value:?} is not allowed, use {allowed}")
+    };
+    let parsed = match waves {
+        None => None,
+        Some(text) => Some(Waves::parse(text).ok_or_else(|| refused(names::WAVES, text, waves::ALLOWED))?),
+    };
+    let bake = match bake {
+        None => Duration::ZERO,
+        Some(text) => parse_duration(text)
+            .ok_or_else(|| refused(names::BAKE, text, "a duration such as \"30s\", \"5m\" or \"1h30m\""))?,
+    };
+    if bake > Duration::ZERO && parsed.is_none() {
+        return Err(format!("annotation {} has no effect without {}: add it", names::BAKE, names::WAVES));
+    }
+    Ok((parsed, bake))
+}

@@ -1,0 +1,154 @@
+//! The waves of a change: how many of the workloads that use the source have moved at the end of each wave.
+
+/// The most waves of one source.
+const MAX_WAVES: usize = 50;
+/// A hundred percent, in hundredths of a percent.
+const WHOLE: usize = 10_000;
+
+/// The values that the annotation may have, for messages.
+pub(super) const ALLOWED: &str =
+    "ascending counts and percentages separated by commas, as in \"1, 10%, 50%\", at most 50";
+
+/// The end of a wave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wave {
+    /// This many workloads have moved.
+    Count(usize),
+    /// This share of the workloads has moved, in hundredths of a percent.
+    Share(usize),
+}
+
+/// The waves of a source. After the last one, the rest of the workloads follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waves(Box<[Wave]>);
+
+impl Waves {
+    /// Reads the annotation `waves`; `None` if it is malformed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let waves: Box<[Wave]> =
+            text.split(',').map(|wave| parse_wave(wave.trim())).collect::<Option<_>>()?;
+        let ascends = waves.windows(2).all(|pair| match (pair[0], pair[1]) {
+            (Wave::Count(a), Wave::Count(b)) | (Wave::Share(a), Wave::Share(b)) => a < b,
+            // Only the number of workloads shows which one is larger.
+            (Wave::Count(_), Wave::Share(_)) | (Wave::Share(_), Wave::Count(_)) => true,
+        });
+        (ascends && waves.len() <= MAX_WAVES).then_some(Self(waves))
+    }
+
+    /// How many of `total` workloads may have moved in a wave, counted from 0; all of them after the last wave. Percentages
+    /// are rounded down, but a wave has at least one workload, and is never smaller than the previous ones.
+    pub fn limit(&self, wave: usize, total: usize) -> usize {
+        if wave >= self.0.len() {
+            return total;
+        }
+        let until = self.0[..=wave].iter().map(|wave| match *wave {
+            Wave::Count(count) => count,
+            Wave::Share(share) => (total.saturating_mul(share) / WHOLE).max(1),
+        });
+        until.max().unwrap_or(total).min(total)
+    }
+
+    /// The number of waves of `total` workloads, with the rest; at least one.
+    pub fn count(&self, total: usize) -> usize {
+        self.0.len() + usize::from(self.limit(self.0.len() - 1, total) < total)
+    }
+
+    /// The first wave in which more than `moved` of `total` workloads may have moved; the rest if there is none.
+    pub(super) fn first_beyond(&self, moved: usize, total: usize) -> usize {
+        (0..self.0.len()).find(|wave| self.limit(*wave, total) > moved).unwrap_or(self.0.len())
+    }
+}
+
+/// Reads a count of at least one, or a percentage up to 100% with at most two digits after the point.
+fn parse_wave(text: &str) -> Option<Wave> {
+    let number = |digits: &str| {
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse::<usize>().ok().filter(|_| is_number)
+    };
+    let Some(share) = text.strip_suffix('%') else {
+        return number(text).filter(|count| *count > 0).map(Wave::Count);
+    };
+    let (whole, part) = share.split_once('.').map_or((share, None), |(whole, part)| (whole, Some(part)));
+    let part = match part {
+        None => 0,
+        Some(part) if part.len() <= 2 => number(part)? * if part.len() == 1 { 10 } else { 1 },
+        Some(_) => return None,
+    };
+    let share = number(whole)?.checked_mul(100)?.checked_add(part)?;
+    (1..=WHOLE).contains(&share).then_some(Wave::Share(share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_counts_and_percentages() {
+        for (text, limits) in [
+            ("1, 10%, 50%", [1, 4, 20, 40]),
+            ("1,2,3", [1, 2, 3, 40]),
+            ("2.5%, 100%", [1, 40, 40, 40]),
+            ("0.01%, 12.5% ,99.99%", [1, 5, 39, 40]),
+            ("30, 10%, 50", [30, 30, 40, 40]),
+            ("7", [7, 40, 40, 40]),
+        ] {
+            let waves = Waves::parse(text).unwrap();
+            assert_eq!([0, 1, 2, 3].map(|wave| waves.limit(wave, 40)), limits, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_other_waves() {
+        let list = |most: usize| (1..=most).map(|count| count.to_string()).collect::<Vec<_>>().join(",");
+        assert!(Waves::parse(&list(50)).is_some());
+        let many = list(51);
+        for text in [
+            "",
+            " ",
+            ",",
+            "1,",
+            ",1",
+            "0",
+            "0%",
+            "-1",
+            "+1",
+            "1.5",
+            "101%",
+            "100.01%",
+            "1.234%",
+            "%",
+            "1 %",
+            "10%%",
+            "x",
+            "1, 1",
+            "2, 1",
+            "10%, 5%",
+            "10%, 10%",
+            "1;2",
+            "99999999999999999999",
+            "1e3",
+            ".5%",
+            "5.%",
+            many.as_str(),
+        ] {
+            assert_eq!(Waves::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_waves_with_the_rest() {
+        for (text, total, count) in
+            [("1", 1, 1), ("1", 2, 2), ("1, 100%", 5, 2), ("1, 50%", 0, 2), ("3", 2, 1)]
+        {
+            assert_eq!(Waves::parse(text).unwrap().count(total), count, "{text} of {total}");
+        }
+    }
+
+    #[test]
+    fn first_wave_beyond_a_count() {
+        let waves = Waves::parse("1, 10%, 50%").unwrap();
+        for (moved, wave) in [(0, 0), (1, 1), (3, 1), (4, 2), (19, 2), (20, 3), (40, 3), (50, 3)] {
+            assert_eq!(waves.first_beyond(moved, 40), wave, "{moved}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Waves at admission: which writes move a workload, and what records the move.
+
+use std::time::Instant;
+
+use confrev::{
+    names,
+    resolve::{Health, Member, Place, Spread, SpreadPolicy, Standing, Verdict},
+    snapshot::Digest,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    story::{BLUE, GREEN, poke, undo},
+    world::{World, annotate, annotation, configmap, deployment, volume},
+};
+
+fn set(world: &mut World, color: &str, waves: &str) {
+    world.set("demo", json!({"color": color}));
+    let object = world.objects.get_mut(&configmap("demo")).unwrap();
+    object["metadata"]["annotations"] = json!({names::WAVES: waves});
+}
+
+/// A workload at blue, whose source has changed to green.
+fn pending(waves: &str) -> (World, Value) {
+    let mut world = World::default();
+    set(&mut world, "blue", waves);
+    let stored = world.create(&deployment(&["demo"]));
+    set(&mut world, "green", waves);
+    (world, stored)
+}
+
+fn moved(object: &Value) -> Value {
+    annotation(&object["metadata"], names::MOVED)
+}
+
+/// With settings that cannot be followed, nothing moves.
+#[test]
+fn sync_moves_no_workload_of_source_with_waves() {
+    for waves in ["1", "x"] {
+        let (mut world, stored) = pending(waves);
+        let admitted = world.admit(&deployment(&["demo"]), Some(&stored));
+        assert_eq!(admitted.object["spec"], stored["spec"], "{waves}");
+        let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+        assert!(warning.contains(BLUE) && warning.contains(names::WAVES), "{waves}: {warning}");
+        let mut deployed = deployment(&["demo"]);
+        deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+        let deployed = world.update(&deployed, &stored);
+        assert_eq!((volume(&deployed, 0), moved(&deployed)), (GREEN, Value::Null), "{waves}: a deployment");
+    }
+}
+
+#[test]
+fn roll_by_controller_records_its_time() {
+    let (mut world, first) = pending("1");
+    let second = poke(&mut world, &first, 5);
+    let at = json!({"configmaps": {"demo": "1970-01-01T00:00:05Z"}});
+    assert_eq!((volume(&second, 0), moved(&second)), (GREEN, at.clone()));
+    assert_eq!(world.update(&second, &first), second, "admitted again");
+    // Nothing else changes the record.
+    let undone = world.update(&undo(&second, &first), &second);
+    assert_eq!((volume(&undone, 0), moved(&undone)), (BLUE, at.clone()));
+    let mut applied = deployment(&["demo"]);
+    annotate(&mut applied, names::MOVED, "anything");
+    assert_eq!(moved(&world.update(&applied, &second)), at);
+    assert_eq!(moved(&poke(&mut world, &second, 9)), at);
+    set(&mut world, "red", "1");
+    assert_eq!(moved(&poke(&mut world, &second, 7)), json!({"configmaps": {"demo": "1970-01-01T00:00:07Z"}}));
+    let mut asked = second.clone();
+    annotate(&mut asked, names::ROLL, "now");
+    assert_eq!(moved(&world.update(&asked, &second)), Value::Null, "a user moves it");
+}
+
+#[test]
+fn without_waves_no_time_is_recorded() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    assert_eq!(moved(&poke(&mut world, &first, 5)), Value::Null);
+}
+
+/// One pass over the workloads, whatever their number. The shortest of several runs counts, since the machine may be busy.
+#[test]
+fn thousands_of_workloads_take_linear_time() {
+    let policy = SpreadPolicy::read(|key| (key == names::WAVES).then_some("1, 10%, 50%"));
+    let content = Digest::of_bytes("a");
+    let time = |count: usize| {
+        let keys: Vec<_> = (0..count).map(|number| format!("web-{number}")).collect();
+        let run = || {
+            let start = Instant::now();
+            let members = keys.iter().map(|key| {
+                let place = Place::of(0, Health::Settled, false, &content, &["ns", "Deployment", key]);
+                Member { workload: key, standing: Standing::Waits(place), is_rolling: false }
+            });
+            let spread = Spread::of(&policy, Verdict::default(), Timestamp::UNIX_EPOCH, members);
+            let took = start.elapsed();
+            assert_eq!(spread.progress().map(|progress| progress.total), Some(count));
+            took
+        };
+        (0..9).map(|_| run()).min().unwrap()
+    };
+    let (few, many) = (time(250), time(2000));
+    println!("250 workloads take {few:?}, 2,000 take {many:?}");
+    assert!(many < few * 24, "250 workloads take {few:?}, 2,000 take {many:?}");
+}

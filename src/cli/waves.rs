@@ -1,0 +1,269 @@
+//! `kubectl confrev waves`: how far a change of a source has spread in waves, and the decisions of a person about it.
+//!
+//! The progress is derived as the controller derives it. A decision is an annotation of the source that names the snapshot of
+//! its present content, so it ends with the next change.
+
+use std::{fmt::Write as _, io::IsTerminal as _, time::Duration};
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    delays,
+    failure::Failure,
+    flags::DryRun,
+    history::History,
+    inventory::{Inventory, Scope, source_name},
+    output::{self, OutputFlag, OutputFormat},
+    target::{Flags, Target},
+};
+use crate::{
+    names,
+    resolve::{ALL_WAVES, Observed, Progress},
+    snapshot::{DIGITS, ObjectName, snapshot_name},
+};
+
+/// How often `--watch` reads the state.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+/// The width of the progress bar.
+const BAR: usize = 40;
+/// How many workloads a line names.
+const NAMED: usize = 5;
+
+/// Options of `waves`.
+#[derive(Debug, Args)]
+pub(super) struct WavesOptions {
+    /// The source (NAME, configmap/NAME, secret/NAME), after an action, if any: `promote` begins the next wave at once, `abort`
+    /// stops the change, `retry` ends an abort.
+    #[arg(required = true, num_args = 1..=2, value_name = "[ACTION] SOURCE")]
+    words: Vec<String>,
+    /// With `promote`: begin all further waves.
+    #[arg(long)]
+    all: bool,
+    /// Check every two seconds, and print the progress again when it changes.
+    #[arg(short, long)]
+    watch: bool,
+    /// Only print what would change. With `server`, the default, the API server and confrev check the change, and nothing is
+    /// written.
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "server")]
+    dry_run: Option<DryRun>,
+    #[command(flatten)]
+    output: OutputFlag,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// A decision of a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Promote,
+    Abort,
+    Retry,
+}
+
+/// How far a change has spread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WavesStatus {
+    source: String,
+    namespace: String,
+    /// The snapshot of the present content.
+    snapshot: String,
+    wave: usize,
+    waves: usize,
+    /// How many workloads may have moved in this wave.
+    limit: usize,
+    moved: usize,
+    /// How many workloads use the source and follow its changes.
+    workloads: usize,
+    /// The workloads that may move now.
+    next: Vec<String>,
+    /// Moved workloads that are not healthy.
+    unhealthy: Vec<String>,
+    /// Why no further workload moves now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Runs the command.
+pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
+    let (action, source) = match &options.words[..] {
+        [source] => (None, source),
+        [action, source] => (Some(parse_action(action)?), source),
+        _ => return Err(Failure::Usage("give one source".to_owned())),
+    };
+    let source = source_name(source)?;
+    let target = Target::find(&options.flags).await?;
+    let Some(action) = action else { return show(&target, &source, options).await };
+    let status = status(&target, &source).await?;
+    let (key, value, said) = decision(action, &status, options.all)?;
+    let body = json!({"metadata": {"annotations": {key: value}}});
+    let path = format!("/api/v1/namespaces/{}/{}/{}", target.namespace, source.kind.plural(), source.name);
+    let suffix = match options.dry_run {
+        Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
+        Some(DryRun::None) | None => "",
+    };
+    if options.dry_run != Some(DryRun::Client) {
+        let only_try = options.dry_run == Some(DryRun::Server);
+        target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
+    }
+    output::print(&format!("{}: {said}{suffix}\n", status.source))
+}
+
+fn parse_action(text: &str) -> Result<Action, Failure> {
+    match text {
+        "promote" => Ok(Action::Promote),
+        "abort" => Ok(Action::Abort),
+        "retry" => Ok(Action::Retry),
+        _ => Err(Failure::Usage(format!("unknown action {text:?}, use promote, abort or retry"))),
+    }
+}
+
+/// The annotation that records a decision, and what to print about it.
+fn decision(
+    action: Action,
+    status: &WavesStatus,
+    all: bool,
+) -> Result<(&'static str, Value, String), Failure> {
+    let WavesStatus { snapshot, wave, waves, .. } = status;
+    match action {
+        Action::Promote if wave == waves && !all => Err(Failure::Refused(format!(
+            "{}: the last wave of {snapshot} has begun, so none is left to promote",
+            status.source
+        ))),
+        Action::Promote if all => Ok((
+            names::PROMOTED,
+            json!(format!("{snapshot} {ALL_WAVES}")),
+            format!("all waves of {snapshot} begin now"),
+        )),
+        Action::Promote => Ok((
+            names::PROMOTED,
+            json!(format!("{snapshot} {}", wave + 1)),
+            format!("wave {} of {waves} of {snapshot} begins now", wave + 1),
+        )),
+        Action::Abort => {
+            Ok((names::ABORTED, json!(snapshot), format!("no further workload moves to {snapshot}")))
+        }
+        Action::Retry => Ok((names::ABORTED, Value::Null, format!("{snapshot} moves on in waves"))),
+    }
+}
+
+async fn show(target: &Target, source: &ObjectName, options: &WavesOptions) -> Result<(), Failure> {
+    let mut shown = None;
+    loop {
+        let status = status(target, source).await?;
+        if shown.as_ref() != Some(&status) {
+            if shown.is_some() && options.output.output == OutputFormat::Table {
+                output::print("\n")?;
+            }
+            print(&status, options.output.output)?;
+            shown = Some(status);
+        }
+        if !options.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(REFRESH_INTERVAL).await;
+    }
+}
+
+fn print(status: &WavesStatus, format: OutputFormat) -> Result<(), Failure> {
+    match format {
+        OutputFormat::Json => output::print(&(output::to_json(status)? + "\n")),
+        OutputFormat::Yaml => output::print(&output::to_yaml(status)?),
+        OutputFormat::Name => output::print(&format!("{}\n", status.source.to_lowercase())),
+        OutputFormat::Table | OutputFormat::Wide => {
+            output::print(&text(status, std::io::stdout().is_terminal()))
+        }
+    }
+}
+
+/// The progress for people. `bar`: with a progress bar.
+fn text(status: &WavesStatus, bar: bool) -> String {
+    let mut text = String::new();
+    let mut line = |head: &str, value: &str| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{head:<11}{value}");
+    };
+    line("SOURCE", &status.source);
+    line("SNAPSHOT", &status.snapshot);
+    line("WAVE", &format!("{} of {}", status.wave, status.waves));
+    line("MOVED", &format!("{} of {}, up to {} in this wave", status.moved, status.workloads, status.limit));
+    if bar && status.workloads > 0 {
+        let cells = |count: usize| (count * BAR).div_ceil(status.workloads).min(BAR);
+        let (moved, limit) = (cells(status.moved), cells(status.limit));
+        let open = limit.saturating_sub(moved);
+        let rest = BAR - moved - open;
+        line("", &format!("[{}{}{}]", "#".repeat(moved), "-".repeat(open), " ".repeat(rest)));
+    }
+    if !status.unhealthy.is_empty() {
+        line("UNHEALTHY", &delays::listed(&status.unhealthy, NAMED));
+    }
+    if !status.next.is_empty() {
+        line("NEXT", &delays::listed(&status.next, NAMED));
+    }
+    if let Some(reason) = &status.reason {
+        line("WAITS", reason);
+    }
+    text
+}
+
+/// Derives how far the present content of a source has spread.
+async fn status(target: &Target, source: &ObjectName) -> Result<WavesStatus, Failure> {
+    let history = History::read(target, source.clone()).await?;
+    let Some(present) = &history.present else {
+        return Err(Failure::NotFound(format!(
+            "{source} does not exist in namespace {:?}",
+            target.namespace
+        )));
+    };
+    let policy = present.spread_policy();
+    if let Some(invalid) = &policy.invalid {
+        return Err(Failure::Refused(format!("{source}: {invalid}")));
+    }
+    if policy.waves.is_none() {
+        return Err(Failure::NotFound(format!("{source} has no waves: see the annotation {}", names::WAVES)));
+    }
+    let inventory = Inventory::read(target, &Scope::Namespace(target.namespace.clone())).await?;
+    let spread = delays::spread(&inventory, &target.namespace, source, (present.digests(), &policy));
+    let Some(progress) = spread.progress() else {
+        return Err(Failure::NotFound(format!("{source} has no waves")));
+    };
+    let snapshot = history.snapshots.iter().find(|(_, snapshot)| history.is_present(snapshot));
+    let snapshot = snapshot.map_or_else(|| expected_name(source, present), |(name, _)| name.clone());
+    let waiting = progress.total > progress.moved;
+    let reason = spread.reason().filter(|_| waiting).map(|wait| delays::describe(source, &spread, wait));
+    Ok(of_progress(source, target, snapshot, progress, reason))
+}
+
+/// The name that the snapshot of the present content gets.
+fn expected_name(source: &ObjectName, present: &Observed) -> String {
+    snapshot_name(&source.name, &present.digest(), DIGITS[0])
+}
+
+fn of_progress(
+    source: &ObjectName,
+    target: &Target,
+    snapshot: String,
+    progress: &Progress<String>,
+    reason: Option<String>,
+) -> WavesStatus {
+    let sorted = |names: &[String]| {
+        let mut names = names.to_vec();
+        names.sort();
+        names
+    };
+    WavesStatus {
+        source: format!("{}/{}", source.kind.as_str(), source.name),
+        namespace: target.namespace.clone(),
+        snapshot,
+        wave: progress.wave,
+        waves: progress.waves,
+        limit: progress.limit,
+        moved: progress.moved,
+        workloads: progress.total,
+        next: sorted(&progress.next),
+        unhealthy: sorted(&progress.unhealthy),
+        reason,
+    }
+}

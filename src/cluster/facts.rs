@@ -1,0 +1,72 @@
+//! Reads the facts of a decision from the API server.
+
+use std::collections::BTreeSet;
+
+use super::{Api, ApiError};
+use crate::{
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Pass, Past, Request, resolve},
+    snapshot::ObjectName,
+};
+
+/// A fact that was read.
+pub(crate) enum Fact {
+    Namespace(NamespaceFacts),
+    /// Whether the target of a `workloadRef` is opted in.
+    Target(bool),
+    Revisions(Vec<Past>),
+    Object(ObjectName, Option<Box<Observed>>),
+}
+
+impl Fact {
+    /// Reads what a decision needs; `None` if there is nothing to read.
+    pub(crate) async fn read<A: Api>(api: &A, namespace: &str, need: Need) -> Result<Option<Self>, ApiError> {
+        Ok(Some(match need {
+            Need::Namespace => Self::Namespace(api.namespace(namespace).await?),
+            Need::Target(target) => Self::Target(api.is_enabled(namespace, &target).await? == Some(true)),
+            Need::Revisions(of) => Self::Revisions(api.revisions(namespace, &of).await?),
+            Need::Object(name) => {
+                let observed = api.read(namespace, &name).await?;
+                Self::Object(name, observed.map(Box::new))
+            }
+            // The decision also asks for the snapshot by its name.
+            Need::Newest { .. } => return Ok(None),
+        }))
+    }
+
+    /// Adds the fact to those of the decision.
+    pub(crate) fn add_to(self, facts: &mut Facts) {
+        match self {
+            Self::Namespace(namespace) => facts.set_namespace(namespace),
+            Self::Target(enabled) => facts.set_target_enabled(enabled),
+            Self::Revisions(revisions) => facts.set_revisions(revisions),
+            Self::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
+        }
+    }
+}
+
+/// Reads what the passes of a decision need.
+pub(crate) trait FactReader {
+    type Error;
+
+    /// Adds the facts that a pass needs.
+    fn read(
+        &mut self,
+        needs: BTreeSet<Need>,
+        facts: &mut Facts,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// The asynchronous form of [`crate::resolve::decide`]: between two passes, the reader adds the facts that the first one
+/// needs.
+pub(crate) async fn decide<R: FactReader>(
+    request: &Request<'_>,
+    facts: &mut Facts,
+    reader: &mut R,
+) -> Result<Decision, R::Error> {
+    loop {
+        match resolve(request, facts) {
+            Pass::Decided(decision) => return Ok(decision),
+            Pass::Needs(needs) => reader.read(needs, facts).await?,
+        }
+    }
+}

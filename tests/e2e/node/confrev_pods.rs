@@ -1,0 +1,154 @@
+//! confrev itself as pods: what the kernel lets them do, and what their ends cost the writes of others.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use confrev_controlplane::{Api, Nodes, wait_for};
+use serde_json::{Value, json};
+
+use crate::any_kind::Load;
+use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, running, wait_serving};
+use crate::world::{World, expect, name_of};
+
+/// Writes to the template of an opted-in workload, one after another, each of which confrev admits.
+pub(crate) struct Writer {
+    stopped: Arc<AtomicBool>,
+    thread: JoinHandle<Writes>,
+}
+
+/// The outcomes of the writes.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    count: usize,
+    slowest: Duration,
+    /// When, and why.
+    pub(crate) refused: Vec<(Duration, String)>,
+}
+
+impl fmt::Display for Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, slowest, refused } = self;
+        write!(f, "{} of {count} writes were refused, the slowest took {slowest:.2?}", refused.len())?;
+        refused.iter().try_for_each(|(at, why)| write!(f, "\n{at:.2?}: {why}"))
+    }
+}
+
+impl Writer {
+    /// Starts to write, to a Deployment without pods in this namespace.
+    pub(crate) fn start(world: &World) -> Self {
+        let load = Load::new("deployments", "written", &[]).spec(json!({"replicas": 0}));
+        load.apply(world).ok();
+        let path = format!("/apis/apps/v1/namespaces/{}/deployments/written", world.name());
+        let api = world.cluster.api().clone();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = stopped.clone();
+        Self { stopped, thread: thread::spawn(move || write_until(&api, &path, &stop)) }
+    }
+
+    /// Stops, after at least one write from now on.
+    pub(crate) fn stop(self) -> Writes {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.thread.join().expect("the writer ends")
+    }
+}
+
+fn write_until(api: &Api, path: &str, stopped: &AtomicBool) -> Writes {
+    let (start, mut writes) = (Instant::now(), Writes::default());
+    loop {
+        let last = stopped.load(Ordering::SeqCst);
+        let annotation = json!({"written": writes.count.to_string()});
+        let change = json!({"spec": {"template": {"metadata": {"annotations": annotation}}}});
+        let begun = Instant::now();
+        let (code, answer) = api.patch(path, "application/merge-patch+json", &change);
+        writes.count += 1;
+        writes.slowest = writes.slowest.max(begun.elapsed());
+        if code >= 300 {
+            writes.refused.push((start.elapsed(), answer["message"].to_string()));
+        }
+        if last {
+            return writes;
+        }
+    }
+}
+
+/// The kernel's view of confrev's processes on both nodes.
+#[test]
+#[ignore = "it needs real nodes: make test-node"]
+fn confrev_runs_without_privileges() {
+    let _confrev = running();
+    let namespace = cluster().get("namespace", "", "confrev").expect("the namespace exists");
+    assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let folder = entry.ok()?.path();
+        (fs::read_link(folder.join("exe")).ok()? == Path::new("/confrev")).then_some(folder)
+    });
+    let processes: Vec<_> = processes.collect();
+    assert!(processes.len() >= 2, "{processes:?}");
+    for process in processes {
+        let status = fs::read_to_string(process.join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.unwrap_or_default().split_whitespace().next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(field("Uid"), "65532");
+        assert_eq!(field("NoNewPrivs"), "1");
+        assert_eq!(field("Seccomp"), "2", "the runtime's filter of system calls is in force");
+        for set in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(field(set), "0000000000000000", "{set}");
+        }
+        let mounts = fs::read_to_string(process.join("mountinfo")).unwrap();
+        let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/")).expect("a root");
+        let options = root.split(' ').nth(5).unwrap_or_default();
+        assert!(options.split(',').any(|option| option == "ro"), "{root}");
+    }
+}
+
+/// Three restarts in a row, one replica after another.
+#[test]
+#[ignore = "it needs real nodes: make test-node"]
+fn rolling_restart_refuses_no_write() {
+    let _alone = exclusive();
+    let world = World::new("restart");
+    let writer = Writer::start(&world);
+    for _ in 0..2 {
+        let restart = ["rollout", "restart", "deployment/confrev", "--namespace=confrev"];
+        cluster().kubectl(&restart).run().ok();
+        wait_serving(2);
+    }
+    let writes = writer.stop();
+    eprintln!("during rolling restarts: {writes}");
+    assert!(writes.count > 50, "{writes}");
+    assert!(writes.refused.is_empty(), "{writes}");
+}
+
+/// A killed process cannot finish its requests, and counts as ready until the kubelet notices. Writes may fail for that
+/// time only.
+#[test]
+#[ignore = "it needs real nodes: make test-node"]
+fn killed_replica_refuses_writes_only_briefly() {
+    let _alone = exclusive();
+    let world = World::new("killed");
+    let pod = confrev_pods().remove(0);
+    let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+    let before = restarts(&pod);
+    let writer = Writer::start(&world);
+    Nodes::shared().kill_container(&pod, "confrev");
+    wait_for("the killed replica to serve again", LIMIT, || {
+        let pods = confrev_pods();
+        expect(&pods.len(), &2)?;
+        let again = pods.iter().find(|found| name_of(found) == name_of(&pod)).ok_or("the pod is deleted")?;
+        if restarts(again) > before { Ok(()) } else { Err("the container did not start again".to_owned()) }
+    });
+    let writes = writer.stop();
+    eprintln!("after a replica was killed: {writes}");
+    let times: Vec<_> = writes.refused.iter().map(|(at, _)| *at).collect();
+    let outage =
+        times.last().zip(times.first()).map_or(Duration::ZERO, |(last, first)| last.saturating_sub(*first));
+    assert!(outage < Duration::from_secs(10), "{writes}");
+    assert!(writes.refused.len() * 2 < writes.count, "{writes}");
+}

@@ -1,0 +1,24 @@
+//! Stories on real nodes: confrev runs as pods, and each story asserts what containers print.
+//!
+//! `make test-node` runs this suite as root, on two nodes with containerd and the kubelet. Under `make test`, all of its
+//! tests are ignored.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod bound;
+mod canary;
+mod certificates;
+mod confrev_pods;
+mod disruptions;
+mod kinds;
+mod printing;
+mod refresh;
+mod secrets;
+mod shared;
+mod volumes;
+
+use confrev_test_support::{any_kind, world};
