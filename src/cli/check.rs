@@ -1,5 +1,7 @@
 //! `kubectl confrev check`: whether confrev works in this cluster, with a hint for each problem.
 
+use std::time::{Duration, Instant};
+
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -18,6 +20,12 @@ use crate::{names, tls};
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 /// A CA that expires sooner than this gives a warning.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// How long a failed check is repeated. After an installation or an upgrade, a new replica is ready a few seconds before it
+/// has the Lease and has written its CA into the webhook configurations. A killed leader is replaced after 15 s, the duration
+/// of the Lease: that is a failure that the command should report.
+const SETTLE: Duration = Duration::from_secs(8);
+/// The pause before a failed check is repeated.
+const PAUSE: Duration = Duration::from_millis(250);
 /// Some of the rights that confrev always needs: verb, group, resource.
 const RIGHTS: [(&str, &str, &str); 6] = [
     ("get", "", "configmaps"),
@@ -83,13 +91,26 @@ pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
     // Without an API server there is nothing to check.
     let version = target.get("/version").await?.unwrap_or_default();
     let home = &options.confrev_namespace;
-    let webhooks = target.get(&format!("{ADMISSION}/mutatingwebhookconfigurations/confrev")).await;
+    let (webhooks, ca) = until_settled(async || {
+        let webhooks = target.get(&format!("{ADMISSION}/mutatingwebhookconfigurations/confrev")).await;
+        let ca = webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said);
+        // Nothing writes a missing configuration.
+        let is_settled = matches!(&webhooks, Ok(None)) || !is_failed(&ca);
+        ((webhooks, ca), is_settled)
+    })
+    .await;
+    let leader = until_settled(async || {
+        let found = leader(&target, home).await;
+        let is_settled = webhooks.as_ref().is_ok_and(Option::is_none) || !is_failed(&found);
+        (found, is_settled)
+    })
+    .await;
     let mut checks: Vec<(&'static str, Result<CheckResult, Failure>)> = vec![
         ("api-server", Ok(good(format!("{} at {}", text(&version, "/gitVersion"), target.url)))),
         ("webhooks", webhooks.as_ref().map(Option::as_ref).map(webhook_configuration).map_err(said)),
-        ("ca", webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said)),
+        ("ca", ca),
         ("replicas", replicas(&target, home).await),
-        ("leader", leader(&target, home).await),
+        ("leader", leader),
         ("guard", guard(&target).await),
         ("rights", rights(&target, home).await),
         ("admission", admission(&target, webhooks.as_ref().ok().and_then(Option::as_ref)).await),
@@ -124,6 +145,23 @@ pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
     } else {
         Ok(())
     }
+}
+
+/// Repeats a check until it is settled or [`SETTLE`] has passed. Returns its last result.
+async fn until_settled<T>(check: impl AsyncFn() -> (T, bool)) -> T {
+    let end = Instant::now() + SETTLE;
+    loop {
+        let (found, is_settled) = check().await;
+        if is_settled || Instant::now() >= end {
+            return found;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether a check failed, and a moment later may not fail.
+fn is_failed(found: &Result<CheckResult, Failure>) -> bool {
+    matches!(found, Ok((Grade::Failed, ..)))
 }
 
 /// Whether kubectl applies every workload after its sources.

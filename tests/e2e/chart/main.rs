@@ -16,6 +16,7 @@ mod guard;
 mod lifecycle;
 mod manifests;
 mod pages;
+mod pasted;
 mod pods;
 mod reduced_rights;
 mod refused_values;

@@ -13,16 +13,16 @@ use crate::helm::root;
 use crate::page_reader::Reader;
 
 /// The name of the namespace in the pages.
-const SHOP: &str = "shop";
+pub(crate) const SHOP: &str = "shop";
 
 /// The administrator. The namespace is deleted when this is dropped.
-struct Administrator {
-    bare: Bare,
-    reader: Reader,
+pub(crate) struct Administrator {
+    pub(crate) bare: Bare,
+    pub(crate) reader: Reader,
 }
 
 impl Administrator {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bare = Bare::new();
         // The deletion of the previous test's namespace may not be finished.
         wait_for("the namespace to be created", LIMIT, || {
@@ -42,7 +42,7 @@ impl Administrator {
 
     /// In a cluster, the webhooks would always have the Service. Here they have the URL of the confrev that runs in place
     /// of the pod, and the API server accepts no Service beside a URL.
-    fn webhooks_lead_to_the_service_again(&self) {
+    pub(crate) fn webhooks_lead_to_the_service_again(&self) {
         let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         self.bare.cluster.kubectl(&["delete", kinds, "confrev", "--ignore-not-found"]).run().ok();
     }
@@ -59,7 +59,7 @@ impl Administrator {
 
     /// Waits until the pods of an app read these texts.
     #[track_caller]
-    fn wait_reads(&self, app: &str, texts: &[&str]) {
+    pub(crate) fn wait_reads(&self, app: &str, texts: &[&str]) {
         let read = |pod: &Value| match self.bare.cluster.pod_config(pod) {
             Ok(config) => config.files.into_values().chain(config.env.into_values()).collect::<String>(),
             Err(problem) => problem,
@@ -74,7 +74,7 @@ impl Administrator {
 
     /// Waits until a workload names a snapshot of this ConfigMap, or the ConfigMap itself.
     #[track_caller]
-    fn wait_names(&self, is_snapshot: bool) {
+    pub(crate) fn wait_names(&self, is_snapshot: bool) {
         wait_for(&format!("web to name a snapshot: {is_snapshot}"), LIMIT, || {
             let name = reads(&self.bare, SHOP);
             if name.starts_with("demo-") == is_snapshot { Ok(()) } else { Err(name) }
@@ -82,7 +82,7 @@ impl Administrator {
     }
 
     /// Applies the manifest of the page. Returns the confrev that runs in place of the pod.
-    fn installs_from_the_read_me(&mut self) -> Program {
+    pub(crate) fn installs_from_the_read_me(&mut self) -> Program {
         self.reader.open("README.md", "Install");
         self.reader.types("kubectl apply -f manifests/self-signed.yaml");
         assert_eq!(self.bare.in_the_way().len(), OBJECTS_IN_THE_WAY, "all of them");
