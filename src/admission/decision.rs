@@ -278,15 +278,34 @@ impl<A: Api> Decider<'_, A> {
             {
                 return Ok(None);
             }
-            match api.add_owner(namespace, snapshot, source.as_ref().unwrap_or(workload)).await {
+            let owner = source.as_ref().unwrap_or(workload);
+            match api.add_owner(namespace, snapshot, owner).await {
                 Ok(()) => Ok(None),
-                Err(error) if error.is_not_found() => Ok(Some(snapshot.clone())),
+                Err(error) if error.is_not_found() => recreate(api, namespace, snapshot, owner, facts).await,
                 Err(error) => Err(error),
             }
         });
         stale.extend(try_join_all(adopts).await?.into_iter().flatten());
         Ok(stale)
     }
+}
+
+/// Creates a snapshot again that was deleted after the decision read it: the garbage collector may have decided so before the
+/// request refers to the snapshot. Returns the snapshot if it differs from what the decision read.
+async fn recreate<A: Api>(
+    api: &A,
+    namespace: &str,
+    snapshot: &ObjectName,
+    owner: &Owner,
+    facts: &Facts,
+) -> Result<Option<ObjectName>, ApiError> {
+    let known = facts.object(snapshot).flatten();
+    let its = known.and_then(|content| Some((content, content.identity()?)));
+    let sound = its.filter(|(content, identity)| content.is_snapshot_of_source(&identity.source));
+    let Some((content, identity)) = sound else { return Ok(Some(snapshot.clone())) };
+    let owners = std::slice::from_ref(owner);
+    let created = api.create_snapshot(namespace, snapshot, identity, content.json(), owners).await?;
+    Ok((created == Created::Exists).then(|| snapshot.clone()))
 }
 
 /// The places for owners of a snapshot that only the controller fills. Admissions add owners without a precondition, so

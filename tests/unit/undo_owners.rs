@@ -25,18 +25,27 @@ use super::{
     world::{NAMESPACE, World, configmap, deployment, kind},
 };
 
-type Server = (World, Arc<Mutex<Vec<Value>>>);
+/// Requests that write: their method and body.
+type Written = Vec<(Method, Value)>;
 
-/// Answers reads from the world, and records the body of every other request.
+/// The objects, the writes, and whether the garbage collector deletes the snapshot after it was read.
+type Server = (World, Arc<Mutex<Written>>, bool);
+
+/// Answers reads from the world, and records every other request.
 async fn answer(
-    (world, written): Server,
+    (world, written, is_collected): Server,
     request: http::Request<Body>,
 ) -> Result<Response<Body>, Infallible> {
     let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    if request.method() != Method::GET {
+    let method = request.method().clone();
+    if method != Method::GET {
         let body = request.into_body().collect_bytes().await.unwrap();
-        written.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
-        return Ok(Response::new(Body::from(b"{}".to_vec())));
+        let mut response = Response::new(Body::from(b"{}".to_vec()));
+        if method == Method::PATCH && is_collected {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+        }
+        written.lock().unwrap().push((method, serde_json::from_slice(&body).unwrap()));
+        return Ok(response);
     }
     let object = world.objects.get(&configmap(&name));
     let body = object.map_or_else(|| json!({"kind": "Status"}), Value::clone).to_string();
@@ -49,6 +58,13 @@ async fn answer(
 
 /// The owners that an undo to blue adds to the snapshot of blue, which already has `owners` and `more`.
 async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
+    let written = written(owners, more, false).await;
+    let bodies = written.iter().map(|(_, body)| body);
+    bodies.flat_map(|body| body["metadata"]["ownerReferences"].as_array().unwrap().clone()).collect()
+}
+
+/// What the admission of this undo writes.
+async fn written(owners: usize, more: Option<Value>, is_collected: bool) -> Written {
     let mut world = world("blue");
     let mut manifest = deployment(&["demo"]);
     manifest["metadata"]["uid"] = json!("uid-web");
@@ -60,7 +76,7 @@ async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
     let present: Vec<_> = more.into_iter().chain((0..owners).map(owner)).collect();
     world.objects.get_mut(&configmap(BLUE)).unwrap()["metadata"]["ownerReferences"] = json!(present);
     let written = Arc::new(Mutex::new(Vec::new()));
-    let server = (world, Arc::clone(&written));
+    let server = (world, Arc::clone(&written), is_collected);
     let service = tower::service_fn(move |request| answer(server.clone(), request));
     let metrics = Metrics::new();
     let client = kube::Client::new(service, NAMESPACE);
@@ -79,8 +95,19 @@ async fn entered(owners: usize, more: Option<Value>) -> Vec<Value> {
     let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
     let owner = workload_owner(&kind, "web", "uid-web");
     decider.decide(&request, Some(&owner), &mut Facts::default()).await.unwrap();
-    let written = written.lock().unwrap();
-    written.iter().flat_map(|body| body["metadata"]["ownerReferences"].as_array().unwrap().clone()).collect()
+    std::mem::take(&mut *written.lock().unwrap())
+}
+
+/// The garbage collector may have decided before the undo that nothing uses the snapshot.
+#[tokio::test]
+async fn undo_recreates_snapshot_deleted_meanwhile() {
+    let written = written(0, None, true).await;
+    let [(first, _), (second, created)] = &written[..] else { panic!("{written:?}") };
+    assert_eq!((first, second), (&Method::PATCH, &Method::POST));
+    assert_eq!(created["metadata"]["name"], BLUE);
+    assert_eq!((&created["data"]["color"], &created["immutable"]), (&json!("blue"), &json!(true)));
+    let owners = created["metadata"]["ownerReferences"].as_array().unwrap();
+    assert_eq!(owners.iter().map(|owner| owner["uid"].clone()).collect::<Vec<_>>(), ["uid-web"]);
 }
 
 #[tokio::test]
