@@ -6,6 +6,11 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
+/// The end of confrev's refusal of a review that it could not answer in time. On a busy machine, that happens to any write.
+const TOO_SLOW: &str = "before the timeout of the webhook: try again";
+/// How often a command runs that is refused because of that.
+const MAX_TRIES: usize = 4;
+
 /// A command that is about to run.
 #[derive(Debug)]
 #[must_use = "it runs with `run`"]
@@ -53,17 +58,29 @@ impl Kubectl {
         self
     }
 
-    /// Runs it to its end, whether it succeeds or fails.
+    /// Runs it to its end, whether it succeeds or fails. If confrev could not read its facts in time, the command runs again, as
+    /// the refusal asks for.
     ///
     /// # Panics
     /// If the command cannot be started.
     pub fn run(mut self) -> Output {
+        let mut output = self.run_once();
+        for _ in 1..MAX_TRIES {
+            if output.status.success() || !output.stderr.contains(TOO_SLOW) {
+                break;
+            }
+            output = self.run_once();
+        }
+        output
+    }
+
+    fn run_once(&mut self) -> Output {
         let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
         let command = words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
         let stdin = if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
         self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap_or_else(|e| panic!("cannot run {command}: {e}"));
-        if let (Some(mut pipe), Some(text)) = (child.stdin.take(), self.stdin) {
+        if let (Some(mut pipe), Some(text)) = (child.stdin.take(), self.stdin.clone()) {
             // On a thread, so that neither side waits for the other. It is no error if the command does not read its
             // input.
             thread::spawn(move || pipe.write_all(text.as_bytes()));
