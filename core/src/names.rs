@@ -79,6 +79,8 @@ pub const BAKE: &str = concat!(prefix!(), "bake");
 pub const PROMOTED: &str = concat!(prefix!(), "promoted");
 /// Annotation on sources, written by `kubectl confrev waves abort`: the snapshot to whose content no further workload moves.
 pub const ABORTED: &str = concat!(prefix!(), "aborted");
+/// Annotation on sources, written by `kubectl confrev revoke`: the snapshots that are not kept, separated by commas.
+pub const REVOKED: &str = concat!(prefix!(), "revoked");
 
 /// Annotation in which `kubectl apply` records what it last applied. Source: Kubernetes, "Declarative Management of Kubernetes
 /// Objects Using Configuration Files".

@@ -375,3 +375,21 @@ async fn admission_answers(target: &Target) -> Result<CheckResult, Failure> {
         ),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn check_repeats_until_it_is_settled() {
+        let tries = Cell::new(0);
+        let last = until_settled(async || {
+            tries.set(tries.get() + 1);
+            (tries.get(), tries.get() == 3)
+        })
+        .await;
+        assert_eq!(last, 3);
+    }
+}

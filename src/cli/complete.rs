@@ -165,10 +165,10 @@ async fn objects(
             let actions = ["promote", "abort", "retry"].map(str::to_owned).into_iter();
             actions.chain(of_all()).collect()
         }
-        ("history" | "impact" | "restore", 0) | ("waves", 1) => of_all(),
+        ("history" | "impact" | "restore" | "revoke", 0) | ("waves", 1) => of_all(),
         ("pin", 1) => sources(&[inventory.find(&target, names[0])?]),
         ("diff" | "wait", 0) => references(&|_| true).into_iter().chain(of_all()).collect(),
-        ("diff", 1 | 2) | ("restore", 1) | ("pin", 2) => {
+        ("diff", 1 | 2) | ("restore" | "revoke", 1) | ("pin", 2) => {
             let Some(source) = names.get(usize::from(command == "pin")) else { return Ok(Vec::new()) };
             let history = super::history::History::read(&target, inventory::source_name(source)?).await?;
             history.snapshots.into_iter().map(|(name, _)| name).collect()

@@ -110,6 +110,17 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "revoke",
+        &[
+            (
+                "What still runs with an earlier content of a Secret?",
+                "kubectl confrev revoke secret/db --dry-run",
+            ),
+            ("Remove a leaked password, after it was changed", "kubectl confrev revoke secret/db --yes"),
+            ("One content, in all namespaces", "kubectl confrev revoke secret/db '~1' -A --yes"),
+        ],
+    ),
+    (
         "render",
         &[
             (

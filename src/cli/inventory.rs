@@ -19,7 +19,7 @@ use crate::{
 /// The most reads at the same time.
 const MAX_CONCURRENT_LISTS: usize = 16;
 /// The label selector of snapshots.
-const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
+pub(super) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
 
 /// An object by namespace, kind and name.
 pub(super) type SourceKey = (String, ObjectName);
@@ -127,7 +127,7 @@ pub(super) enum Scope {
 
 impl Scope {
     /// The path of a collection.
-    fn collection(&self, group_version: &str, plural: &str) -> String {
+    pub(super) fn collection(&self, group_version: &str, plural: &str) -> String {
         let root = if group_version.contains('/') { "/apis" } else { "/api" };
         match self {
             Self::All => format!("{root}/{group_version}/{plural}"),

@@ -36,7 +36,7 @@ fn join_names(program: &Command, words: Vec<String>) -> Vec<String> {
         Some("pin") => 2,
         Some(
             "status" | "tree" | "history" | "show" | "diff" | "wait" | "impact" | "undo" | "unpin" | "pause"
-            | "resume" | "restore",
+            | "resume" | "restore" | "revoke",
         ) => 1,
         _ => return words,
     };

@@ -25,6 +25,7 @@ mod pauses;
 mod prune;
 mod render;
 mod restore;
+mod revoke;
 mod serve;
 mod show;
 mod source_state;
@@ -82,6 +83,8 @@ enum Command {
     Resume(moves::Track),
     /// Write the content of a snapshot back to its source.
     Restore(restore::Restore),
+    /// Remove a content from the cluster: move its workloads, and delete the revisions and snapshots that hold it.
+    Revoke(revoke::RevokeOptions),
     /// Print manifests as admission would change them, without a cluster.
     Render(render::RenderOptions),
     /// Show which snapshots can be deleted, and why or why not.
@@ -191,6 +194,7 @@ impl Command {
             Self::Pause(track) => track.run(false).await,
             Self::Resume(track) => track.run(true).await,
             Self::Restore(restore) => restore.run().await,
+            Self::Revoke(options) => revoke::run(&options).await,
             Self::Prune(options) => prune::run(&options).await,
             Self::Check(options) => check::run(&options).await,
             Self::Version(options) => version::run(&options).await,

@@ -3,7 +3,10 @@
 //! Every write is the user's own, is conditional on the state that was read, and passes admission like any other.
 //! Admission makes an undo or a pin last, and a hold outlive every apply; nothing is remembered here. A move that admission would not complete is not written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -99,8 +102,19 @@ struct Hold(Option<String>);
 /// A workload, with the cluster and the inventory that it was found in.
 struct FoundWorkload {
     target: Target,
-    inventory: Inventory,
+    inventory: Arc<Inventory>,
     workload: OptedIn,
+}
+
+/// Rolls a workload to the present content of one source, and ends a hold of it. Returns a line for the user.
+pub(super) async fn to_present(
+    target: &Target,
+    inventory: &Arc<Inventory>,
+    workload: &OptedIn,
+    source: &ObjectName,
+) -> Result<String, Failure> {
+    let (target, inventory) = (target.clone(), Arc::clone(inventory));
+    FoundWorkload { target, inventory, workload: workload.clone() }.unpin(Some(source), None).await
 }
 
 /// A revision's number; 0 is the previous one, as with kubectl.
@@ -118,7 +132,7 @@ impl Common {
         if let Some(elsewhere) = inventory.template_elsewhere(Some(&workload.kind.kind), workload.name()) {
             return Err(Failure::NotFound(elsewhere));
         }
-        Ok(FoundWorkload { target, inventory, workload })
+        Ok(FoundWorkload { target, inventory: Arc::new(inventory), workload })
     }
 
     fn done(&self, said: &[String]) -> Result<(), Failure> {
@@ -450,20 +464,28 @@ impl Unpin {
         if let Some(source) = &only {
             found.must_use(source)?;
         }
-        let workload = found.workload.reference();
-        let mut sources = source_state::of_workload(&found.target, &found.inventory, &found.workload).await?;
-        sources.retain(|used| only.as_ref().is_none_or(|only| *only == used.object));
+        let said = found.unpin(only.as_ref(), self.common.dry_run).await?;
+        self.common.done(&[said])
+    }
+}
+
+impl FoundWorkload {
+    /// Ends the undo, the pin and the hold of one source, or of all. Returns a line for the user.
+    async fn unpin(&self, only: Option<&ObjectName>, dry_run: Option<DryRun>) -> Result<String, Failure> {
+        let workload = self.workload.reference();
+        let mut sources = source_state::of_workload(&self.target, &self.inventory, &self.workload).await?;
+        sources.retain(|used| only.is_none_or(|only| *only == used.object));
         let may_roll = |state: SourceState| {
             matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
         };
         let behind: Vec<_> = sources.iter().filter(|used| may_roll(used.standing)).collect();
-        if let Some(hold) = found.hold_without(only.as_ref()) {
-            return self.end_hold(&found, &sources, &hold, !behind.is_empty()).await;
+        if let Some(hold) = self.hold_without(only) {
+            return self.end_hold(&sources, &hold, !behind.is_empty(), dry_run).await;
         }
         if behind.is_empty() {
             let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
             let states: Vec<_> = sources.iter().map(state).collect();
-            return self.common.done(&[format!("{workload}: nothing to unpin: {}", states.join(", "))]);
+            return Ok(format!("{workload}: nothing to unpin: {}", states.join(", ")));
         }
         // References to a source in mode `live` stay as written.
         let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
@@ -471,29 +493,27 @@ impl Unpin {
         // A reference to the source's name would not do: an apply that changes nothing else keeps the snapshot of a source with
         // `max-in-flight`.
         let now = jiff::Timestamp::now();
-        let (roll, said) = if let Some(source) = &only {
-            let said = found.says(source, found.held().get(source), "its present content");
+        let (roll, said) = if let Some(source) = only {
+            let said = self.says(source, self.held().get(source), "its present content");
             (unpin_roll_value(source, now), said)
         } else {
             let said = format!("{workload}: rolls to the present content of all its sources");
             (format!("unpin-{now}"), said)
         };
-        let body = found.annotation(names::ROLL, &json!(roll));
-        found.write_admitted(("application/merge-patch+json", &body), &goals, self.common.dry_run).await?;
-        self.common.done(&[said])
+        let body = self.annotation(names::ROLL, &json!(roll));
+        self.write_admitted(("application/merge-patch+json", &body), &goals, dry_run).await?;
+        Ok(said)
     }
-}
 
-impl Unpin {
     /// Removes the annotation, or this source from it. If another source has an undo or a pin, that ends too.
     async fn end_hold(
         &self,
-        found: &FoundWorkload,
         sources: &[UsedSource],
         hold: &Hold,
         others: bool,
-    ) -> Result<(), Failure> {
-        let mut operations = found.operations(Some(hold));
+        dry_run: Option<DryRun>,
+    ) -> Result<String, Failure> {
+        let mut operations = self.operations(Some(hold));
         if others {
             let path = format!("/metadata/annotations/{}", names::pointer_token(names::ROLL));
             operations.push(json!({"op": "add", "path": path, "value": unpin_value()}));
@@ -505,15 +525,15 @@ impl Unpin {
         // References to a source in mode `live` stay as written.
         let goal = |used: &UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
         let goals: BTreeMap<_, _> = moves.filter_map(goal).collect();
-        found.patch(operations, &goals, self.common.dry_run).await?;
-        let workload = found.workload.reference();
+        self.patch(operations, &goals, dry_run).await?;
+        let workload = self.workload.reference();
         let what = if goals.is_empty() {
             "the hold ends".to_owned()
         } else {
             let names: Vec<_> = goals.keys().map(|source| &*source.name).collect();
             format!("the hold ends: rolls to the present content of {}", names.join(", "))
         };
-        self.common.done(&[format!("{workload}: {what}")])
+        Ok(format!("{workload}: {what}"))
     }
 }
 

@@ -176,7 +176,7 @@ fn created(history: &History, (name, snapshot): &(String, Snapshot)) -> Restored
 }
 
 /// Asks on the terminal. Without a terminal, the error says how to continue.
-fn confirm(question: &str) -> Result<bool, Failure> {
+pub(super) fn confirm(question: &str) -> Result<bool, Failure> {
     use std::io::IsTerminal as _;
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage("standard input is not a terminal: give --yes or --dry-run".to_owned()));

@@ -16,7 +16,7 @@ use super::{
 use crate::{names, resolve::Health, snapshot::ObjectName};
 
 /// How often the state is read.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of `wait`.
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ impl WaitOptions {
 }
 
 /// The state of the workloads that the command waits for.
-enum Progress {
+pub(super) enum Progress {
     /// All run the current content; the number of workloads, and those that are paused.
     Done(usize, Vec<String>),
     /// Not yet done, and why.
@@ -136,7 +136,7 @@ async fn progress(
     Ok(waits.map_or(Progress::Done(done, paused), Progress::Waits))
 }
 
-async fn of_workload(
+pub(super) async fn of_workload(
     target: &Target,
     inventory: &Inventory,
     workload: &OptedIn,

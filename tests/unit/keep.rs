@@ -21,6 +21,8 @@ struct Keeper {
     /// The snapshots as they were created.
     records: HashMap<Name, SnapshotRecord>,
     keep: usize,
+    /// The source's annotation `revoked`.
+    revoked: String,
     version: usize,
 }
 
@@ -40,7 +42,8 @@ impl Keeper {
         for (name, record) in &records {
             desk.state.apply_snapshot(name, Some(record.clone()), desk.now);
         }
-        let mut new = Self { desk, records, keep: snapshots / 2, version: snapshots - 1 };
+        let mut new =
+            Self { desk, records, keep: snapshots / 2, revoked: String::new(), version: snapshots - 1 };
         new.settle();
         new
     }
@@ -56,9 +59,10 @@ impl Keeper {
                         let outcome = match action {
                             Action::Read(_) => {
                                 let content = json!({"color": self.version.to_string()});
-                                let keep = json!({names::KEEP: self.keep.to_string()});
-                                let read =
-                                    observed(content, keep, &format!("{}-{}", self.version, self.keep));
+                                let notes = json!({
+                                    names::KEEP: self.keep.to_string(), names::REVOKED: self.revoked,
+                                });
+                                let read = observed(content, notes, &self.resource_version());
                                 Outcome::Read(Some(Box::new(read)))
                             }
                             Action::Verify { owners, .. } => {
@@ -102,8 +106,12 @@ impl Keeper {
         self.settle()
     }
 
+    fn resource_version(&self) -> String {
+        format!("{}-{}-{}", self.version, self.keep, self.revoked)
+    }
+
     fn write(&mut self) {
-        let meta = SourceMeta { resource_version: format!("{}-{}", self.version, self.keep), always: false };
+        let meta = SourceMeta { resource_version: self.resource_version(), always: false };
         self.desk.state.apply_source(&name("demo"), Some(&meta), self.desk.now);
         self.desk.state.apply_source(&name("demo"), Some(&meta), self.desk.now);
     }
@@ -155,6 +163,23 @@ fn kept_snapshots_follow_keep_and_content() {
     // A kept snapshot is deleted: the next older snapshot is kept instead.
     keeper.desk.state.apply_snapshot(&numbered(150).0, None, keeper.desk.now);
     assert_eq!(keeper.settle().1, of(79..80));
+}
+
+/// Their rank stays as it is: no other snapshot is kept in their place.
+#[test]
+fn revoked_snapshots_are_not_kept() {
+    for many in [6, 60] {
+        let mut keeper = Keeper::new(many);
+        let last = keeper.version;
+        keeper.revoked = format!("{}, {}", numbered(last - 1).0.object.name, numbered(last).0.object.name);
+        keeper.write();
+        let (_, written) = keeper.settle();
+        let swept: std::collections::BTreeSet<_> = written.into_iter().collect();
+        // The last one holds the present content, which the source keeps.
+        let kept = last + 1 - keeper.keep..=last;
+        let numbers: Vec<_> = kept.filter(|number| swept.contains(&numbered(*number).0)).collect();
+        assert_eq!(numbers, [last - 1], "of {many}");
+    }
 }
 
 #[test]

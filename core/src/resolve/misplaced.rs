@@ -27,8 +27,15 @@ const SETTINGS: [&str; 11] = [
     names::ON_UNDO,
 ];
 /// The annotations that users write on a source.
-const OF_SOURCES: [&str; 6] =
-    [names::KEEP, names::MAX_IN_FLIGHT, names::WAVES, names::BAKE, names::PROMOTED, names::ABORTED];
+const OF_SOURCES: [&str; 7] = [
+    names::KEEP,
+    names::MAX_IN_FLIGHT,
+    names::WAVES,
+    names::BAKE,
+    names::PROMOTED,
+    names::ABORTED,
+    names::REVOKED,
+];
 /// The keys that confrev writes on a workload.
 const WRITTEN: [&str; 6] =
     [names::SEEN, names::UNHEALTHY, names::PINNED, names::MOVED, names::ENABLED_BY, names::REVISION];

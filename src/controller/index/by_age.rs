@@ -32,6 +32,7 @@ pub(crate) struct Ranking {
     pub keep: usize,
     pub bound_itself: bool,
     pub digests: Digests,
+    pub revoked: Option<Box<str>>,
     /// Snapshots to check once the source has been read.
     pub again: CompactSet<Arc<str>>,
 }
@@ -44,6 +45,7 @@ impl Ranking {
             keep: source.keep,
             bound_itself: source.present.bound_itself,
             digests: source.present.digests.clone(),
+            revoked: source.revoked.clone(),
             again: CompactSet::default(),
         }
     }

@@ -51,7 +51,8 @@ impl Index {
                 return self.report_all_of(source, changes);
             }
         };
-        let is_same = (&old.uid, old.bound_itself) == (&new.uid, new.bound_itself);
+        let is_same =
+            (&old.uid, old.bound_itself, &old.revoked) == (&new.uid, new.bound_itself, &new.revoked);
         let beyond = old.keep.abs_diff(new.keep);
         let digests = new.digests.clone();
         by_age.ranking = Some(Box::new(new));

@@ -81,6 +81,8 @@ pub(crate) struct SourceRecord {
     pub always: bool,
     /// How many of its newest snapshots are kept.
     pub keep: usize,
+    /// The snapshots that are not kept, whatever `keep` says: the annotation `revoked`.
+    pub revoked: Option<Box<str>>,
     /// How far a change may spread.
     pub spread: SpreadPolicy,
 }
@@ -95,8 +97,17 @@ impl SourceRecord {
             present: observed.into(),
             always: observed.enabled() == Some("true"),
             spread: observed.spread_policy(),
+            revoked: observed.annotation(names::REVOKED).map(Box::from),
             keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
         }
+    }
+}
+
+impl SourceRecord {
+    /// Whether the source does not keep this snapshot, whatever its rank. A snapshot of the present content is always kept.
+    pub(crate) fn revokes(&self, name: &str, snapshot: &SnapshotRecord) -> bool {
+        let mut revoked = self.revoked.iter().flat_map(|text| text.split(','));
+        revoked.any(|revoked| revoked.trim() == name) && !self.present.digests.contains(&snapshot.digest)
     }
 }
 

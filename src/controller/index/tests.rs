@@ -286,6 +286,7 @@ impl Both {
             present,
             always: false,
             keep: usize::from(keep % 5),
+            revoked: (chance & 0xc0 == 0xc0).then(|| "demo-1,demo-2".into()),
             spread: SpreadPolicy::default(),
         };
         // The controller does not record what nothing depends on.

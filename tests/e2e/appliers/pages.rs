@@ -117,6 +117,26 @@ fn commands_of_the_page_print_its_output() {
 }
 
 #[test]
+fn commands_about_revocation_delete_the_snapshot() {
+    let _confrev = running();
+    let mut page = Page::of(World::new("revoke"));
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]).replicas(1);
+    page.reader.file("blue.yaml", &list(&[demo("blue"), web.manifest()]).to_string());
+    page.reader.file("green.yaml", &list(&[demo("green"), web.manifest()]).to_string());
+    page.apply("blue.yaml");
+    page.reads("web", &["blue"]);
+    page.apply("green.yaml");
+    page.reads("web", &["green"]);
+    page.world.wait_at_rest();
+    page.reader.open("docs/commands.md", "revoke");
+    let listed = page.types("kubectl confrev revoke demo --dry-run");
+    assert!(listed.contains("demo-3a18d34e26"), "{listed}");
+    let said = page.types("kubectl confrev revoke demo --yes");
+    assert!(said.ends_with("no snapshot has the content\n"), "{said}");
+    assert_eq!(page.replica_sets("web"), 1);
+}
+
+#[test]
 fn commands_about_holds_keep_the_snapshot() {
     let _confrev = running();
     let mut page = Page::of(World::new("holds"));

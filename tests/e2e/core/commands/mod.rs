@@ -6,6 +6,7 @@ mod goldens;
 mod moves;
 mod partial_rights;
 mod reasons;
+mod revoke;
 mod show;
 mod waves;
 mod wrong_inputs;
