@@ -112,6 +112,27 @@ impl<K, V> IntoIterator for CompactMap<K, V> {
     }
 }
 
+impl<K, V> CompactMap<K, V> {
+    /// Whether the map has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The elements, in ascending order of their keys.
+    pub fn iter(&self) -> std::slice::Iter<'_, (K, V)> {
+        self.0.iter()
+    }
+}
+
+impl<'m, K, V> IntoIterator for &'m CompactMap<K, V> {
+    type Item = &'m (K, V);
+    type IntoIter = std::slice::Iter<'m, (K, V)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
 impl<K: Ord, V> CompactMap<K, V> {
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {

@@ -50,6 +50,9 @@ pub const PINNED: &str = concat!(prefix!(), "pinned");
 /// Annotation on workloads, written by confrev: for each source with waves, when the controller moved the workload to the
 /// content that it has seen.
 pub const MOVED: &str = concat!(prefix!(), "moved");
+/// Annotation on workloads, written by confrev: for each source that limits how far a change spreads, the snapshot before the
+/// workload moved to the present one. On a refused snapshot: the snapshot for workloads that have no previous one.
+pub const PREVIOUS: &str = concat!(prefix!(), "previous");
 /// Annotation on pod templates, written by confrev: the snapshot of each source.
 pub const SOURCES: &str = concat!(prefix!(), "sources");
 /// Annotation on pod templates, written by confrev: for each source in mode `live`, the digest of the keys that the template reads.
@@ -66,6 +69,10 @@ pub const DIGEST: &str = concat!(prefix!(), "digest");
 pub const CHANGED_AT: &str = concat!(prefix!(), "changed-at");
 /// Annotation on snapshots: the field manager that wrote this content, its operation, and the user, if known.
 pub const CHANGED_BY: &str = concat!(prefix!(), "changed-by");
+/// Annotation on snapshots, written by confrev: why no workload resolves to this content.
+pub const REFUSED: &str = concat!(prefix!(), "refused");
+/// Annotation on snapshots, written by confrev: when the content was refused.
+pub const REFUSED_AT: &str = concat!(prefix!(), "refused-at");
 /// Annotation on sources: how many of the newest snapshots are kept, used or not.
 pub const KEEP: &str = concat!(prefix!(), "keep");
 /// Annotation on sources: how many workloads a change may roll at once.
@@ -75,6 +82,10 @@ pub const WAVES: &str = concat!(prefix!(), "waves");
 /// Annotation on sources: how long the moved workloads must stay healthy before the next wave.
 pub const BAKE: &str = concat!(prefix!(), "bake");
 
+/// Annotation on sources: what happens after a workload has failed with a change.
+pub const ON_FAILURE: &str = concat!(prefix!(), "on-failure");
+/// Annotation on sources, written by `kubectl confrev waves retry`: a refused snapshot, and when it was refused.
+pub const RETRIED: &str = concat!(prefix!(), "retried");
 /// Annotation on sources, written by `kubectl confrev waves promote`: a snapshot, and the wave of its content that may begin.
 pub const PROMOTED: &str = concat!(prefix!(), "promoted");
 /// Annotation on sources, written by `kubectl confrev waves abort`: the snapshot to whose content no further workload moves.
@@ -92,7 +103,7 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const MANAGER: &str = "confrev";
 
 /// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`], [`UNHEALTHY`],
-/// [`PINNED`] and [`MOVED`].
+/// [`PINNED`], [`MOVED`] and [`PREVIOUS`].
 pub const WORKLOAD_ANNOTATIONS: [&str; 12] = [
     SECRETS,
     EXCLUDE,

@@ -10,13 +10,16 @@ use serde_json::{Value, json};
 use super::{
     admitted,
     failure::Failure,
-    inventory::{Inventory, OptedIn, text},
+    inventory::{Inventory, OptedIn, Snapshot, SourceKey, text},
     target::{Target, is_unanswered},
 };
 use crate::{
     cluster::ApiError,
     names,
-    resolve::{Health, Member, Observed, Spread, SpreadPolicy, Standing, Use, View, Wait, auto_roll_value},
+    resolve::{
+        Health, Member, Observed, Refusal, Spread, SpreadPolicy, Standing, Use, Verdict, View, Wait,
+        auto_roll_value,
+    },
     snapshot::{Digests, ObjectName, SourceKind},
 };
 
@@ -95,6 +98,9 @@ pub(super) fn hold(
         return None;
     }
     let Standing::Waits(place) = standing(inventory, workload, source, content) else { return None };
+    if let Some((snapshot, refusal)) = refused(inventory, workload.namespace(), source, (content, policy)) {
+        return Some(Delay::Held(format!("{snapshot} was refused: {}", refusal.reason)));
+    }
     let spread = spread(inventory, workload.namespace(), source, (content, policy));
     let has_failed = workload.record.health == Health::Failed;
     let wait = spread.wait(has_failed, place)?;
@@ -117,6 +123,7 @@ pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<
         }
         Wait::Bad(proof) => format!("held by {}, which failed with the change", proof.workload),
         Wait::Invalid(why) => format!("held by the settings of {source}: {why}"),
+        Wait::Refused => format!("refused, see kubectl confrev history {}", source.name),
         Wait::Aborted => "aborted, see kubectl confrev waves".to_owned(),
         Wait::Unproven => format!("{wave}: held by {}, not healthy yet", listed(unhealthy, NAMED)),
         Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
@@ -144,7 +151,29 @@ pub(super) fn spread(
         let standing = standing(inventory, workload, source, content);
         Member { workload: name, standing, is_rolling: false }
     });
-    Spread::of(policy, policy.verdict(source, content), Timestamp::now(), members)
+    let is_refused = refused(inventory, namespace, source, (content, policy)).is_some();
+    let verdict = Verdict { refused: is_refused, ..policy.verdict(source, content) };
+    Spread::of(policy, verdict, Timestamp::now(), members)
+}
+
+/// The refusal of a content that is in force, with the refused snapshot.
+pub(super) fn refused(
+    inventory: &Inventory,
+    namespace: &str,
+    source: &ObjectName,
+    (content, policy): (&Digests, &SpreadPolicy),
+) -> Option<(String, Refusal)> {
+    let is_its = |(key, snapshot): &(&SourceKey, &Snapshot)| {
+        key.0 == namespace
+            && snapshot.source == *source
+            && snapshot.digest.is_some_and(|digest| content.contains(&digest))
+    };
+    let found = inventory
+        .snapshots
+        .iter()
+        .filter(is_its)
+        .find_map(|(key, snapshot)| Some((key.1.name.to_string(), snapshot.refusal()?)));
+    found.filter(|(name, refusal)| policy.heeds(name, refusal))
 }
 
 /// The state of a workload towards a content of a source.

@@ -52,6 +52,9 @@ struct Line {
     /// Who wrote it: the field manager, its operation, and the user, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed_by: Option<String>,
+    /// Why no workload resolves to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     /// The workloads and revisions that refer to it.
     used_by: Vec<String>,
 }
@@ -66,7 +69,12 @@ impl Row for Line {
             output::age(self.created, Timestamp::now()),
             self.short.clone(),
             format!("{} B", self.size),
-            if self.present { "present".to_owned() } else { String::new() },
+            match (self.present, self.refused.is_some()) {
+                (true, true) => "present, refused".to_owned(),
+                (true, false) => "present".to_owned(),
+                (false, true) => "refused".to_owned(),
+                (false, false) => String::new(),
+            },
             self.changed_at.clone().unwrap_or_default(),
             self.changed_by.clone().unwrap_or_default(),
             if self.used_by.is_empty() { "-".to_owned() } else { self.used_by.join(",") },
@@ -198,6 +206,7 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
         size: size(&snapshot.value),
         changed_at,
         changed_by,
+        refused: snapshot.refusal().map(|refusal| refusal.reason.into()),
         used_by: used_by(inventory, &key),
     }
 }

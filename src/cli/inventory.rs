@@ -11,7 +11,7 @@ use crate::{
     cluster::ApiError,
     kinds::{REVISION_KINDS, WorkloadKind},
     names,
-    resolve::{Health, Observed, Record, Referrer, Workload},
+    resolve::{Health, Observed, Record, Referrer, Refusal, Workload},
     snapshot::{Digest, ObjectName, Rotated, SourceKind},
     template::SourceMap,
 };
@@ -46,6 +46,13 @@ pub(super) struct Snapshot {
     pub(super) created: Timestamp,
     /// The object: from a list with contents, or metadata alone.
     pub(super) value: Value,
+}
+
+impl Snapshot {
+    /// Why no workload resolves to it.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        Refusal::read(|key| annotation(&self.value, key))
+    }
 }
 
 /// All objects that the commands read.

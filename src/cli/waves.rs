@@ -35,7 +35,7 @@ const NAMED: usize = 5;
 #[derive(Debug, Args)]
 pub(super) struct WavesOptions {
     /// The source (NAME, configmap/NAME, secret/NAME), after an action, if any: `promote` begins the next wave at once, `abort`
-    /// stops the change, `retry` ends an abort.
+    /// stops the change, `retry` ends an abort, or tries content that was refused again.
     #[arg(required = true, num_args = 1..=2, value_name = "[ACTION] SOURCE")]
     words: Vec<String>,
     /// With `promote`: begin all further waves.
@@ -96,8 +96,11 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
     let source = source_name(source)?;
     let target = Target::find(&options.flags).await?;
     let Some(action) = action else { return show(&target, &source, options).await };
-    let status = status(&target, &source).await?;
-    let (key, value, said) = decision(action, &status, options.all)?;
+    let retried = if action == Action::Retry { retry(&target, &source).await? } else { None };
+    let (key, value, said) = match retried {
+        Some(retried) => retried,
+        None => decision(action, &status(&target, &source).await?, options.all)?,
+    };
     let body = json!({"metadata": {"annotations": {key: value}}});
     let path = format!("/api/v1/namespaces/{}/{}/{}", target.namespace, source.kind.plural(), source.name);
     let suffix = match options.dry_run {
@@ -108,7 +111,25 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
         let only_try = options.dry_run == Some(DryRun::Server);
         target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
     }
-    output::print(&format!("{}: {said}{suffix}\n", status.source))
+    output::print(&format!("{}/{}: {said}{suffix}\n", source.kind.as_str(), source.name))
+}
+
+/// The annotation that ends the refusal of the present content; `None` if the content is not refused.
+async fn retry(
+    target: &Target,
+    source: &ObjectName,
+) -> Result<Option<(&'static str, Value, String)>, Failure> {
+    let history = History::read(target, source.clone()).await?;
+    let Some(policy) = history.present.as_ref().map(Observed::spread_policy) else { return Ok(None) };
+    let mut present = history.snapshots.iter().filter(|(_, snapshot)| history.is_present(snapshot));
+    let refused = present.find_map(|(name, snapshot)| {
+        let refusal = snapshot.refusal().filter(|refusal| policy.heeds(name, refusal))?;
+        Some((name, refusal))
+    });
+    Ok(refused.map(|(name, refusal)| {
+        let said = format!("{name} is no longer refused ({}): workloads move to it again", refusal.reason);
+        (names::RETRIED, json!(refusal.retry_text(name)), said)
+    }))
 }
 
 fn parse_action(text: &str) -> Result<Action, Failure> {

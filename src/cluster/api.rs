@@ -11,7 +11,7 @@ use super::{
     objects::{Candidate, Created, Live, Owner, Precondition, Usage, Version, WorkloadKey},
 };
 use crate::{
-    resolve::{Ensure, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef},
+    resolve::{Ensure, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
     snapshot::{Identity, ObjectName},
 };
 
@@ -79,6 +79,15 @@ pub trait Api: Clone + Send + Sync + 'static {
         snapshot: &ObjectName,
         version: &Version,
         by: &str,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+
+    /// Marks a snapshot as refused, or removes the mark, if the snapshot has this version.
+    fn set_refused(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        refusal: Option<&Refusal>,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
     /// Adds one owner to a snapshot, whatever its version: merged by uid, so repeating it changes nothing.

@@ -91,6 +91,8 @@ impl Reason {
             | Self::RollReleased
             | Self::RollRefused
             | Self::WaveBegun
+            | Self::ContentRefused
+            | Self::Reverted
             | Self::SettingInvalid => "Roll",
             Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",

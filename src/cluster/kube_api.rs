@@ -25,8 +25,8 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{
-        Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
-        may_lend_template,
+        Health, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef, Workload,
+        auto_roll_value, may_lend_template,
     },
     snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
     telemetry::{
@@ -453,6 +453,26 @@ impl Api for KubeApi {
             "uid": version.uid,
             "resourceVersion": version.resource_version,
             "annotations": {names::CHANGED_BY: by},
+        }});
+        self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
+    }
+
+    async fn set_refused(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        refusal: Option<&Refusal>,
+    ) -> Result<(), ApiError> {
+        let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {
+            "uid": version.uid,
+            "resourceVersion": version.resource_version,
+            "annotations": {
+                names::REFUSED: refusal.map(|refusal| &refusal.reason),
+                names::REFUSED_AT: refusal.map(|refusal| &refusal.at),
+                names::PREVIOUS: refusal.and_then(|refusal| refusal.previous.as_ref()),
+            },
         }});
         self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
     }

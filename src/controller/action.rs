@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
     controller::{index::findings::Verified, name::Name},
-    resolve::{Observed, Record},
+    resolve::{Observed, Record, Refusal},
     snapshot::Digest,
 };
 
@@ -42,6 +42,17 @@ pub enum Action {
         verify: Option<Digest>,
         /// Remove no owners but confrev's: the object is a user's.
         own: bool,
+    },
+    /// Mark a snapshot as refused, or remove the mark.
+    SetRefused {
+        /// The snapshot.
+        snapshot: Name,
+        /// The uid and resourceVersion that the write requires.
+        version: Version,
+        /// The digest that the object must state and hold to be a snapshot.
+        digest: Digest,
+        /// The mark; `None`: it is removed.
+        refusal: Option<Box<Refusal>>,
     },
     /// Read owners live, and check whether they use a snapshot: owners that no watch reports as its users, or users that
     /// another client removed from its owners.
@@ -111,6 +122,8 @@ pub enum Outcome {
     Unlabelled(Vec<(WorkloadKey, Candidate)>),
     /// Owners were set on a snapshot that the garbage collector may be about to delete; this is the object after the write.
     OwnersSet(Box<Observed>),
+    /// A snapshot was marked as refused, or its mark was removed.
+    RefusedSet(Name, Option<Box<Refusal>>),
     /// Owners were read live.
     Verified(Verified),
     /// A source in bind mode was deleted; this is the object before the deletion.

@@ -70,6 +70,8 @@ labels! {
         Roll = "roll",
         /// Creating the snapshot of a source that lacks one.
         Ensure = "ensure",
+        /// Refusing a content with which a workload failed.
+        Judge = "judge",
         /// Adding a snapshot's owners.
         Bind = "bind",
         /// Removing owners from a snapshot.
@@ -142,6 +144,10 @@ labels! {
         RollReleased = "RollReleased",
         /// The next wave of a change begins.
         WaveBegun = "WaveBegun",
+        /// A workload failed with a content, so no workload resolves to the content.
+        ContentRefused = "ContentRefused",
+        /// A workload went back from refused content.
+        Reverted = "Reverted",
         /// A setting of a source is invalid, so a change of it rolls nothing.
         SettingInvalid = "SettingInvalid",
         /// The API server refused to roll a workload.

@@ -230,6 +230,31 @@ impl Api for Memory {
         .await
     }
 
+    async fn set_refused(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        version: &Version,
+        refusal: Option<&confrev::resolve::Refusal>,
+    ) -> Result<(), ApiError> {
+        let key = key_of(namespace, snapshot);
+        let what = format!("mark {key}");
+        let (version, refusal) = (version.clone(), refusal.cloned());
+        self.call(&what.clone(), true, move |model| {
+            let mut object = (*model.of_version(&what, &key, &version)?).clone();
+            let (reason, at) = refusal.as_ref().map(|refusal| (&*refusal.reason, &*refusal.at)).unzip();
+            let previous = refusal.as_ref().and_then(|refusal| refusal.previous.as_deref());
+            for (name, value) in
+                [(names::REFUSED, reason), (names::REFUSED_AT, at), (names::PREVIOUS, previous)]
+            {
+                set_meta(&mut object, "annotations", name, value);
+            }
+            model.commit(&key, object);
+            Ok(())
+        })
+        .await
+    }
+
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
         let key = key_of(namespace, snapshot);
         let what = format!("add an owner of {key}");

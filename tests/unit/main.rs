@@ -26,6 +26,7 @@ mod notifications;
 mod partial_watches;
 mod reference_limits;
 mod retries;
+mod reverts;
 mod roll_queue;
 mod roll_rate;
 mod rotated_config_maps;

@@ -133,6 +133,8 @@ pub(super) struct Resolver<'r> {
     pub(super) now_seen: SourceMap<Digest>,
     pub(super) now_live: SourceMap<Digest>,
     pub(super) now_pinned: SourceMap<Digest>,
+    /// Sources whose present content is refused, and of which the workload returns to another snapshot.
+    pub(super) returned: BTreeSet<ObjectName>,
 }
 
 impl<'r> Resolver<'r> {
@@ -172,6 +174,7 @@ impl<'r> Resolver<'r> {
             now_seen: SourceMap::default(),
             now_live: SourceMap::default(),
             now_pinned: SourceMap::default(),
+            returned: BTreeSet::new(),
         }
     }
 
@@ -208,6 +211,11 @@ impl<'r> Resolver<'r> {
         if !self.needs.is_empty() {
             return Pass::Needs(self.needs);
         }
+        let previous = match self.previous(&resolution.sources) {
+            Ok(previous) => previous,
+            Err(Stop::Unknown) => return Pass::Needs(self.needs),
+            Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
+        };
         // An undo that becomes a hold decides for every reference to its source.
         if let Some(hold) = self.moved_hold() {
             let policy = Policy { hold, holds_undos: false, ..self.policy.clone() };
@@ -246,7 +254,7 @@ impl<'r> Resolver<'r> {
             pinned.insert(source.clone(), *digest);
         }
         let hold = self.moves_hold.then(|| self.policy.hold.clone());
-        let marks = Marks { seen: self.now_seen, unhealthy, pinned, moved, hold };
+        let marks = Marks { seen: self.now_seen, unhealthy, pinned, moved, previous, hold };
         let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
         let named =
             resolution.sources.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str()));
@@ -303,7 +311,7 @@ impl<'r> Resolver<'r> {
         let Some(old) = self.request.old.as_ref().filter(|old| old.kind.rolls) else { return taken };
         let marked = old.taken_unhealthy();
         let mut is_unhealthy = None;
-        for (source, digest) in self.now_seen.iter() {
+        for (source, digest) in self.now_seen.iter().filter(|(source, _)| !self.returned.contains(source)) {
             let is_marked = if self.seen.get(source) == Some(digest) {
                 marked.get(source).is_some()
             } else {
@@ -457,6 +465,10 @@ impl<'r> Resolver<'r> {
         let prior =
             self.prior.get(&source).filter(|held| ***held != *source.name || !self.is_live(&source)).cloned();
         if self.live(&source)?.is_some() {
+            if let Some(refused) = self.refused(&source)? {
+                let name = self.without_refused(&source, prior.as_deref(), &refused, used)?;
+                return Ok(ResolvedReference::Snapshot { source, name });
+            }
             if let Some(held) = prior.as_deref()
                 && !self.holds.has_ended(&source)
                 && self.awaits_its_turn(&source, held, used, true)?
@@ -497,7 +509,7 @@ impl<'r> Resolver<'r> {
         let known = self.live(object)?.map(Observed::is_sound);
         let source_lives = self.live(&source)?.is_some();
         if let Some(is_sound) = known {
-            if !self.stays_as_written(&source)? {
+            if !self.stays_as_written(&source)? && !self.chooses_beside_refused(&source, object, used)? {
                 self.mark_seen(&source)?;
                 self.mark_pinned(&source, object, used)?;
                 self.note_undo(&source, object, used)?;
@@ -532,6 +544,10 @@ impl<'r> Resolver<'r> {
             self.warn_source_is_gone(&source, &object.name);
             self.keep_seen_or_held(&source, object)?;
             return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
+        }
+        if let Some(refused) = self.refused(&source)? {
+            let name = self.without_refused(&source, Some(&object.name), &refused, used)?;
+            return Ok(ResolvedReference::Snapshot { source, name });
         }
         let seen = if self.policy.track { self.is_seen(&source)? } else { Seen::Yes };
         // The controller knows more than this request shows, and writes `roll` only if it found a difference.

@@ -78,17 +78,26 @@ pub(super) struct Marks {
     pub(super) pinned: SourceMap<Digest>,
     /// When the controller moved the workload to the content that it has seen.
     pub(super) moved: SourceMap<String>,
+    /// The snapshot before the workload moved to the present one.
+    pub(super) previous: SourceMap<String>,
     /// The snapshots of the `hold` annotation, if the request changes it; without any, it is removed.
     pub(super) hold: Option<BTreeSet<ObjectName>>,
 }
 
 impl Marks {
     /// The annotations with these values.
-    fn annotations(&self) -> [(&'static str, Option<String>); 4] {
+    fn annotations(&self) -> [(&'static str, Option<String>); 5] {
         let [seen, unhealthy, pinned] = [&self.seen, &self.unhealthy, &self.pinned]
             .map(|digests| (!digests.is_empty()).then(|| digests.to_annotation()));
-        let moved = (!self.moved.is_empty()).then(|| self.moved.to_annotation());
-        [(names::SEEN, seen), (names::UNHEALTHY, unhealthy), (names::PINNED, pinned), (names::MOVED, moved)]
+        let [moved, previous] =
+            [&self.moved, &self.previous].map(|texts| (!texts.is_empty()).then(|| texts.to_annotation()));
+        [
+            (names::SEEN, seen),
+            (names::UNHEALTHY, unhealthy),
+            (names::PINNED, pinned),
+            (names::MOVED, moved),
+            (names::PREVIOUS, previous),
+        ]
     }
 }
 

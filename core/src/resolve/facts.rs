@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Health, Past, SpreadPolicy};
+use super::{Health, Past, Refusal, SpreadPolicy};
 use crate::{
     names,
     snapshot::{
@@ -344,6 +344,12 @@ impl Observed {
     pub fn spread_policy(&self) -> SpreadPolicy {
         let object = self.object();
         SpreadPolicy::read(|key| object.as_ref()?.annotation(key))
+    }
+
+    /// Why no workload resolves to it; `None` if it is no sound snapshot, or not refused.
+    pub fn refusal(&self) -> Option<Refusal> {
+        let object = self.object().filter(|_| self.sound)?;
+        Refusal::read(|key| object.annotation(key))
     }
 
     /// An annotation of the object.

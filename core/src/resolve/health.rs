@@ -113,13 +113,13 @@ impl Health {
 
     /// Source: the phases of Argo Rollouts' `RolloutStatus`.
     fn of_rollout(status: &Value) -> Self {
-        if status["abort"] == true || status["phase"] == "Degraded" {
+        let is_finished =
+            status["stableRS"].as_str().is_some_and(|stable| status["currentPodHash"] == stable);
+        if status["abort"] == true || (status["phase"] == "Degraded" && !is_finished) {
             Self::Failed
         } else if status["phase"] == "Healthy" {
             Self::Settled
-        } else if status["phase"] == "Progressing"
-            && status["stableRS"].as_str().is_some_and(|stable| status["currentPodHash"] == stable)
-        {
+        } else if matches!(status["phase"].as_str(), Some("Progressing" | "Degraded")) && is_finished {
             Self::Unavailable
         } else {
             Self::Progressing
@@ -236,6 +236,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// The pods of a finished rollout may become unavailable long after it.
+    #[test]
+    fn degraded_rollout_fails_until_it_is_finished() {
+        for (current, expected) in [("a", Health::Unavailable), ("b", Health::Failed)] {
+            let status = json!({"phase": "Degraded", "stableRS": "a", "currentPodHash": current});
+            assert_eq!(Health::of("Rollout", &json!({"status": status})), expected, "{current}");
+        }
+    }
 
     #[test]
     fn reads_health_from_status_of_each_kind() {

@@ -27,18 +27,27 @@ const SETTINGS: [&str; 11] = [
     names::ON_UNDO,
 ];
 /// The annotations that users write on a source.
-const OF_SOURCES: [&str; 7] = [
+const OF_SOURCES: [&str; 9] = [
     names::KEEP,
     names::MAX_IN_FLIGHT,
     names::WAVES,
     names::BAKE,
+    names::ON_FAILURE,
     names::PROMOTED,
     names::ABORTED,
+    names::RETRIED,
     names::REVOKED,
 ];
 /// The keys that confrev writes on a workload.
-const WRITTEN: [&str; 6] =
-    [names::SEEN, names::UNHEALTHY, names::PINNED, names::MOVED, names::ENABLED_BY, names::REVISION];
+const WRITTEN: [&str; 7] = [
+    names::SEEN,
+    names::UNHEALTHY,
+    names::PINNED,
+    names::MOVED,
+    names::PREVIOUS,
+    names::ENABLED_BY,
+    names::REVISION,
+];
 /// The most letters in which a misspelled key differs from the right one.
 const TYPO: usize = 2;
 

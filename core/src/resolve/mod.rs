@@ -19,6 +19,7 @@ mod mount;
 mod optin;
 mod pending;
 mod policy;
+mod refusal;
 mod revisions;
 mod spread;
 mod spread_policy;
@@ -41,6 +42,7 @@ pub use policy::{
     DEFAULT_MIN_INTERVAL, Missing, Policy, auto_roll_time, auto_roll_value, hold_text, parse_duration,
     parse_keep, parse_max_in_flight, unpin_roll_value,
 };
+pub use refusal::Refusal;
 pub use revisions::{Past, RevisionsOf};
 pub use spread::{Member, Moved, Place, Progress, Proof, Spread, Standing, View, Wait};
 pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict};

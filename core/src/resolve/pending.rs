@@ -32,6 +32,8 @@ pub struct Record {
     pub taken_unhealthy: CompactSet<ObjectName>,
     /// When the controller moved it to the content in `seen`, for each source with waves.
     pub moved: CompactMap<ObjectName, Timestamp>,
+    /// The snapshot before it moved to the present one, for each source that limits how far a change spreads.
+    pub previous: CompactMap<ObjectName, Arc<str>>,
     /// Its settings for changes that spread step by step.
     pub pace: Pace,
     /// The keys that its template names of each source.
@@ -206,6 +208,11 @@ impl Record {
                 .moved()
                 .iter()
                 .filter_map(|(source, time)| Some((source.clone(), time.parse().ok()?)))
+                .collect(),
+            previous: workload
+                .previous()
+                .iter()
+                .map(|(source, name)| (source.clone(), Arc::from(name.as_str())))
                 .collect(),
             pace: Pace {
                 order: policy.order,

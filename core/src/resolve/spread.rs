@@ -56,12 +56,25 @@ pub struct Moved {
     pub in_turn: bool,
     /// When its rollout counts as failed, if its controller does not decide that.
     pub deadline: Option<Timestamp>,
+    /// Its spec was written after the controller moved it. Its failure may have another cause.
+    pub written_since: bool,
 }
 
 impl Moved {
     /// Whether the workload proves the content bad.
     fn is_bad(self, now: Timestamp) -> bool {
         self.rolled_back || (self.has_failed(now) && !self.was_unhealthy)
+    }
+
+    /// Whether the workload failed because the controller moved it to the content. A failure that may have another cause does
+    /// not count: a deployment since then, or pods that became unavailable long after the rollout.
+    pub fn fails_by_move(self, now: Timestamp) -> bool {
+        let may_be_later = self.health == Health::Unavailable
+            && self.deadline.is_some_and(|deadline| {
+                let rollout = self.since.map_or(SignedDuration::ZERO, |since| deadline.duration_since(since));
+                deadline.checked_add(rollout).is_ok_and(|end| end <= now)
+            });
+        self.in_turn && !self.written_since && !self.was_unhealthy && self.has_failed(now) && !may_be_later
     }
 
     fn has_failed(self, now: Timestamp) -> bool {
@@ -157,6 +170,7 @@ impl Record {
             since: turn.or(self.pace.written),
             in_turn: turn.is_some(),
             deadline: started.and_then(|started| started.checked_add(limit).ok()),
+            written_since: self.pace.written > turn,
         })
     }
 }
@@ -193,6 +207,8 @@ pub enum Wait<K> {
     Invalid(Box<str>),
     /// A person stopped the change.
     Aborted,
+    /// A workload failed with the content, so no workload resolves to it.
+    Refused,
     /// All workloads of the wave have moved, and some are not healthy.
     Unproven,
     /// All workloads of the wave have moved and are healthy. The next wave may begin then.
@@ -234,6 +250,7 @@ pub struct Spread<K> {
     max_in_flight: Option<usize>,
     invalid: Option<Box<str>>,
     aborted: bool,
+    refused: bool,
     bad: Option<Proof<K>>,
     /// The workloads that are rolling, each with whether it may stay unhealthy without an end.
     rolling: Vec<(K, bool)>,
@@ -257,6 +274,7 @@ impl<K: Clone> Spread<K> {
             max_in_flight: policy.max_in_flight,
             invalid: policy.invalid.clone(),
             aborted: verdict.aborted && policy.has_waves(),
+            refused: verdict.refused,
             bad: None,
             rolling: Vec::new(),
             progress: None,
@@ -301,6 +319,9 @@ impl<K: Clone> Spread<K> {
     pub fn wait(&self, has_failed: bool, place: Place) -> Option<Wait<K>> {
         if let Some(invalid) = &self.invalid {
             return Some(Wait::Invalid(invalid.clone()));
+        }
+        if self.refused {
+            return Some(Wait::Refused);
         }
         if self.aborted {
             return Some(Wait::Aborted);
@@ -610,7 +631,12 @@ mod tests {
                 (0..10).map(|number| if number < count { failed } else { waits(number) }).collect();
             let keys: Vec<_> = (0..10).collect();
             let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
-            let spread = Spread::of(&in_waves("1, 30%", 10), Verdict { promoted, aborted }, at(1), members);
+            let spread = Spread::of(
+                &in_waves("1, 30%", 10),
+                Verdict { promoted, aborted, ..Verdict::default() },
+                at(1),
+                members,
+            );
             let progress = spread.progress().unwrap();
             let next = progress.next.len();
             // Those that may move, and whether nothing else holds them.
@@ -643,7 +669,11 @@ mod tests {
                 names::ABORTED => Some(name.as_str()),
                 _ => None,
             });
-            assert_eq!(policy.verdict(&source, &a), Verdict { promoted: wave, aborted: true }, "{value}");
+            assert_eq!(
+                policy.verdict(&source, &a),
+                Verdict { promoted: wave, aborted: true, refused: false },
+                "{value}"
+            );
             assert_eq!(policy.verdict(&source, &b), Verdict::default(), "{value}");
         }
     }
@@ -693,6 +723,7 @@ mod tests {
                 in_turn,
                 since: since.map(at),
                 deadline: None,
+                written_since: false,
             });
         let standing = prop_oneof![
             4 => (0..usize::MAX).prop_map(waits),

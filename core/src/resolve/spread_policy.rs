@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Waves,
+    Refusal, Waves,
     policy::{parse_duration, parse_max_in_flight},
     waves,
 };
@@ -21,21 +21,27 @@ pub struct SpreadPolicy {
     pub waves: Option<Waves>,
     /// How long the moved workloads must stay healthy before the next wave.
     pub bake: Duration,
+    /// Whether the workloads go back after one of them has failed with a change.
+    pub reverts: bool,
     /// Why the settings of waves cannot be followed. Nothing moves then.
     pub invalid: Option<Box<str>>,
     /// The annotation `promoted`.
     pub promoted: Option<Box<str>>,
     /// The annotation `aborted`.
     pub aborted: Option<Box<str>>,
+    /// The annotation `retried`.
+    pub retried: Option<Box<str>>,
 }
 
-/// What a person decided about the change to a content.
+/// What was decided about the change to a content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// The wave that may begin whatever the state of the workloads, counted from 1; 0 if there is none.
     pub promoted: usize,
     /// No further workload may move.
     pub aborted: bool,
+    /// The content is refused, since a workload failed with it.
+    pub refused: bool,
 }
 
 /// The word for all waves in the annotation `promoted`.
@@ -49,6 +55,7 @@ impl SpreadPolicy {
             max_in_flight: annotation(names::MAX_IN_FLIGHT).and_then(parse_max_in_flight),
             promoted: annotation(names::PROMOTED).map(Into::into),
             aborted: annotation(names::ABORTED).map(Into::into),
+            retried: annotation(names::RETRIED).map(Into::into),
             ..Self::default()
         };
         let (waves, bake) = (annotation(names::WAVES), annotation(names::BAKE));
@@ -56,12 +63,33 @@ impl SpreadPolicy {
             Ok((waves, bake)) => (policy.waves, policy.bake) = (waves, bake),
             Err(error) => policy.invalid = Some(error.into()),
         }
+        match annotation(names::ON_FAILURE) {
+            None | Some("hold") => {}
+            Some("revert") => policy.reverts = true,
+            Some(other) => {
+                let error = format!(
+                    "annotation {}: {other:?} is not allowed, use \"hold\" or \"revert\"",
+                    names::ON_FAILURE
+                );
+                policy.invalid.get_or_insert(error.into());
+            }
+        }
         policy
     }
 
     /// Whether the controller decides when each workload rolls.
     pub fn is_limited(&self) -> bool {
-        self.max_in_flight.is_some() || self.has_waves()
+        self.max_in_flight.is_some() || self.reverts || self.has_waves()
+    }
+
+    /// Whether the time at which the controller moves a workload is recorded.
+    pub(super) fn records_moves(&self) -> bool {
+        self.reverts || self.has_waves()
+    }
+
+    /// Whether a refusal of this snapshot is in force: the source still reverts, and no person has asked to try again.
+    pub fn heeds(&self, snapshot: &str, refusal: &Refusal) -> bool {
+        self.reverts && self.retried.as_deref() != Some(&*refusal.retry_text(snapshot))
     }
 
     /// What a person decided about the change to this content. The annotations name the snapshot of the content that they are
@@ -81,6 +109,7 @@ impl SpreadPolicy {
         Verdict {
             promoted: promoted.unwrap_or_default(),
             aborted: self.aborted.as_deref().is_some_and(is_present),
+            refused: false,
         }
     }
 

@@ -104,7 +104,7 @@ impl Resolver<'_> {
         only.is_none_or(|only| only == *source)
     }
 
-    /// When the controller moved the workload to the content that it has seen, for each source with waves. The time is in the
+    /// When the controller moved the workload to the content that it has seen, for each source with waves or reverts. The time is in the
     /// value of `roll`, so that equal requests give equal bytes.
     pub(super) fn moved(&self) -> SourceMap<String> {
         let mut moved = SourceMap::default();
@@ -114,15 +114,15 @@ impl Resolver<'_> {
         // An undo of a Deployment may restore an older value.
         let turn = time(&self.request.new)
             .filter(|turn| self.has_other_roll && time(old).is_none_or(|last| last < *turn));
-        for (source, digest) in self.now_seen.iter() {
-            let has_waves = || {
+        for (source, digest) in self.now_seen.iter().filter(|(source, _)| !self.returned.contains(source)) {
+            let is_recorded = || {
                 let present = self.facts.object(source).flatten();
-                present.is_some_and(|present| present.spread_policy().has_waves())
+                present.is_some_and(|present| present.spread_policy().records_moves())
             };
             let time = if self.seen.get(source) == Some(digest) {
                 known.get(source).cloned()
             } else {
-                turn.filter(|_| has_waves()).map(|turn| turn.to_string())
+                turn.filter(|_| is_recorded()).map(|turn| turn.to_string())
             };
             if let Some(time) = time {
                 moved.insert(source.clone(), time);
@@ -150,6 +150,8 @@ impl Resolver<'_> {
         let present = self.live(source)?.map(Observed::spread_policy).unwrap_or_default();
         let limits = if present.has_waves() {
             format!("{source} moves workloads in waves (annotation {})", names::WAVES)
+        } else if present.max_in_flight.is_none() {
+            format!("{source} moves workloads back if one fails (annotation {})", names::ON_FAILURE)
         } else {
             format!("{source} limits how many workloads roll at once (annotation {})", names::MAX_IN_FLIGHT)
         };

@@ -23,7 +23,8 @@ use crate::{
 const UNTOUCHED: [&str; 2] = [names::LAST_APPLIED, "deployment.kubernetes.io/revision"];
 
 /// Annotations that each admission writes again, so that an undo cannot restore a stale value.
-const WRITTEN: [&str; 5] = [names::SEEN, names::UNHEALTHY, names::PINNED, names::MOVED, names::ENABLED_BY];
+const WRITTEN: [&str; 6] =
+    [names::SEEN, names::UNHEALTHY, names::PINNED, names::MOVED, names::PREVIOUS, names::ENABLED_BY];
 
 /// The settings that an undo must not change: every annotation of confrev's that an admission does not write again.
 pub(super) fn kept_settings<'a>(workload: &'a Workload<'_>) -> BTreeMap<&'a str, &'a str> {

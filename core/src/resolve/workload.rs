@@ -329,6 +329,11 @@ impl<'a> Workload<'a> {
         self.annotation(names::MOVED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
+    /// The annotation `previous`: for each source, the snapshot before the workload moved. Empty if it is absent or malformed.
+    pub fn previous(&self) -> crate::template::SourceMap<String> {
+        self.annotation(names::PREVIOUS).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    }
+
     /// The annotation `unhealthy`: the sources whose last seen content the workload took while it was unhealthy.
     pub fn taken_unhealthy(&self) -> crate::template::SourceMap<Digest> {
         let marked = self.annotation(names::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);

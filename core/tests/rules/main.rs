@@ -20,6 +20,7 @@ mod pending;
 mod pins_of_keys;
 mod properties;
 mod reference_forms;
+mod reverts;
 mod rules;
 mod settings;
 mod undo;

@@ -52,6 +52,14 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
+        Action::SetRefused { snapshot, version, digest, refusal } => {
+            if !is_sound(api, &snapshot, &digest).await? {
+                tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
+                return Ok(Outcome::Done);
+            }
+            api.set_refused(&snapshot.namespace, &snapshot.object, &version, refusal.as_deref()).await?;
+            Ok(Outcome::RefusedSet(snapshot, refusal))
+        }
         Action::Verify { snapshot, owners } => verify(api, &snapshot, owners).await,
         Action::Ensure { source, content } => {
             let observed = match content {

@@ -60,6 +60,9 @@ impl State {
             Task::Roll(key) => self.roll_finished(key, rolling, outcome, now),
             Task::Restore(name) => self.restore_finished(name, &outcome, now),
             Task::Ensure(name) => {
+                if let Outcome::RefusedSet(snapshot, refusal) = &outcome {
+                    self.refusal_was_set(snapshot, refusal.as_deref(), now);
+                }
                 self.queue.done(task);
                 return self.enqueue_users(name, now);
             }
@@ -104,6 +107,9 @@ impl State {
             }
             (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed)) => {
                 self.memory.remember_endangered(name.clone(), Arc::new(*observed), now);
+            }
+            (Task::Judge(_), Outcome::RefusedSet(snapshot, refusal)) => {
+                self.refusal_was_set(&snapshot, refusal.as_deref(), now);
             }
             (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember_deleted(name.clone(), Arc::new(*observed), now);

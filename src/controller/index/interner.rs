@@ -149,6 +149,7 @@ impl Intern for Record {
         self.taken_unhealthy.intern(interner);
         self.pinned.intern(interner);
         self.moved.intern(interner);
+        self.previous.intern(interner);
         self.reads = std::mem::take(&mut self.reads)
             .into_iter()
             .map(|(source, mut reads)| {

@@ -12,6 +12,7 @@ mod namespaces;
 mod ranks;
 pub(crate) mod records;
 mod referrers;
+mod refusals;
 pub(crate) mod served;
 pub(crate) mod settings;
 pub(crate) mod skipped;

@@ -8,7 +8,7 @@ use crate::{
     cluster::{Owner, Version, WorkloadKey},
     compact::CompactSet,
     names,
-    resolve::{Observed, Present, SpreadPolicy, Use, parse_keep},
+    resolve::{Observed, Present, Refusal, SpreadPolicy, Use, parse_keep},
     snapshot::Digest,
     uid::Uid,
 };
@@ -91,14 +91,17 @@ impl SourceRecord {
     /// The record of a source that was read.
     pub(crate) fn of(observed: &Observed) -> Self {
         let keep = observed.annotation(names::KEEP);
+        let spread = observed.spread_policy();
+        let keep = parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default();
         Self {
             uid: observed.uid.as_str().into(),
             resource_version: observed.resource_version.clone(),
             present: observed.into(),
             always: observed.enabled() == Some("true"),
-            spread: observed.spread_policy(),
             revoked: observed.annotation(names::REVOKED).map(Box::from),
-            keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
+            // A refused content needs its snapshot, which has the mark.
+            keep: keep.max(usize::from(spread.reverts)),
+            spread,
         }
     }
 }
@@ -135,6 +138,8 @@ pub struct SnapshotRecord {
     pub created: Timestamp,
     /// Its ownerReferences.
     pub owners: CompactSet<Owner>,
+    /// Why no workload resolves to it.
+    pub refused: Option<Box<Refusal>>,
 }
 
 impl SnapshotRecord {

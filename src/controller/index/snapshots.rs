@@ -114,7 +114,7 @@ impl Index {
     }
 
     /// The names of a source's snapshots.
-    fn snapshots_of(&self, source: &Name) -> impl Iterator<Item = Name> {
+    pub(super) fn snapshots_of(&self, source: &Name) -> impl Iterator<Item = Name> {
         let names = self.by_source.get(source).into_iter().flat_map(ByAge::names);
         names.map(|name| source.sibling(Arc::clone(name)))
     }

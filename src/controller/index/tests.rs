@@ -120,6 +120,7 @@ fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: u8, health: Health) -> Re
         uses,
         taken_unhealthy: CompactSet::default(),
         moved: CompactMap::default(),
+        previous: CompactMap::default(),
         pace: Pace::default(),
         reads: CompactMap::default(),
         denies_missing: false,
@@ -215,6 +216,7 @@ impl Both {
                     digest: digest(stated % CONTENTS),
                     created: at(chance % 4),
                     owners: some_owners(&of.object.name, bits),
+                    refused: None,
                 };
                 let key = of.sibling(snapshot_of(&of.object.name, content, chance & 16 != 0));
                 let record = (chance % 7 > 0).then_some(record);

@@ -68,6 +68,13 @@ impl Index {
             self.set_uses(&User::Workload(key.clone()), old_uses, new_uses, changes);
             changes.push(Change::Unresolved(key.clone()));
         }
+        // Its source keeps the snapshot to which the workload may go back.
+        for (source, name) in old.iter().flat_map(|old| old.previous.iter()) {
+            if record.as_ref().and_then(|record| record.previous.get(source)) != Some(name) {
+                let previous = ObjectName::new(source.kind, Arc::clone(name));
+                changes.push(Change::Owners(Name::new(Arc::clone(&key.namespace), previous)));
+            }
+        }
         changes.push(Change::Workload(key));
         old
     }
@@ -114,6 +121,7 @@ impl Index {
             && self.opted_in.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
         left_alone
             || self.joining.contains_key(key)
+            || self.is_returning(key, record)
             || is_pending(record, |source| {
                 self.present(&Name::new(Arc::clone(&key.namespace), source.clone()))
             })

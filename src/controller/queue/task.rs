@@ -16,7 +16,9 @@ pub enum Task {
     Read(Name),
     /// A workload that is pending.
     Roll(WorkloadKey),
-    /// A source whose present content may have no snapshot.
+    /// A workload that may have failed because of a content.
+    Judge(WorkloadKey),
+    /// A source whose present content may have no snapshot, or a mark that a person wants to be removed.
     Ensure(Name),
     /// A snapshot that may lack an owner.
     Bind(Name),
@@ -58,7 +60,7 @@ impl Task {
             | Self::Free(name)
             | Self::Restore(name)
             | Self::Sweep(name) => Some(&name.namespace),
-            Self::Roll(key) | Self::Report(key) => Some(&key.namespace),
+            Self::Roll(key) | Self::Judge(key) | Self::Report(key) => Some(&key.namespace),
             Self::OptIn(namespace) => Some(namespace),
             Self::WriteEvent => None,
         }
@@ -70,6 +72,7 @@ impl Task {
             Self::Read(_) => Work::Read,
             Self::Roll(_) => Work::Roll,
             Self::Ensure(_) => Work::Ensure,
+            Self::Judge(_) => Work::Judge,
             Self::Bind(_) => Work::Bind,
             Self::Unbind(_) | Self::Free(_) => Work::Unbind,
             Self::Restore(_) => Work::Restore,

@@ -38,7 +38,10 @@ impl State {
 
     fn enqueue(&mut self, change: Change, now: Timestamp) {
         match change {
-            Change::Workload(key) => self.enqueue_roll(&key, now),
+            Change::Workload(key) => {
+                self.enqueue_roll(&key, now);
+                self.enqueue_judgement(&key, now);
+            }
             Change::Unresolved(key) => self.enqueue_missing_sources(&key, now),
             Change::Owners(name) => self.enqueue_owners(&name, now),
             Change::Unproven(name) => self.queue.schedule(Task::Bind(name), now),
@@ -70,7 +73,10 @@ impl State {
             Change::SourceLabelled(name) => self.queue.schedule(Task::Ensure(name), now),
             // The full delay starts when the new content is known.
             Change::ContentReplaced(name) => self.queue.cancel(&Task::Unbind(name)),
-            Change::Snapshot(name) => self.missing.changed(&name),
+            Change::Snapshot(name) => {
+                self.missing.changed(&name);
+                self.enqueue_refused(&name, now);
+            }
             Change::SnapshotAdded(name) => {
                 self.enqueue_lost_beside(&name, now);
                 self.enqueue_comparison(&name, now);

@@ -12,7 +12,9 @@ use crate::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{Health, Member, Place, Progress, Proof, Record, Spread, SpreadPolicy, Standing, View, Wait},
+    resolve::{
+        Health, Member, Place, Progress, Proof, Record, Spread, SpreadPolicy, Standing, Verdict, View, Wait,
+    },
     snapshot::{DIGITS, Digest, snapshot_name},
     telemetry::metrics::Reason,
 };
@@ -96,12 +98,18 @@ impl Holds {
         self.recent.retain(|_, recent| recent.is_fresh(now));
         let mut waits: Vec<(Name, Wait<WorkloadKey>)> = Vec::new();
         let mut begins: Vec<Event> = Vec::new();
+        let mut refused: Vec<Name> = Vec::new();
         // The annotation `hold` decides about its sources, and no other workload.
         let free = || record.uses.iter().filter(|used| !used.on_hold);
         for used in free() {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(known) = index.existing_source(&name) else { continue };
             if !known.spread.is_limited() || record.has_seen(&used.source, &known.present.digests) {
+                continue;
+            }
+            // Admission keeps the workload from refused content, whatever else of it rolls.
+            if used.snapshot.is_some() && index.refused(&name).is_some() {
+                refused.push(name);
                 continue;
             }
             let Standing::Waits(place) = standing(index, key, record, &name, known) else { continue };
@@ -121,8 +129,22 @@ impl Holds {
             (!record.has_seen(&used.source, &known.present.digests) && !is_bad(&name)).then_some(name)
         });
         let changed: Vec<_> = changed.collect();
-        let mut events: Vec<_> =
-            changed.iter().filter_map(|source| self.end_report(index, source, now)).collect();
+        let ended = changed.iter().filter(|source| !refused.contains(source));
+        let mut events: Vec<_> = ended.filter_map(|source| self.end_report(index, source, now)).collect();
+        let has_other = || {
+            let rolls = free().any(|used| {
+                let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
+                let is_pending = |known: &SourceRecord| {
+                    used.snapshot.is_none() || !record.has_seen(&used.source, &known.present.digests)
+                };
+                !refused.contains(&name) && index.existing_source(&name).is_some_and(is_pending)
+            });
+            rolls || index.joining(key).is_some() || index.is_returning(key, record)
+        };
+        if waits.is_empty() && !refused.is_empty() && !has_other() {
+            self.held.insert(key.clone(), false);
+            return Turn { held: Some(Held { until: now + BAKE, new: Vec::new() }), events };
+        }
         if waits.is_empty() {
             self.held.remove(key);
             events.extend(begins);
@@ -140,7 +162,7 @@ impl Holds {
                     events.extend(event_on_source(index, &source, Reason::SettingInvalid, note, now));
                 }
                 Wait::Bake(end) => until = until.max(end.min(now + BAKE)),
-                Wait::Bad(_) | Wait::Full | Wait::Unproven | Wait::Turn | Wait::Aborted => {}
+                Wait::Bad(_) | Wait::Full | Wait::Unproven | Wait::Turn | Wait::Aborted | Wait::Refused => {}
             }
         }
         Turn { held: Some(Held { until, new }), events }
@@ -251,7 +273,11 @@ impl Holds {
         let held = if held == 1 { "1 workload is".to_owned() } else { format!("{held} workloads are") };
         let why = describe(index, &report.proof, source, &report.digest);
         let has_waves = index.existing_source(source)?.spread.has_waves();
-        let setting = if has_waves { "waves" } else { "max-in-flight" };
+        let setting = match (has_waves, index.existing_source(source)?.spread.max_in_flight) {
+            (true, _) => "waves",
+            (false, Some(_)) => "max-in-flight",
+            (false, None) => "on-failure",
+        };
         let note = format!("{held} held: {why}. Correct the content, or remove {setting} to continue");
         let event = event_on_source(index, source, Reason::RollHeld, note, now)?;
         Some(Event { same: report.since.to_string(), ..event })
@@ -286,6 +312,9 @@ pub(crate) fn objection(
             && !record.has_seen(&source.object, &content.present.digests)
     };
     index.workloads_using(source).find(waits)?;
+    if let Some((snapshot, refusal)) = index.refused_of(source, content) {
+        return Some(format!("{} was refused ({})", snapshot.object.name, refusal.reason));
+    }
     let spread = spread(index, source, content, |_, _| false, now);
     Some(describe(index, spread.bad()?, source, &content.present.digests.current()))
 }
@@ -304,11 +333,12 @@ fn spread(
         is_rolling: is_rolling(key, record),
     });
     let verdict = known.spread.verdict(&source.object, &known.present.digests);
-    Spread::of(&known.spread, verdict, now, members)
+    let refused = index.refused_of(source, known).is_some();
+    Spread::of(&known.spread, Verdict { refused, ..verdict }, now, members)
 }
 
 /// The state of a workload towards a content of a source.
-fn standing(
+pub(super) fn standing(
     index: &Index,
     key: &WorkloadKey,
     record: &Record,
@@ -368,6 +398,7 @@ mod tests {
             seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
             taken_unhealthy: CompactSet::default(),
             moved: CompactMap::default(),
+            previous: CompactMap::default(),
             pace: Pace::default(),
             reads: CompactMap::default(),
             denies_missing: false,

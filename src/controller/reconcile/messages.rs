@@ -11,7 +11,7 @@ use crate::{
         name::Name,
     },
     names,
-    resolve::{Record, Use},
+    resolve::{Record, Refusal, Use},
     snapshot::ObjectName,
     telemetry::metrics::Reason,
 };
@@ -95,27 +95,67 @@ pub(crate) fn roll(
     let moves = moves(before, after);
     let Some((first, ..)) = moves.first() else { return Vec::new() };
     let related = source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone()));
+    let is_back = |source: &ObjectName, from: &Arc<str>| {
+        let refused = index.refused(&Name::new(Arc::clone(&key.namespace), source.clone()));
+        refused.is_some_and(|(refused, _)| refused.object.name == *from)
+    };
     let notes = moves.iter().map(|(source, from, to)| {
         let is_first = *from == source.name;
         if is_first {
             format!("{source} resolved to {to}")
+        } else if is_back(source, from) {
+            format!("{source}: back from {from}, which was refused, to {to}")
         } else {
             format!("{source} changed: from {from} to {to}")
         }
     });
     let notes: Vec<_> = notes.collect();
-    let event = event_on_workload(index, key, Reason::Rolled, notes.join("; "), now);
+    let reverts = moves.iter().any(|(source, from, _)| is_back(source, from));
+    let reason = if reverts { Reason::Reverted } else { Reason::Rolled };
+    let event = event_on_workload(index, key, reason, notes.join("; "), now);
     let mut events: Vec<_> = event.map(|event| Event { related, ..event }).into_iter().collect();
-    for (source, _, to) in moves {
+    for (source, from, to) in moves {
+        let is_back = is_back(&source, &from);
         let source = Name::new(Arc::clone(&key.namespace), source);
         let count = index.workloads_using(&source).count();
         let workload = index.display_short(key);
+        if is_back {
+            let note = format!("{workload} went back from {from}, which was refused, to {to}");
+            events.extend(event_on_source(index, &source, Reason::Reverted, note, now));
+            continue;
+        }
         let first = if count > 1 { format!(", the first of {count} workloads") } else { String::new() };
         let note = format!("{to} is now used by {workload}{first}");
         let event = event_on_source(index, &source, Reason::Rolled, note, now);
         events.extend(event.map(|event| Event { same: to.to_string(), ..event }));
     }
     events
+}
+
+/// A content that was refused, or is no longer: on its source.
+pub(crate) fn refused(
+    index: &Index,
+    snapshot: &Name,
+    refusal: Option<&Refusal>,
+    now: Timestamp,
+) -> Option<Event> {
+    let source = snapshot.sibling(Arc::clone(&index.snapshot(snapshot)?.source));
+    let name = &snapshot.object.name;
+    let Some(refusal) = refusal else {
+        let note = format!("{name} is no longer refused: workloads roll to it again");
+        return event_on_source(index, &source, Reason::RollReleased, note, now);
+    };
+    let is_on_it = |(_, record): &(&WorkloadKey, &Record)| {
+        record.uses.iter().any(|used| used.source == source.object && used.snapshot.as_ref() == Some(name))
+    };
+    let count = index.workloads_using(&source).filter(is_on_it).count();
+    let back = if count == 1 { "1 workload goes".to_owned() } else { format!("{count} workloads go") };
+    let note = format!(
+        "{name} is refused: {}. {back} back. Correct the content, or run `kubectl confrev waves retry {}`",
+        refusal.reason, source.object.name
+    );
+    let event = event_on_source(index, &source, Reason::ContentRefused, note, now)?;
+    Some(Event { same: format!("{name} {}", refusal.at), ..event })
 }
 
 /// A refused roll: on the workload and on each source that it did not roll to, with the API server's message.

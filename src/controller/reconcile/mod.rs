@@ -11,6 +11,7 @@ pub(crate) mod hold;
 pub(crate) mod messages;
 pub(crate) mod missing;
 pub(crate) mod owners;
+pub(crate) mod refusals;
 pub(crate) mod report;
 pub(crate) mod rolls;
 pub(crate) mod snapshot;
@@ -81,6 +82,7 @@ impl State {
         match task {
             Task::Read(name) => source::read(&self.index, name).into(),
             Task::Roll(key) => self.reconcile_roll(key, now),
+            Task::Judge(key) => self.judge(key, now),
             Task::Ensure(name) => self.reconcile_source(name).into(),
             Task::Bind(name) if self.index.snapshot(name).is_some() => self.bind(name, now).into(),
             Task::Bind(name) => self.bind_bound(name, false, now).into(),

@@ -135,6 +135,7 @@ mod tests {
             seen: std::iter::empty().collect(),
             taken_unhealthy: CompactSet::default(),
             moved: CompactMap::default(),
+            previous: CompactMap::default(),
             pace: Pace::default(),
             reads: CompactMap::default(),
             denies_missing: false,

@@ -33,12 +33,15 @@ pub(crate) fn read(index: &Index, source: &Name) -> Option<Action> {
 }
 
 impl State {
-    /// Creates the snapshot of a source's present content.
+    /// Creates the snapshot of a source's present content, or removes its mark.
     pub(super) fn reconcile_source(&mut self, source: &Name) -> Option<Action> {
         let content = self.memory.fresh.take(source);
         let known = self.index.existing_source(source)?;
         let content = content.filter(|content| content.resource_version == known.resource_version);
-        self.lacks_snapshot(source).then(|| Action::Ensure { source: source.clone(), content })
+        if self.lacks_snapshot(source) {
+            return Some(Action::Ensure { source: source.clone(), content });
+        }
+        self.forgive(source)
     }
 
     /// Whether the present content of a source should have a snapshot, and has none.

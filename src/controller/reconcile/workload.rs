@@ -108,6 +108,10 @@ impl State {
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let settled = since + self.config.settle;
         let Some(record) = self.index.workload(key) else { return settled };
+        // No later apply is expected, and each second with the content that failed counts.
+        if self.index.is_returning(key, record) {
+            return since;
+        }
         let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
         let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
         // A time too far ahead comes from a wrong clock; no workload waits longer than its interval.

@@ -22,7 +22,7 @@ use crate::{
     json::At,
     kinds::REVISION_KINDS,
     names,
-    resolve::{Health, Record, Referrer, SpreadPolicy, Use, Workload},
+    resolve::{Health, Record, Referrer, Refusal, SpreadPolicy, Use, Workload},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
@@ -279,6 +279,7 @@ fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
         digest: annotations.get(names::DIGEST)?.parse().ok()?,
         created: meta.creation_timestamp.as_ref()?.0,
         owners: owners(meta),
+        refused: Refusal::read(|key| annotations.get(key).map(String::as_str)).map(Box::new),
     })
 }
 
@@ -409,12 +410,12 @@ impl Subject for Referring {
         Referrer::read(object.text())
     }
 
-    fn apply(&self, state: &mut State, key: &Arc<str>, referrer: Self::Record, _now: Timestamp) {
-        state.index.referrers_mut().apply(&self.0, key, referrer);
+    fn apply(&self, state: &mut State, key: &Arc<str>, referrer: Self::Record, now: Timestamp) {
+        state.apply_referrer(&self.0, key, referrer, now);
     }
 
-    fn remove(&self, state: &mut State, key: &Arc<str>, _now: Timestamp) {
-        state.index.referrers_mut().apply(&self.0, key, None);
+    fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {
+        state.apply_referrer(&self.0, key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {

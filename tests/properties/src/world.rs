@@ -10,7 +10,7 @@ use confrev::{
         Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
     },
     names,
-    resolve::{NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef},
+    resolve::{NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
     snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
 };
 use jiff::Timestamp;
@@ -161,6 +161,16 @@ impl Api for World {
         _: &[Owner],
     ) -> Result<Observed, ApiError> {
         panic!("admission sets no owners")
+    }
+
+    async fn set_refused(
+        &self,
+        _: &str,
+        _: &ObjectName,
+        _: &Version,
+        _: Option<&Refusal>,
+    ) -> Result<(), ApiError> {
+        unreachable!("admission marks no snapshot")
     }
 
     async fn set_changed_by(&self, _: &str, _: &ObjectName, _: &Version, _: &str) -> Result<(), ApiError> {

@@ -18,6 +18,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("max-in-flight-with-bad-content", bad_content).loose(),
     Scenario::new("waves", waves).loose(),
     Scenario::new("waves-with-bad-content", waves_with_bad_content).loose(),
+    Scenario::new("bad-content-reverts", bad_content_reverts).loose(),
+    Scenario::new("bad-wave-reverts", bad_wave_reverts).loose(),
 ];
 
 /// The bake time of the waves.
@@ -121,6 +123,51 @@ fn waves_with_bad_content(play: &Play<'_>) {
         play.model.broken("rolls", format!("{moved} workloads have moved to content that fails"));
     }
     play.apply(&in_waves(File::source("s", "three")));
+    play.seconds(120);
+    play.rest();
+    for file in &files {
+        play.reads(&file.key, "s", "three");
+    }
+}
+
+fn reverting(file: File) -> File {
+    file.note(names::ON_FAILURE, "revert")
+}
+
+/// All workloads move at once and fail. All go back, and nothing moves them to this content again.
+fn bad_content_reverts(play: &Play<'_>) {
+    revert(play, reverting);
+}
+
+/// The first workload moves and fails. No other one follows.
+fn bad_wave_reverts(play: &Play<'_>) {
+    revert(play, |file| reverting(in_waves(file)));
+}
+
+fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
+    let files = deployments();
+    play.apply(&set(File::source("s", "one")));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.apply(&set(File::entries("s", &[("v", "two"), ("bad", "yes")])));
+    play.seconds(120);
+    for file in &files {
+        play.reads(&file.key, "s", "one");
+        // A sync does not move it either.
+        play.apply(file);
+    }
+    play.seconds(30);
+    for file in &files {
+        play.reads(&file.key, "s", "one");
+    }
+    let bad = play.model.get(&source_key(&play.snapshot("s", "two"))).unwrap();
+    if annotation(&bad, names::REFUSED).is_none() {
+        play.model.broken("rolls", "the content is not refused".to_owned());
+    }
+    play.apply(&set(File::source("s", "three")));
     play.seconds(120);
     play.rest();
     for file in &files {

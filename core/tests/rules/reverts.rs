@@ -1,0 +1,238 @@
+//! `on-failure: revert` at admission: no reference resolves to refused content.
+
+use confrev::{
+    names,
+    resolve::{Refusal, SpreadPolicy, hold_text},
+};
+use serde_json::{Value, json};
+
+use super::{
+    story::{BLUE, GREEN, poke, undo},
+    world::{World, annotate, annotation, configmap, deployment, kind, volume},
+};
+
+const AT: &str = "2026-01-01T00:00:00Z";
+const REASON: &str = "Deployment/api failed: ProgressDeadlineExceeded";
+
+fn set(world: &mut World, color: &str, more: &Value) {
+    world.set("demo", json!({"color": color}));
+    let object = world.objects.get_mut(&configmap("demo")).unwrap();
+    object["metadata"]["annotations"] = json!({names::ON_FAILURE: "revert"});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        object["metadata"]["annotations"][key] = value.clone();
+    }
+}
+
+/// A workload that moved from blue to green, and the stored object before.
+fn moved() -> (World, Value, Value) {
+    let mut world = World::default();
+    set(&mut world, "blue", &Value::Null);
+    let first = world.create(&deployment(&["demo"]));
+    set(&mut world, "green", &Value::Null);
+    let second = poke(&mut world, &first, 5);
+    (world, first, second)
+}
+
+fn refuse(world: &mut World, snapshot: &str, previous: Option<&str>) {
+    let annotations = &mut world.objects.get_mut(&configmap(snapshot)).unwrap()["metadata"]["annotations"];
+    annotations[names::REFUSED] = json!(REASON);
+    annotations[names::REFUSED_AT] = json!(AT);
+    if let Some(previous) = previous {
+        annotations[names::PREVIOUS] = json!(previous);
+    }
+}
+
+fn previous(object: &Value) -> Value {
+    annotation(&object["metadata"], names::PREVIOUS)
+}
+
+fn seen(object: &Value) -> Value {
+    annotation(&object["metadata"], names::SEEN)
+}
+
+fn applied(stored: &Value) -> Value {
+    let mut new = stored.clone();
+    new["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!("demo");
+    new
+}
+
+#[test]
+fn move_records_previous_snapshot() {
+    let (mut world, first, second) = moved();
+    assert_eq!((volume(&second, 0), previous(&first)), (GREEN, Value::Null));
+    let blue = json!({"configmaps": {"demo": BLUE}});
+    assert_eq!(previous(&second), blue);
+    assert_eq!(
+        annotation(&second["metadata"], names::MOVED),
+        json!({"configmaps": {"demo": "1970-01-01T00:00:05Z"}})
+    );
+    assert_eq!(world.update(&second, &first), second, "admitted again");
+    assert_eq!(world.update(&applied(&second), &second), second, "a sync");
+    let mut stripped = applied(&second);
+    stripped["metadata"].as_object_mut().unwrap().remove("annotations");
+    assert_eq!(previous(&world.update(&stripped, &second)), blue, "an apply without the annotation");
+    assert_eq!(previous(&world.update(&undo(&second, &first), &second)), Value::Null, "an undo");
+    let mut copied = deployment(&["demo"]);
+    annotate(&mut copied, names::PREVIOUS, r#"{"configmaps":{"demo":"demo-1"}}"#);
+    assert_eq!(previous(&world.create(&copied)), Value::Null, "a copy");
+}
+
+#[test]
+fn sources_without_limit_record_nothing() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    assert_eq!(previous(&poke(&mut world, &first, 5)), Value::Null);
+}
+
+#[test]
+fn sync_moves_no_workload_of_reverting_source() {
+    let (mut world, _, second) = moved();
+    set(&mut world, "red", &Value::Null);
+    let admitted = world.admit(&applied(&second), Some(&second));
+    assert_eq!((volume(&admitted.object, 0), seen(&admitted.object)), (GREEN, seen(&second)));
+    let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+    assert!(warning.contains(names::ON_FAILURE), "{warning}");
+}
+
+/// By the controller, and by any other write of the workload. The template is the one that the workload had.
+#[test]
+fn refused_content_returns_to_previous() {
+    let (mut world, first, second) = moved();
+    refuse(&mut world, GREEN, None);
+    let back = poke(&mut world, &second, 9);
+    assert_eq!(back["spec"], first["spec"], "the same template, so the same ReplicaSet");
+    assert_eq!((seen(&back), previous(&back)), (seen(&first), Value::Null));
+    for key in [names::MOVED, names::UNHEALTHY, names::PINNED] {
+        assert_eq!(annotation(&back["metadata"], key), Value::Null, "{key}");
+    }
+    assert_eq!(world.update(&back, &second), back, "admitted again");
+    assert_eq!(world.update(&back, &back), back);
+    let admitted = world.admit(&applied(&second), Some(&second));
+    assert_eq!(volume(&admitted.object, 0), BLUE, "a sync");
+    assert!(admitted.decision.warnings[0].contains(REASON), "{:?}", admitted.decision.warnings);
+    // Nothing moves it forward again, and the change stays pending.
+    for new in [applied(&back), back.clone()] {
+        let again = world.update(&new, &back);
+        assert_eq!((volume(&again, 0), seen(&again)), (BLUE, seen(&first)));
+    }
+    let mut asked = back.clone();
+    annotate(&mut asked, names::ROLL, "now");
+    assert_eq!(volume(&world.update(&asked, &back), 0), BLUE, "a person asks for the newest content");
+    let mut deployed = applied(&back);
+    deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    assert_eq!(volume(&world.update(&deployed, &back), 0), BLUE, "a deployment");
+    // Other content moves it.
+    set(&mut world, "red", &Value::Null);
+    let third = poke(&mut world, &back, 11);
+    assert_ne!(volume(&third, 0), BLUE);
+    assert_eq!(previous(&third), json!({"configmaps": {"demo": BLUE}}));
+}
+
+#[test]
+fn workload_that_has_not_moved_keeps_snapshot() {
+    let (mut world, first, _) = moved();
+    refuse(&mut world, GREEN, None);
+    for new in [applied(&first), first.clone()] {
+        let admitted = world.admit(&new, Some(&first));
+        assert_eq!((&admitted.object["spec"], seen(&admitted.object)), (&first["spec"], seen(&first)));
+    }
+    assert_eq!(volume(&poke(&mut world, &first, 9), 0), BLUE);
+}
+
+#[test]
+fn new_workload_gets_snapshot_of_the_mark() {
+    let (mut world, ..) = moved();
+    refuse(&mut world, GREEN, Some(BLUE));
+    let created = world.create(&deployment(&["demo"]));
+    assert_eq!(volume(&created, 0), BLUE);
+    assert_eq!(world.create(&created), created, "admitted again");
+    refuse(&mut world, BLUE, None);
+    let refused = world.review(&kind("Deployment"), &deployment(&["demo"]), None);
+    let denial = refused.decision.denial.expect("a denial");
+    assert!(denial.contains(REASON) && denial.contains("waves retry demo"), "{denial}");
+}
+
+#[test]
+fn workload_without_way_back_stays() {
+    let (mut world, _, second) = moved();
+    refuse(&mut world, GREEN, None);
+    world.remove(BLUE);
+    let admitted = world.admit(&applied(&second), Some(&second));
+    assert_eq!((&admitted.object["spec"], seen(&admitted.object)), (&second["spec"], seen(&second)));
+    assert!(
+        admitted.decision.warnings[0].contains("no earlier snapshot"),
+        "{:?}",
+        admitted.decision.warnings
+    );
+}
+
+/// An undo to refused content is a person's choice: it lasts.
+#[test]
+fn chosen_refused_content_stays() {
+    let (mut world, _, second) = moved();
+    refuse(&mut world, GREEN, None);
+    let back = poke(&mut world, &second, 9);
+    let admitted = world.admit(&undo(&back, &second), Some(&back));
+    assert_eq!(volume(&admitted.object, 0), GREEN);
+    assert!(admitted.decision.warnings[0].contains(REASON), "{:?}", admitted.decision.warnings);
+    let chosen = admitted.object;
+    assert_eq!(previous(&chosen), json!({"configmaps": {"demo": GREEN}}));
+    assert_eq!(volume(&poke(&mut world, &chosen, 12), 0), GREEN);
+    assert_eq!(world.update(&applied(&chosen), &chosen), chosen);
+    // The way back from there is to the content before it.
+    set(&mut world, "red", &Value::Null);
+    let third = poke(&mut world, &chosen, 15);
+    assert_eq!(previous(&third), Value::Null);
+}
+
+#[test]
+fn hold_comes_before_refusal() {
+    let (mut world, _, second) = moved();
+    let mut held = second.clone();
+    annotate(&mut held, names::HOLD, &hold_text([&configmap(GREEN)]));
+    let held = world.update(&held, &second);
+    refuse(&mut world, GREEN, None);
+    assert_eq!(volume(&poke(&mut world, &held, 9), 0), GREEN);
+    assert_eq!(volume(&world.update(&applied(&held), &held), 0), GREEN);
+}
+
+/// A retry names the refusal, so it does not apply to a later one.
+#[test]
+fn retried_content_is_not_refused() {
+    let (mut world, first, second) = moved();
+    refuse(&mut world, GREEN, None);
+    let back = poke(&mut world, &second, 9);
+    set(&mut world, "green", &json!({names::RETRIED: format!("{GREEN} {AT}")}));
+    let again = poke(&mut world, &back, 12);
+    assert_eq!((volume(&again, 0), previous(&again)), (GREEN, json!({"configmaps": {"demo": BLUE}})));
+    set(&mut world, "green", &json!({names::RETRIED: format!("{GREEN} 2025-01-01T00:00:00Z")}));
+    assert_eq!(poke(&mut world, &again, 15)["spec"], first["spec"]);
+    // Without the setting, the mark has no effect.
+    world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"] = json!({});
+    assert_eq!(volume(&poke(&mut world, &back, 20), 0), GREEN);
+}
+
+#[test]
+fn later_refusal_returns_past_refused_content() {
+    let (mut world, _, second) = moved();
+    refuse(&mut world, GREEN, None);
+    // The source changes before the workload went back.
+    set(&mut world, "red", &Value::Null);
+    let third = poke(&mut world, &second, 9);
+    assert_eq!(previous(&third), json!({"configmaps": {"demo": BLUE}}));
+}
+
+#[test]
+fn reads_on_failure() {
+    let policy = |value| SpreadPolicy::read(|key| (key == names::ON_FAILURE).then_some(value));
+    assert_eq!(policy("hold"), SpreadPolicy::default());
+    assert!(policy("revert").reverts && policy("revert").is_limited());
+    for value in ["", "Revert", "rollback"] {
+        let policy = policy(value);
+        assert!(!policy.reverts && policy.is_limited(), "{value}");
+        assert!(policy.invalid.is_some_and(|why| why.contains("\"hold\" or \"revert\"")), "{value}");
+    }
+    assert_eq!(Refusal::read(|_| None), None);
+}

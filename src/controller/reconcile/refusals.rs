@@ -1,0 +1,127 @@
+//! When a content is refused, and when the mark is removed: sources with `on-failure: revert`.
+//!
+//! The mark on the snapshot is the only record. Workloads that use the snapshot are then pending, and admission takes them
+//! back. So a restart or another leader continues at any point.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{decision::Decision, hold::standing, messages, state::State};
+use crate::{
+    cluster::WorkloadKey,
+    controller::{action::Action, name::Name, queue::Task},
+    resolve::{Health, Record, Referrer, Refusal, Standing},
+};
+
+impl State {
+    /// Queues a check whether a workload failed because of a content, if that may be.
+    pub(super) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
+        let Some(record) = self.index.workload(key).filter(|record| !record.moved.is_empty()) else { return };
+        let is_moved = || {
+            record.moved.iter().any(|(source, _)| {
+                let name = Name::new(Arc::clone(&key.namespace), source.clone());
+                self.index.existing_source(&name).is_some_and(|known| known.spread.reverts)
+            })
+        };
+        if self.index.health(key, record) != Health::Settled && is_moved() {
+            self.queue.schedule(Task::Judge(key.clone()), now);
+        }
+    }
+
+    /// Applies a Rollout that uses the template of another workload; `None` if it is deleted, or has its own template.
+    pub(in crate::controller) fn apply_referrer(
+        &mut self,
+        namespace: &Arc<str>,
+        rollout: &Arc<str>,
+        referrer: Option<Referrer>,
+        now: Timestamp,
+    ) {
+        let target = referrer.as_ref().map(|referrer| Arc::<str>::from(referrer.target_name()));
+        self.index.referrers_mut().apply(namespace, rollout, referrer);
+        let Some(name) = target else { return };
+        for kind in 0..self.index.settings().kinds.iter().count() {
+            let (namespace, name) = (Arc::clone(namespace), Arc::clone(&name));
+            self.enqueue_judgement(&WorkloadKey { kind, namespace, name }, now);
+        }
+    }
+
+    /// Refuses a content with which the workload failed.
+    pub(super) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Decision {
+        let Some(record) = self.index.workload(key) else { return Decision::Done };
+        let mut again: Option<Timestamp> = None;
+        for used in record.uses.iter().filter(|used| !used.on_hold && !used.excluded) {
+            let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+            let Some(known) = self.index.existing_source(&source).filter(|known| known.spread.reverts) else {
+                continue;
+            };
+            let Some(snapshot) = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name))) else {
+                continue;
+            };
+            let Some(found) = self.index.snapshot(&snapshot) else { continue };
+            let Standing::Moved(moved) = standing(&self.index, key, record, &source, known) else { continue };
+            if !known.present.digests.contains(&found.digest) || self.index.refused(&source).is_some() {
+                continue;
+            }
+            if moved.fails_by_move(now) {
+                let previous = self.index.newest_beside(&source, &known.present.digests);
+                let refusal = Refusal {
+                    reason: format!("{} failed: {}", self.index.display_short(key), self.cause(key, record))
+                        .into(),
+                    at: now.to_string().into(),
+                    previous: previous.map(|name| (&*name).into()),
+                };
+                let (version, digest) = (found.version(), found.digest);
+                let refusal = Some(Box::new(refusal));
+                return Decision::Act(Action::SetRefused { snapshot, version, digest, refusal });
+            }
+            again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
+        }
+        again.map_or(Decision::Done, Decision::Later)
+    }
+
+    /// How the workload failed.
+    fn cause(&self, key: &WorkloadKey, record: &Record) -> &'static str {
+        let kind = self.index.kind(key).map_or("", |kind| kind.kind.as_str());
+        match (self.index.health(key, record), record.health, kind) {
+            (Health::Failed, Health::Failed, "Deployment") => "ProgressDeadlineExceeded",
+            (Health::Failed, Health::Failed, _) => "aborted or degraded",
+            (Health::Failed, ..) => "its Rollout is aborted or degraded",
+            _ => "not healthy within its progress-deadline",
+        }
+    }
+
+    /// Removes the mark of the present content, if a person asked to try the content again.
+    pub(super) fn forgive(&self, source: &Name) -> Option<Action> {
+        let known = self.index.existing_source(source).filter(|known| known.spread.retried.is_some())?;
+        let (snapshot, record) = self.index.marked_with(source, &known.present.digests)?;
+        let is_retried = record.refused.as_deref().is_some_and(|refusal| {
+            known.spread.retried.as_deref() == Some(&*refusal.retry_text(&snapshot.object.name))
+        });
+        let (version, digest) = (record.version(), record.digest);
+        is_retried.then_some(Action::SetRefused { snapshot, version, digest, refusal: None })
+    }
+
+    /// Queues what a mark on a snapshot requires.
+    pub(super) fn enqueue_refused(&mut self, snapshot: &Name, now: Timestamp) {
+        let Some(record) = self.index.snapshot(snapshot).filter(|record| record.refused.is_some()) else {
+            return;
+        };
+        let source = snapshot.sibling(Arc::clone(&record.source));
+        if self.index.existing_source(&source).is_some() {
+            self.queue.schedule(Task::Ensure(source.clone()), now);
+            self.enqueue_users(&source, now);
+        }
+    }
+
+    /// Reports that a content was refused, or is no longer.
+    pub(in crate::controller) fn refusal_was_set(
+        &mut self,
+        snapshot: &Name,
+        refusal: Option<&Refusal>,
+        now: Timestamp,
+    ) {
+        let event = messages::refused(&self.index, snapshot, refusal, now);
+        self.report(event, now);
+    }
+}
