@@ -68,6 +68,8 @@ impl Reason {
             Self::SourceMissing
                 | Self::RollHeld
                 | Self::RollRefused
+                | Self::ContentRefused
+                | Self::Reverted
                 | Self::SettingInvalid
                 | Self::SnapshotLost
                 | Self::ObjectUnreadable
@@ -207,6 +209,8 @@ mod tests {
             (Reason::RollHeld, "Warning"),
             (Reason::RollReleased, "Normal"),
             (Reason::WaveBegun, "Normal"),
+            (Reason::ContentRefused, "Warning"),
+            (Reason::Reverted, "Warning"),
             (Reason::SettingInvalid, "Warning"),
             (Reason::RollRefused, "Warning"),
             (Reason::SnapshotLost, "Warning"),

@@ -20,6 +20,7 @@ mod optin;
 mod pending;
 mod policy;
 mod refusal;
+mod refused_rule;
 mod revisions;
 mod spread;
 mod spread_policy;

@@ -27,6 +27,7 @@ mod opt_in;
 mod picture;
 mod refusals;
 mod refused_writes;
+mod reverts;
 mod revisions;
 mod settings;
 mod single_apply;
@@ -37,4 +38,4 @@ mod unreadable_objects;
 mod user_rights;
 mod webhook_requests;
 
-use confrev_test_support::{manifests, world};
+use confrev_test_support::{any_kind, manifests, world};

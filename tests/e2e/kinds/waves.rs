@@ -145,6 +145,7 @@ fn invalid_waves_are_refused() {
         ("waves=10%, 5%", "is not allowed"),
         ("bake=5m", "has no effect without confrev.dev/waves"),
         ("bake=soon", "a duration"),
+        ("on-failure=undo", "use \"hold\" or \"revert\""),
     ] {
         let setting = format!("confrev.dev/{setting}");
         let refused = world.kubectl(&["annotate", "configmap/demo", &setting]).refused();

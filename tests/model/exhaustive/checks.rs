@@ -28,6 +28,24 @@ struct Users {
 }
 
 impl Play<'_> {
+    /// The snapshots to which workloads may go back. Their source keeps them.
+    fn previous_of(&self, source: &Key) -> BTreeSet<String> {
+        let reverts = |source: Arc<Value>| annotation(&source, names::ON_FAILURE) == Some("revert");
+        if !self.model.get(source).is_some_and(reverts) {
+            return BTreeSet::new();
+        }
+        let store = self.model.store();
+        let of = |object: &Arc<Value>| {
+            let previous: Value = serde_json::from_str(annotation(object, names::PREVIOUS)?).ok()?;
+            previous["configmaps"][&source.name].as_str().map(str::to_owned)
+        };
+        store
+            .iter()
+            .filter(|(key, _)| key.namespace == source.namespace)
+            .filter_map(|(_, object)| of(object))
+            .collect()
+    }
+
     /// `frozen`, `kept`, `no-leak`, and no Event about a loss.
     pub(super) fn check(&self) {
         let mut users = self.users();
@@ -52,7 +70,7 @@ impl Play<'_> {
             let keep = self.model.get(&source).and_then(|source| {
                 annotation(&source, names::KEEP).map(|keep| keep.parse::<usize>().unwrap())
             });
-            if count > keep.unwrap_or(1) {
+            if count > keep.unwrap_or(1) + self.previous_of(&source).len() {
                 self.model.broken("no-leak", format!("{source} keeps {count} snapshots"));
             }
         }

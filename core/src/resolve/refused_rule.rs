@@ -1,0 +1,210 @@
+//! Refused contents: a workload failed with the content, and its source has `on-failure: revert`.
+//!
+//! The mark is on the snapshot. While it is in force, no reference resolves to the snapshot: workloads go back to the snapshot
+//! that they had before, or keep it. `seen` then records the content of that snapshot, so the change stays pending.
+
+use super::{
+    Observed, Refusal, Seen, Workload,
+    decide::{Resolver, Stop},
+    policy::auto_roll_time,
+    used::UsedKeys,
+};
+use crate::{
+    names,
+    snapshot::{DIGITS, ObjectName, snapshot_name},
+    template::SourceMap,
+};
+
+/// A refused snapshot.
+pub(super) struct Refused {
+    /// The snapshot of the present content.
+    snapshot: String,
+    refusal: Refusal,
+}
+
+impl Resolver<'_> {
+    /// The refusal of the present content of a source; `None` if workloads may resolve to it.
+    pub(super) fn refused(&mut self, source: &ObjectName) -> Result<Option<Refused>, Stop> {
+        let Some(present) = self.live(source)? else { return Ok(None) };
+        let policy = present.spread_policy();
+        if !policy.reverts {
+            return Ok(None);
+        }
+        let digest = present.digest();
+        let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
+        // A snapshot of a Secret may be named after a digest of another scheme or key.
+        let held = self.prior.get(source).filter(|held| **held != *source.name).cloned();
+        for name in held.into_iter().chain(names) {
+            let Some(found) = self.live(&ObjectName::new(source.kind, name.as_str()))? else {
+                // A longer name is given only if the shorter one is taken.
+                if self.prior.get(source) == Some(&name) {
+                    continue;
+                }
+                break;
+            };
+            if !found.is_snapshot_of_source(&source.name) || !found.same_content(present) {
+                continue;
+            }
+            let refusal = found.refusal().filter(|refusal| policy.heeds(&name, refusal));
+            return Ok(refusal.map(|refusal| Refused { snapshot: name, refusal }));
+        }
+        Ok(None)
+    }
+
+    /// The snapshot of a source whose present content is refused. `held`: the one that the reference has, if any.
+    pub(super) fn without_refused(
+        &mut self,
+        source: &ObjectName,
+        held: Option<&str>,
+        refused: &Refused,
+        used: &UsedKeys<'_>,
+    ) -> Result<String, Stop> {
+        let Refused { snapshot, refusal } = refused;
+        if let Some(held) = held.filter(|held| held != snapshot) {
+            self.keep_beside_refused(source, held, used)?;
+            if !matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike) {
+                self.warn_refused(refused, &format!("{} keeps {held:?}", self.request.new.display()));
+            }
+            return Ok(held.to_owned());
+        }
+        match (self.previous_snapshot(source, refused)?, held) {
+            (Some(previous), _) if previous == *snapshot => {
+                // A person chose it.
+                self.keep_beside_refused(source, &previous, used)?;
+                Ok(previous)
+            }
+            (Some(previous), _) => {
+                self.return_to(source, &previous)?;
+                self.warn_refused(
+                    refused,
+                    &format!("{} resolves to {previous:?}", self.request.new.display()),
+                );
+                Ok(previous)
+            }
+            (None, Some(held)) => {
+                self.keep_beside_refused(source, held, used)?;
+                let kept =
+                    format!("{} keeps it, since no earlier snapshot exists", self.request.new.display());
+                self.warn_refused(refused, &kept);
+                Ok(held.to_owned())
+            }
+            (None, None) => Err(Stop::Deny(format!(
+                "the content of {source} was refused ({}), and no earlier snapshot exists: correct {source}, or run \
+                 `kubectl confrev waves retry {}`",
+                refusal.reason, source.name
+            ))),
+        }
+    }
+
+    /// Records an undo or a pin while the present content is refused. Returns whether that is all: the snapshot is another one.
+    pub(super) fn chooses_beside_refused(
+        &mut self,
+        source: &ObjectName,
+        object: &ObjectName,
+        used: &UsedKeys<'_>,
+    ) -> Result<bool, Stop> {
+        let Some(refused) = self.refused(source)? else { return Ok(false) };
+        if refused.snapshot == *object.name {
+            self.warn_refused(&refused, &format!("{} rolls to it nevertheless", self.request.new.display()));
+            return Ok(false);
+        }
+        self.return_to(source, &object.name)?;
+        // In a later pass of an admission, a return looks like an undo. No undo has a newer time.
+        let time = |workload: &Workload<'_>| workload.annotation(names::ROLL).and_then(auto_roll_time);
+        let is_roll = time(&self.request.new) > self.request.old.as_ref().and_then(time);
+        if !is_roll {
+            self.note_undo(source, object, used)?;
+        }
+        Ok(true)
+    }
+
+    /// The snapshot to which the workload goes back: its own previous one, or else the one that the mark names.
+    fn previous_snapshot(&mut self, source: &ObjectName, refused: &Refused) -> Result<Option<String>, Stop> {
+        let own = self.request.old.as_ref().and_then(|old| old.previous().get(source).cloned());
+        for name in own.into_iter().chain(refused.refusal.previous.as_deref().map(str::to_owned)) {
+            if name == refused.snapshot {
+                return Ok(Some(name));
+            }
+            let found = self.live(&ObjectName::new(source.kind, name.as_str()))?;
+            let is_fit = |found: &Observed| {
+                found.is_sound() && found.is_snapshot_of_source(&source.name) && found.refusal().is_none()
+            };
+            if found.is_some_and(is_fit) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets the workload resolve to this snapshot instead of the present content, which stays pending.
+    fn return_to(&mut self, source: &ObjectName, name: &str) -> Result<(), Stop> {
+        self.mark_held(source, name)?;
+        self.returned.insert(source.clone());
+        let object = ObjectName::new(source.kind, name);
+        if !self.stored.contains(&object) {
+            self.adopt.insert(object);
+        }
+        Ok(())
+    }
+
+    /// Keeps what the workload has seen.
+    fn keep_beside_refused(
+        &mut self,
+        source: &ObjectName,
+        held: &str,
+        used: &UsedKeys<'_>,
+    ) -> Result<(), Stop> {
+        if self.now_seen.get(source).is_none() {
+            self.keep_seen(source);
+        }
+        if self.now_seen.get(source).is_none() {
+            self.mark_held(source, held)?;
+        }
+        self.keep_pinned(source, &ObjectName::new(source.kind, held), used)
+    }
+
+    fn warn_refused(&mut self, Refused { snapshot, refusal }: &Refused, then: &str) {
+        self.warnings.push(format!("{snapshot:?} was refused ({}): {then}", refusal.reason));
+    }
+
+    /// For each source that limits how far a change spreads, the snapshot to go back to from the one that the workload now has.
+    /// A person's choice of a refused snapshot is recorded as that snapshot itself.
+    pub(super) fn previous(&mut self, sources: &SourceMap<String>) -> Result<SourceMap<String>, Stop> {
+        let mut previous = SourceMap::default();
+        let Some(old) = &self.request.old else { return Ok(previous) };
+        let known = old.previous();
+        for (source, name) in sources.iter() {
+            let before = self.prior.get(source).filter(|before| **before != *source.name).cloned();
+            let kept = known.get(source).cloned();
+            if before.as_ref() == Some(name) {
+                if let Some(kept) = kept {
+                    previous.insert(source.clone(), kept);
+                }
+                continue;
+            }
+            let Some(Some(present)) = self.facts.object(source) else { continue };
+            if *name == *source.name || !present.is_limited() || self.returned.contains(source) {
+                continue;
+            }
+            let refused = self.refused(source)?;
+            if refused.is_some_and(|refused| refused.snapshot == *name) {
+                previous.insert(source.clone(), name.clone());
+                continue;
+            }
+            let digest = present.digest();
+            let is_present =
+                DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == *name);
+            let Some(before) = before.filter(|_| is_present) else { continue };
+            // From a refused content, the way back is to the content before.
+            let is_refused = present.spread_policy().reverts
+                && self
+                    .live(&ObjectName::new(source.kind, before.as_str()))?
+                    .is_some_and(|before| before.refusal().is_some());
+            let back = if is_refused { kept.filter(|kept| *kept != before) } else { Some(before) };
+            if let Some(back) = back {
+                previous.insert(source.clone(), back);
+            }
+        }
+        Ok(previous)
+    }
+}
