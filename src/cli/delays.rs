@@ -99,7 +99,7 @@ pub(super) fn hold(
     }
     let Standing::Waits(place) = standing(inventory, workload, source, content) else { return None };
     if let Some((snapshot, refusal)) = refused(inventory, workload.namespace(), source, (content, policy)) {
-        return Some(Delay::Held(format!("{snapshot} was refused: {}", refusal.reason)));
+        return Some(Delay::Refused(format!("{snapshot} was refused: {}", refusal.reason)));
     }
     let spread = spread(inventory, workload.namespace(), source, (content, policy));
     let has_failed = workload.record.health == Health::Failed;

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     cluster::WorkloadKey,
-    controller::{Action, Outcome, SnapshotRecord},
+    controller::{Action, Outcome, Referring, SnapshotRecord, take},
     kinds::Kinds,
     names,
     resolve::{
@@ -15,6 +15,7 @@ use confrev::{
     telemetry::metrics::Reason,
 };
 use jiff::Timestamp;
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::{
@@ -188,7 +189,7 @@ fn every_kind_refuses_after_its_failure() {
         let record = Record::of(&Workload::read(&kind, &object).unwrap(), health, &Rotated::default());
         let key = WorkloadKey { kind: at, namespace: Arc::from("ns"), name: Arc::from("a") };
         let acts = acts(vec![(key, record)], &reverts(), None, second);
-        acts.refused.iter().filter_map(|(_, refusal)| Some(refusal.as_ref()?.reason.to_string())).next()
+        acts.refused.iter().find_map(|(_, refusal)| Some(refusal.as_ref()?.reason.to_string()))
     };
     let late = |kind: &str| Some(format!("{kind}/a failed: not healthy within its progress-deadline"));
     assert_eq!(at("Rollout", Failed, 30).as_deref(), Some("Rollout/a failed: aborted or degraded"));
@@ -216,6 +217,33 @@ fn cron_jobs_return_with_others() {
     known.push((cron_job, record));
     let acts = acts(known, &reverts(), None, 30);
     assert_eq!(acts.rolled, set_of(&["a", "b", "nightly"]));
+}
+
+/// The pods of the template are the Rollout's.
+#[test]
+fn aborted_rollout_refuses_content_of_its_deployment() {
+    let (_, all) = workloads();
+    let mut desk = Desk::new();
+    desk.now = Timestamp::from_second(START + 30).unwrap();
+    desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[])), desk.now);
+    desk.state.apply_workload(&key("a"), Some(record(&all[0].1, Settled)), desk.now);
+    let green = json!({"color": "green"});
+    let is_refusal = |action: &Action| matches!(action, Action::SetRefused { .. });
+    assert!(!desk.act(&green, &reverts(), "2").iter().any(is_refusal));
+    let rollout = json!({
+        "metadata": {"name": "shop", "namespace": "ns", "uid": "r"},
+        "spec": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}},
+        "status": {"abort": true},
+    });
+    let event = Event::Apply(serde_json::from_value(rollout).unwrap());
+    take(&Referring(Arc::from("ns")), &mut desk.state, event, &mut None, desk.now);
+    let acts = desk.act(&green, &reverts(), "2");
+    let Some(Action::SetRefused { refusal: Some(refusal), .. }) =
+        acts.iter().find(|action| is_refusal(action))
+    else {
+        panic!("{acts:?}")
+    };
+    assert_eq!(&*refusal.reason, "Deployment/a failed: its Rollout is aborted or degraded");
 }
 
 #[test]
