@@ -121,9 +121,16 @@ impl Resolver<'_> {
     /// The snapshot to which the workload goes back: its own previous one, or else the one that the mark names.
     fn previous_snapshot(&mut self, source: &ObjectName, refused: &Refused) -> Result<Option<String>, Stop> {
         let own = self.request.old.as_ref().and_then(|old| old.previous().get(source).cloned());
+        let revoked = self.live(source)?.and_then(|present| present.annotation(names::REVOKED));
+        let is_revoked = |name: &str| {
+            revoked.iter().flat_map(|text| text.split(',')).any(|revoked| revoked.trim() == name)
+        };
         for name in own.into_iter().chain(refused.refusal.previous.as_deref().map(str::to_owned)) {
             if name == refused.snapshot {
                 return Ok(Some(name));
+            }
+            if is_revoked(&name) {
+                continue;
             }
             let found = self.live(&ObjectName::new(source.kind, name.as_str()))?;
             let is_fit = |found: &Observed| {

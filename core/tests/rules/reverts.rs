@@ -168,6 +168,14 @@ fn workload_without_way_back_stays() {
     );
 }
 
+#[test]
+fn revoked_snapshot_is_no_way_back() {
+    let (mut world, _, second) = moved();
+    refuse(&mut world, GREEN, None);
+    set(&mut world, "green", &json!({names::REVOKED: format!("demo-1, {BLUE}")}));
+    assert_eq!(volume(&world.update(&applied(&second), &second), 0), GREEN);
+}
+
 /// An undo to refused content is a person's choice: it lasts.
 #[test]
 fn chosen_refused_content_stays() {

@@ -54,9 +54,14 @@ impl Index {
         // Admission decides by the same rule.
         let own = record.previous.get(&used.source).map(|name| &**name);
         let is_fit = |name: &&str| {
-            let found = self.snapshot(&source.sibling(*name));
+            let snapshot = source.sibling(*name);
+            let found = self.snapshot(&snapshot).zip(self.existing_source(&source));
             **name == **held
-                || found.is_some_and(|found| found.refused.is_none() && found.source == source.object.name)
+                || found.is_some_and(|(found, known)| {
+                    found.refused.is_none()
+                        && found.source == source.object.name
+                        && !known.revokes(&snapshot.object.name, found)
+                })
         };
         let back = own.into_iter().chain(refusal.previous.as_deref()).find(is_fit);
         back.is_some_and(|back| *back != **held)
