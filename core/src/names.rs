@@ -74,6 +74,10 @@ pub const MAX_IN_FLIGHT: &str = concat!(prefix!(), "max-in-flight");
 pub const WAVES: &str = concat!(prefix!(), "waves");
 /// Annotation on sources: how long the moved workloads must stay healthy before the next wave.
 pub const BAKE: &str = concat!(prefix!(), "bake");
+/// Annotation on workloads, sources and namespaces: the times in which automatic rolls happen.
+pub const WINDOW: &str = concat!(prefix!(), "window");
+/// Annotation on sources: the set to which the source belongs, and the version that the source has.
+pub const SET: &str = concat!(prefix!(), "set");
 
 /// Annotation on sources, written by `kubectl confrev waves promote`: a snapshot, and the wave of its content that may begin.
 pub const PROMOTED: &str = concat!(prefix!(), "promoted");
@@ -93,7 +97,7 @@ pub const MANAGER: &str = "confrev";
 
 /// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`], [`UNHEALTHY`],
 /// [`PINNED`] and [`MOVED`].
-pub const WORKLOAD_ANNOTATIONS: [&str; 12] = [
+pub const WORKLOAD_ANNOTATIONS: [&str; 13] = [
     SECRETS,
     EXCLUDE,
     TRACK,
@@ -101,6 +105,7 @@ pub const WORKLOAD_ANNOTATIONS: [&str; 12] = [
     MIN_INTERVAL,
     ORDER,
     PROGRESS_DEADLINE,
+    WINDOW,
     ROLL,
     MOUNT,
     HOLD,

@@ -20,12 +20,14 @@ mod optin;
 mod pending;
 mod policy;
 mod revisions;
+mod set;
 mod spread;
 mod spread_policy;
 mod turn;
 mod undo;
 mod used;
 mod waves;
+mod window;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -42,9 +44,11 @@ pub use policy::{
     parse_keep, parse_max_in_flight, unpin_roll_value,
 };
 pub use revisions::{Past, RevisionsOf};
+pub use set::{SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Place, Progress, Proof, Spread, Standing, View, Wait};
 pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict};
 pub use waves::Waves;
+pub use window::{Closed, WindowOf, Windows, invalid_window};
 pub use workload::{TargetRef, Workload};
 
 use crate::snapshot::{Digest, Identity, ObjectName};

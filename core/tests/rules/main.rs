@@ -21,9 +21,11 @@ mod pins_of_keys;
 mod properties;
 mod reference_forms;
 mod rules;
+mod sets;
 mod settings;
 mod undo;
 mod undo_by_revision;
 mod waves;
+mod windows;
 
 use confrev_core_test_support::{story, world};

@@ -85,6 +85,25 @@ pub(crate) struct SourceRecord {
     pub revoked: Option<Box<str>>,
     /// How far a change may spread.
     pub spread: SpreadPolicy,
+    /// When a change may move a workload at all; `None` for most sources.
+    pub gates: Option<Box<Gates>>,
+}
+
+/// The annotations of a source that decide when a change may move a workload, valid or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gates {
+    /// The annotation `window`.
+    pub window: Option<Box<str>>,
+    /// The annotation `set`.
+    pub set: Option<Box<str>>,
+}
+
+impl Gates {
+    fn of(observed: &Observed) -> Option<Box<Self>> {
+        let text = |key: &str| observed.annotation(key).map(String::into_boxed_str);
+        let gates = Self { window: text(names::WINDOW), set: text(names::SET) };
+        (gates.window.is_some() || gates.set.is_some()).then(|| Box::new(gates))
+    }
 }
 
 impl SourceRecord {
@@ -98,6 +117,7 @@ impl SourceRecord {
             always: observed.enabled() == Some("true"),
             spread: observed.spread_policy(),
             revoked: observed.annotation(names::REVOKED).map(Box::from),
+            gates: Gates::of(observed),
             keep: parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default(),
         }
     }

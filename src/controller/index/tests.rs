@@ -129,6 +129,7 @@ fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: u8, health: Health) -> Re
         min_interval: std::time::Duration::ZERO,
         last_roll: None,
         health,
+        window: None,
         by_namespace: uid == 1,
     }
 }
