@@ -66,8 +66,8 @@ pub(super) async fn of(
     if is_unresolved_secret && let Some(delay) = probe(target, workload, Some(source)).await {
         return Ok(Some(delay));
     }
-    if let Some(delay) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
-        return Ok(Some(delay));
+    if let Some(reason) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
+        return Ok(Some(Delay::Held(reason)));
     }
     if let Some(delay) = interval(workload, Timestamp::now()) {
         return Ok(Some(delay));

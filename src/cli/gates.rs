@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::{
-    delays::Delay,
     failure::Failure,
     inventory::{self, Inventory, LiveSource, OptedIn, text},
     target::Target,
@@ -25,7 +24,7 @@ pub(super) async fn of(
     source: &ObjectName,
     content: &Observed,
     given: &BTreeMap<&ObjectName, &Observed>,
-) -> Result<Option<Delay>, Failure> {
+) -> Result<Option<String>, Failure> {
     let of_namespace = window_of_namespace(target, inventory, workload.namespace()).await?;
     let (mut windows, mut sets) = (Vec::new(), Vec::new());
     let names: BTreeSet<_> =
@@ -54,10 +53,10 @@ pub(super) async fn of(
     let all = own.into_iter().chain(of_namespace).chain(of_sources);
     if let Some(closed) = Closed::of(all, Timestamp::now()) {
         let held = if matches!(closed, Closed::Invalid { .. }) { "held by " } else { "" };
-        return Ok(Some(Delay::Held(format!("{held}{closed}"))));
+        return Ok(Some(format!("{held}{closed}")));
     }
     let wait = SetWait::of(source, sets.iter().map(|(name, set)| (name, set.as_str())));
-    Ok(wait.map(|wait| Delay::Held(wait.to_string())))
+    Ok(wait.map(|wait| wait.to_string()))
 }
 
 /// A source as it is; `None` if it does not exist, or if the user may not read it.

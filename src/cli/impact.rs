@@ -154,7 +154,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
                 workload: workload.reference(),
                 rolls,
                 refused,
-                delay: gate.or(hold).map(|delay| delay.to_string()),
+                delay: gate.or_else(|| hold.map(|hold| hold.to_string())),
                 why,
             });
         }

@@ -125,7 +125,7 @@ fn changed_window_counts_at_once() {
     assert!(of_workload.rolls(), "the workload has another window");
 }
 
-/// Nothing moves, whichever object has the malformed window, and an Event names the value.
+/// Nothing moves, wherever the malformed window is, and an Event names the value.
 #[test]
 fn malformed_window_moves_nothing_and_is_reported() {
     for (workload, namespace, source) in

@@ -289,6 +289,7 @@ impl Both {
             keep: usize::from(keep % 5),
             revoked: (chance & 0xc0 == 0xc0).then(|| "demo-1,demo-2".into()),
             spread: SpreadPolicy::default(),
+            gates: None,
         };
         // The controller does not record what nothing depends on.
         if self.is_watched(of) {

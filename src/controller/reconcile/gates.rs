@@ -30,7 +30,7 @@ const RECHECK: SignedDuration = SignedDuration::from_mins(10);
 pub(super) struct Shut {
     /// When to check it again.
     pub until: Timestamp,
-    /// Only the time decides, and nobody needs to act.
+    /// Only the time decides: no person needs to act.
     pub is_expected: bool,
     /// The Events about settings that cannot be followed.
     pub events: Vec<Event>,

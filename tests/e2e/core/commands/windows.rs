@@ -34,7 +34,7 @@ fn closed_window_postpones_automatic_rolls() {
     world.apply(&web.manifest()).ok();
     world.wait_reads(&web, "demo", &["A"]);
 
-    // The author of the write is told, and nothing moves until a person acts.
+    // The author of the write gets a warning, and nothing moves until a person acts.
     let warned = world.apply(&config_map("demo", "B"));
     assert!(warned.stderr.contains("Deployment/web will roll later: outside its window, opens "), "{warned}");
     warned.ok();
@@ -46,7 +46,7 @@ fn closed_window_postpones_automatic_rolls() {
     holds_for("A", WHILE, || world.resolves_to(&web, "demo", "A"));
     let impact = world.confrev_json(&["impact", "demo"]);
     assert!(text(&impact[0]["delay"]).starts_with(reason), "{impact}");
-    let waited = world.confrev(&["wait", "deployment/web", "--timeout", "1s"]).failed(1);
+    let waited = world.confrev(&["wait", "deployment/web", "--timeout", "1s"]).failed(3);
     assert!(waited.contains(reason), "{waited}");
     world.kubectl(&["annotate", &web.reference(), "confrev.dev/roll=now"]).ok();
     world.resolves_to(&web, "demo", "B").expect("a person's roll is not affected");
