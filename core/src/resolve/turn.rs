@@ -84,7 +84,7 @@ impl Resolver<'_> {
         if is_present || (is_applied && !self.is_same_template()) {
             return Ok(false);
         }
-        let is_limited = !is_automatic && present.is_limited();
+        let is_limited = !is_automatic && (present.is_limited() || self.changes_window());
         if !is_limited && self.set_wait(source)?.is_none() {
             return Ok(false);
         }
@@ -108,7 +108,15 @@ impl Resolver<'_> {
         if (is_roll && !is_automatic) || !self.policy.track || !self.is_same_template() {
             return Ok(false);
         }
-        Ok((!is_automatic && present.is_limited()) || self.set_wait(source)?.is_some())
+        let is_limited = !is_automatic && (present.is_limited() || self.changes_window());
+        Ok(is_limited || self.set_wait(source)?.is_some())
+    }
+
+    /// Whether the request changes the windows of the workload. Such a write rolls nothing by itself: it may be there to postpone
+    /// a pending change. The controller rolls the workload at once if no window is closed.
+    fn changes_window(&self) -> bool {
+        let window = |workload: &Workload<'_>| workload.annotation(names::WINDOW).map(str::to_owned);
+        self.request.old.as_ref().is_some_and(|old| window(old) != window(&self.request.new))
     }
 
     /// Whether a new value of `roll` concerns this source: a person may ask for the newest content of another one.
@@ -165,6 +173,8 @@ impl Resolver<'_> {
             format!("{source} belongs to a set (annotation {}): {wait}", names::SET)
         } else if present.has_waves() {
             format!("{source} moves workloads in waves (annotation {})", names::WAVES)
+        } else if present.max_in_flight.is_none() {
+            format!("annotation {} has a new value", names::WINDOW)
         } else {
             format!("{source} limits how many workloads roll at once (annotation {})", names::MAX_IN_FLIGHT)
         };

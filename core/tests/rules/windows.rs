@@ -3,7 +3,13 @@
 use confrev::resolve::{Closed, WindowOf, Windows};
 use jiff::Timestamp;
 
-use super::world::configmap;
+use confrev::names;
+use serde_json::json;
+
+use super::{
+    story::{BLUE, GREEN, poke, world},
+    world::{annotate, configmap, deployment, volume},
+};
 
 fn at(text: &str) -> Timestamp {
     format!("{text}Z").parse().unwrap()
@@ -221,4 +227,24 @@ fn rolls_while_all_windows_are_open() {
 fn malformed_window_moves_nothing() {
     let closed = reason(Some("09:00-17:00"), Some("x"), None, "2026-11-24T12:00:00").unwrap();
     assert!(closed.starts_with("the window of its namespace: annotation confrev.dev/window: \"x\" is not"));
+}
+
+/// A change is pending, and a write of the window may be there to postpone it. A deployment moves nevertheless.
+#[test]
+fn change_of_window_rolls_nothing_itself() {
+    let mut world = world("blue");
+    let stored = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    for of_apply in [false, true] {
+        let mut new = if of_apply { deployment(&["demo"]) } else { stored.clone() };
+        annotate(&mut new, names::WINDOW, "09:00-17:00");
+        let admitted = world.admit(&new, Some(&stored));
+        assert_eq!(volume(&admitted.object, 0), BLUE, "by an apply: {of_apply}");
+        let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+        assert!(warning.contains(names::WINDOW), "{warning}");
+        assert_eq!(volume(&poke(&mut world, &admitted.object, 5), 0), GREEN, "by an apply: {of_apply}");
+        new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+        let deployed = world.update(&new, &stored);
+        assert_eq!(volume(&deployed, 0), if of_apply { GREEN } else { BLUE }, "by an apply: {of_apply}");
+    }
 }
