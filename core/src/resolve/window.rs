@@ -20,6 +20,8 @@ static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundl
 const MAX_WINDOWS: usize = 20;
 /// The minutes of a day.
 const DAY: u16 = 24 * 60;
+/// The days of the week, as they are written.
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 /// All days of the week.
 const EVERY_DAY: u8 = 0b111_1111;
 /// How many days are searched for the next opening. A window recurs every week, but a change of the clock may skip it once.
@@ -166,7 +168,6 @@ fn parse_days(text: &str) -> Option<u8> {
 
 /// Reads a day, counted from Monday.
 fn parse_day(text: &str) -> Option<i8> {
-    const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
     let found = DAYS.iter().position(|day| day.eq_ignore_ascii_case(text))?;
     i8::try_from(found).ok()
 }
@@ -273,9 +274,12 @@ impl Closed {
 
 /// The reason while a window is closed.
 fn closed_until(of: &WindowOf, at: Timestamp, zone: &TimeZone, now: Timestamp) -> String {
-    let form = if at.duration_since(now) > WITHIN_A_WEEK { "%a %Y-%m-%d %H:%M" } else { "%a %H:%M" };
-    let time = at.to_zoned(zone.clone()).strftime(form).to_string();
-    format!("outside {of}, opens {time} {}", zone.iana_name().unwrap_or("UTC"))
+    let time = zone.to_datetime(at);
+    let day = usize::try_from(time.weekday().to_monday_zero_offset()).ok().and_then(|day| DAYS.get(day));
+    let date =
+        if at.duration_since(now) > WITHIN_A_WEEK { format!(" {}", time.date()) } else { String::new() };
+    let (day, zone) = (day.unwrap_or(&""), zone.iana_name().unwrap_or("UTC"));
+    format!("outside {of}, opens {day}{date} {:02}:{:02} {zone}", time.hour(), time.minute())
 }
 
 /// The message about a malformed window.
