@@ -81,6 +81,10 @@ pub const MAX_IN_FLIGHT: &str = concat!(prefix!(), "max-in-flight");
 pub const WAVES: &str = concat!(prefix!(), "waves");
 /// Annotation on sources: how long the moved workloads must stay healthy before the next wave.
 pub const BAKE: &str = concat!(prefix!(), "bake");
+/// Annotation on workloads, sources and namespaces: the times in which automatic rolls happen.
+pub const WINDOW: &str = concat!(prefix!(), "window");
+/// Annotation on sources: the set to which the source belongs, and the version that the source has.
+pub const SET: &str = concat!(prefix!(), "set");
 
 /// Annotation on sources: what happens after a workload has failed with a change.
 pub const ON_FAILURE: &str = concat!(prefix!(), "on-failure");
@@ -104,7 +108,7 @@ pub const MANAGER: &str = "confrev";
 
 /// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`], [`UNHEALTHY`],
 /// [`PINNED`], [`MOVED`] and [`PREVIOUS`].
-pub const WORKLOAD_ANNOTATIONS: [&str; 12] = [
+pub const WORKLOAD_ANNOTATIONS: [&str; 13] = [
     SECRETS,
     EXCLUDE,
     TRACK,
@@ -112,6 +116,7 @@ pub const WORKLOAD_ANNOTATIONS: [&str; 12] = [
     MIN_INTERVAL,
     ORDER,
     PROGRESS_DEADLINE,
+    WINDOW,
     ROLL,
     MOUNT,
     HOLD,

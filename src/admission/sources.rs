@@ -1,5 +1,5 @@
 //! `/mutate/configmaps` and `/mutate/secrets`: warns about the effects of a write of a source, refuses invalid settings of
-//! waves, and writes nothing.
+//! waves, windows and sets, and writes nothing.
 //!
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
@@ -16,7 +16,7 @@ use crate::{
     cluster::{Api, own_owners},
     controller::Name,
     names,
-    resolve::{Observed, parse_keep, parse_max_in_flight},
+    resolve::{Observed, invalid_set, invalid_window, parse_keep, parse_max_in_flight},
     snapshot::{Digest, ObjectName, SourceKind},
     telemetry::metrics::Limit,
 };
@@ -27,7 +27,8 @@ static FIND_PREFIX: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem:
 /// How many workloads a warning names.
 const NAMED: usize = 3;
 
-/// Answers a review of a source. The answer never changes it, and refuses only settings of waves that cannot be followed.
+/// Answers a review of a source. The answer never changes it, and refuses only settings of waves, windows and sets that cannot
+/// be followed.
 pub(super) async fn mutate<A: Api>(
     context: &HandlerState<A>,
     call: &Caller,
@@ -60,10 +61,18 @@ pub(super) async fn mutate<A: Api>(
         return Answer::allowed();
     };
     // With such settings nothing would move, so the writer should know at once. A snapshot has none.
-    if let Some(invalid) = observed.spread_policy().invalid.filter(|_| observed.identity().is_none()) {
+    if let Some(invalid) = invalid_setting(&observed).filter(|_| observed.identity().is_none()) {
         return Answer::denied(format!("{}: {invalid}", source.object));
     }
     Answer::allowed().with_warnings(warnings(context, &source, &observed, review, used))
+}
+
+/// Why no workload would move to a change of the source: settings that cannot be followed.
+fn invalid_setting(observed: &Observed) -> Option<String> {
+    let (window, set) = (observed.annotation(names::WINDOW), observed.annotation(names::SET));
+    let waves = observed.spread_policy().invalid.map(String::from);
+    let window = || window.as_deref().and_then(invalid_window);
+    waves.or_else(window).or_else(|| set.as_deref().and_then(invalid_set))
 }
 
 /// The warnings for the author of the write.
@@ -145,8 +154,13 @@ fn is_new_content(kind: SourceKind, review: &Review<'_>, digest: &Digest) -> boo
 fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> Vec<String> {
     let state = context.shared.lock();
     let is_secret = source.object.kind == SourceKind::Secret;
-    let (mut pinned, mut on_hold, mut lacking) =
-        (Vec::new(), Vec::new(), BTreeMap::<(&str, bool), Vec<String>>::new());
+    let now = jiff::Timestamp::now();
+    let (mut pinned, mut on_hold, mut lacking, mut postponed) = (
+        Vec::new(),
+        Vec::new(),
+        BTreeMap::<(&str, bool), Vec<String>>::new(),
+        BTreeMap::<String, Vec<String>>::new(),
+    );
     for (key, record) in state.workloads_using(source).filter(|(_, record)| record.track) {
         if !is_secret && record.has_seen(&source.object, observed.digests()) {
             continue;
@@ -155,6 +169,9 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         if record.is_on_hold(&source.object) {
             on_hold.push(name());
             continue;
+        }
+        if let Some(reason) = state.postponed(key, source, observed, now) {
+            postponed.entry(reason).or_default().push(name());
         }
         let reads = record.reads.get(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
@@ -189,7 +206,14 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
             names::HOLD
         ));
     }
-    if !is_secret && let Some(objection) = state.objection(source, observed, jiff::Timestamp::now()) {
+    for (reason, workloads) in postponed {
+        warnings.push(format!(
+            "confrev: {} will roll later: {reason} (annotation {})",
+            listed(workloads),
+            names::WINDOW
+        ));
+    }
+    if !is_secret && let Some(objection) = state.objection(source, observed, now) {
         warnings.push(format!(
             "confrev: no further workload will roll to this content: {objection} (annotation {})",
             if observed.spread_policy().has_waves() { names::WAVES } else { names::MAX_IN_FLIGHT }

@@ -3,6 +3,8 @@
 //! Nothing records this. The delay of a workload follows from its own state and that of the others; a refusal follows from the
 //! Event of the controller, or from a dry run of the controller's own write.
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use super::{
     admitted,
     failure::Failure,
+    gates,
     inventory::{Inventory, OptedIn, Snapshot, SourceKey, text},
     target::{Target, is_unanswered},
 };
@@ -37,7 +40,7 @@ pub(super) enum Delay {
     SecretsOff,
     /// The API server does not call confrev, or confrev does not answer.
     Unanswered(String),
-    /// `max-in-flight` or a wave holds the workload, or another workload that failed.
+    /// `max-in-flight`, a wave, a window or a set holds the workload, or another workload that failed.
     Held(String),
     /// The workload rolled less than its `min-interval` ago.
     Interval(SignedDuration),
@@ -65,6 +68,9 @@ pub(super) async fn of(
         && workload.record.uses.iter().all(|used| used.source != *source || used.snapshot.is_none());
     if is_unresolved_secret && let Some(delay) = probe(target, workload, Some(source)).await {
         return Ok(Some(delay));
+    }
+    if let Some(reason) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
+        return Ok(Some(Delay::Held(reason)));
     }
     if let Some(delay) = interval(workload, Timestamp::now()) {
         return Ok(Some(delay));

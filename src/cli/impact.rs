@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{
     delays::{self, Delay},
     failure::Failure,
+    gates,
     inventory::{self, Inventory, OptedIn, Scope, source_name},
     manifests::{self, ManifestFlags},
     output::{self, OutputFlag, Row},
@@ -139,6 +140,13 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
             let hold = content_then
                 .filter(|_| rolls)
                 .and_then(|content| delays::hold(&inventory, workload, source, (content.digests(), &policy)));
+            let gate = match content_then.filter(|_| rolls) {
+                Some(content) => {
+                    let given = given.cloned().unwrap_or_default();
+                    gates::of(&target, &inventory, workload, source, content, &given).await?
+                }
+                None => None,
+            };
             effects.push(Effect {
                 show_namespace,
                 namespace: namespace.clone(),
@@ -146,7 +154,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
                 workload: workload.reference(),
                 rolls,
                 refused,
-                delay: hold.map(|hold| hold.to_string()),
+                delay: gate.or_else(|| hold.map(|hold| hold.to_string())),
                 why,
             });
         }

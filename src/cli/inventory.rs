@@ -70,6 +70,8 @@ pub(super) struct Inventory {
     pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
     /// The current sources.
     pub(super) sources: BTreeMap<SourceKey, LiveSource>,
+    /// The annotation `window` of each namespace that was read.
+    pub(super) windows: tokio::sync::Mutex<BTreeMap<String, Option<String>>>,
     /// What the user may not list, and what is therefore left out.
     pub(super) unread: Unread,
 }

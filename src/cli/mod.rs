@@ -12,6 +12,7 @@ mod explain;
 mod failure;
 mod fetch;
 mod flags;
+mod gates;
 mod history;
 mod impact;
 mod inventory;

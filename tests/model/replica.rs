@@ -179,7 +179,7 @@ impl Replica {
             let selects = move |key: &Key, object: &Value| key.kind == kind && is_labelled(object);
             feeds.push((Class::Sources, feed(Labelled(*source_kind), selects)));
         }
-        let selects = |key: &Key, object: &Value| key.kind == Kind::Namespace && is_enabled(object);
+        let selects = |key: &Key, _: &Value| key.kind == Kind::Namespace;
         feeds.push((Class::Namespaces, feed(Namespaces, selects)));
         for (_, feed) in &mut feeds {
             feed.relist(store);

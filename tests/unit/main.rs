@@ -35,6 +35,7 @@ mod state_metrics;
 mod terminating_objects;
 mod undo_owners;
 mod waves;
+mod windows_and_sets;
 mod wrong_inputs;
 
 use confrev_core_test_support::{story, world};

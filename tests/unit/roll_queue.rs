@@ -260,6 +260,24 @@ fn namespace_opts_in_within_max_in_flight() {
     assert_eq!(opt_in.pokes.len(), 5);
 }
 
+/// 20 seconds after the start, the window of the namespace or of the source opens.
+#[test]
+fn namespace_opts_in_inside_windows() {
+    for of_source in [true, false] {
+        let window = "Mon 13:47-14:00";
+        let limit = if of_source { json!({names::WINDOW: window}) } else { json!({}) };
+        let mut opt_in = OptIn::new(3, 100, limit);
+        if !of_source {
+            let now = opt_in.desk.now;
+            opt_in.desk.state.apply_namespace_window(&"ns".into(), Some(window.into()), now);
+        }
+        let early: Vec<_> = (0..190).flat_map(|_| opt_in.turn(|_| None)).collect();
+        assert_eq!(early.len(), 0, "of the source: {of_source}");
+        let later: Vec<_> = (0..60).flat_map(|_| opt_in.turn(|_| None)).collect();
+        assert_eq!(later.len(), 3, "of the source: {of_source}");
+    }
+}
+
 #[test]
 fn refused_workload_is_retried_alone() {
     let mut opt_in = OptIn::new(20, 100, json!({}));

@@ -88,7 +88,7 @@ impl<'r> Resolver<'r> {
     }
 
     /// Whether the source is in mode `live`: references stay as written, and a change rolls the workload.
-    fn is_live_mode(&mut self, source: &ObjectName) -> Result<bool, Stop> {
+    pub(super) fn is_live_mode(&mut self, source: &ObjectName) -> Result<bool, Stop> {
         let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
         if !ours || self.facts.is_rotated(source) || self.policy.exclude.contains(source) {
             return Ok(false);
@@ -116,7 +116,7 @@ impl<'r> Resolver<'r> {
         let seen = self.is_seen(source)?;
         let prior = self.prior_live.get(source).copied();
         if let Some(prior) = prior.filter(|prior| read.judge(prior) == Some(false))
-            && self.live_awaits_its_turn(source, present)
+            && self.live_awaits_its_turn(source, present)?
         {
             self.keep_until_its_turn(source, None)?;
             self.now_live.insert(source.clone(), prior);

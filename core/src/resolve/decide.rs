@@ -268,7 +268,7 @@ impl<'r> Resolver<'r> {
 
     /// The template's own references, then those of the `mount` annotation. The name of a mounted ConfigMap comes from the
     /// existing volume, or from the annotation if the volume does not have it.
-    fn references(&mut self, template: &'r Template<'r>) -> Vec<Reference<'r>> {
+    pub(super) fn references(&mut self, template: &'r Template<'r>) -> Vec<Reference<'r>> {
         let mut references = template.references();
         if let Some(own) = mount::pointer_prefix(template) {
             references.retain(|reference| !reference.pointer.starts_with(&own));
@@ -434,7 +434,7 @@ impl<'r> Resolver<'r> {
     }
 
     /// The source of which `object` is a snapshot; `None` if it is a source itself.
-    fn source_of(&mut self, object: &ObjectName) -> Result<Option<ObjectName>, Stop> {
+    pub(super) fn source_of(&mut self, object: &ObjectName) -> Result<Option<ObjectName>, Stop> {
         let entered = |map: &SourceMap<String>| {
             map.source_of(object.kind, &object.name).filter(|source| *source != object).cloned()
         };

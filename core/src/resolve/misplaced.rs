@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The annotations that users write on a workload.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 12] = [
     names::SECRETS,
     names::EXCLUDE,
     names::TRACK,
@@ -21,6 +21,7 @@ const SETTINGS: [&str; 11] = [
     names::MIN_INTERVAL,
     names::ORDER,
     names::PROGRESS_DEADLINE,
+    names::WINDOW,
     names::ROLL,
     names::MOUNT,
     names::HOLD,

@@ -22,12 +22,14 @@ mod policy;
 mod refusal;
 mod refused_rule;
 mod revisions;
+mod set;
 mod spread;
 mod spread_policy;
 mod turn;
 mod undo;
 mod used;
 mod waves;
+mod window;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -45,9 +47,11 @@ pub use policy::{
 };
 pub use refusal::Refusal;
 pub use revisions::{Past, RevisionsOf};
+pub use set::{SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Place, Progress, Proof, Spread, Standing, View, Wait};
 pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict};
 pub use waves::Waves;
+pub use window::{Closed, WindowOf, Windows, invalid_window};
 pub use workload::{TargetRef, Workload};
 
 use crate::snapshot::{Digest, Identity, ObjectName};

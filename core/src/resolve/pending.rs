@@ -52,6 +52,8 @@ pub struct Record {
     pub last_roll: Option<Timestamp>,
     /// The state of the rollout of its present template, from its status.
     pub health: Health,
+    /// Its annotation `window`, valid or not.
+    pub window: Option<Box<str>>,
     /// Whether its `enabled` label comes from the namespace.
     pub by_namespace: bool,
 }
@@ -226,6 +228,7 @@ impl Record {
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
             health,
+            window: workload.annotation(names::WINDOW).map(Into::into),
             by_namespace: workload.kind.rolls
                 && !workload.is_being_deleted()
                 && workload.annotation(names::ENABLED_BY).is_some()
@@ -260,26 +263,33 @@ fn listed(reads: ReadKeys<'_>) -> CompactMap<ObjectName, Reads> {
 /// `present` returns the facts about a source; `None` if it does not exist or is not known.
 pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Option<Present>) -> bool {
     record.track
+        && record
+            .uses
+            .iter()
+            .any(|used| present(&used.source).is_some_and(|source| record.is_pending_for(used, &source)))
+}
+
+impl Record {
+    /// Whether a poke would change this reference of a workload that tracks, or the content of the source that it has seen.
+    pub fn is_pending_for(&self, used: &Use, source: &Present) -> bool {
         // A second snapshot of one source is listed under its own name; the first one decides for the source.
-        && record.uses.iter().filter(|used| !used.on_hold).any(|used| match present(&used.source) {
-            Some(source) if source.is_snapshot => false,
-            None => false,
-            Some(source)
-                if !used.excluded && (source.live == Some(true) || (used.live && source.live.is_none())) =>
-            {
-                // A reference that confrev rewrote must return to the source's name.
-                match used.snapshot {
-                    Some(_) => record.seen.contains_key(&used.source),
-                    None => !record.has_seen(&used.source, &source.digests),
-                }
-            }
-            // The same; a snapshot that the user named is not in `seen`, and stays.
-            Some(source) if used.excluded || (source.stays_as_written && !source.bound_itself) => {
-                used.snapshot.is_some() && record.seen.contains_key(&used.source)
-            }
-            Some(source) if source.bound_itself => {
-                used.snapshot.is_none() || record.seen.contains_key(&used.source)
-            }
-            Some(source) => used.snapshot.is_none() || !record.has_seen(&used.source, &source.digests),
-        })
+        if used.on_hold || source.is_snapshot {
+            return false;
+        }
+        if !used.excluded && (source.live == Some(true) || (used.live && source.live.is_none())) {
+            // A reference that confrev rewrote must return to the source's name.
+            return match used.snapshot {
+                Some(_) => self.seen.contains_key(&used.source),
+                None => !self.has_seen(&used.source, &source.digests),
+            };
+        }
+        // The same; a snapshot that the user named is not in `seen`, and stays.
+        if used.excluded || (source.stays_as_written && !source.bound_itself) {
+            return used.snapshot.is_some() && self.seen.contains_key(&used.source);
+        }
+        if source.bound_itself {
+            return used.snapshot.is_none() || self.seen.contains_key(&used.source);
+        }
+        used.snapshot.is_none() || !self.has_seen(&used.source, &source.digests)
+    }
 }

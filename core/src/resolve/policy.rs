@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Workload,
+    Windows, Workload,
     mount::{self, Mount},
 };
 use crate::{
@@ -55,6 +55,8 @@ pub struct Policy {
     pub order: i32,
     /// How long a rollout may take, if the workload's controller has no deadline.
     pub progress_deadline: Duration,
+    /// The times in which it rolls automatically; `None`: at any time.
+    pub window: Option<Windows>,
     /// ConfigMaps to mount in every container.
     pub mount: Option<Mount>,
     /// The snapshots to which the references to their sources resolve.
@@ -73,6 +75,7 @@ impl Default for Policy {
             min_interval: DEFAULT_MIN_INTERVAL,
             order: 0,
             progress_deadline: DEFAULT_PROGRESS_DEADLINE,
+            window: None,
             mount: None,
             hold: BTreeSet::new(),
             holds_undos: false,
@@ -127,6 +130,7 @@ impl Policy {
             let parsed = parse_duration(value).filter(|deadline| !deadline.is_zero());
             set(&mut policy.progress_deadline, parsed.ok_or("a duration such as \"5m\" or \"1h30m\""))
         });
+        read(names::WINDOW, &mut |value| set(&mut policy.window, Windows::parse(value).map(Some)));
         read(names::MOUNT, &mut |value| set(&mut policy.mount, Mount::parse(value).map(Some)));
         read(names::HOLD, &mut |value| set(&mut policy.hold, parse_hold(value)));
         read(names::ON_UNDO, &mut |value| {

@@ -7,7 +7,7 @@ use super::{
     bare::bare,
     decide::{Resolver, Stop},
     policy::{auto_roll_time, unpinned_source},
-    used::UsedKeys,
+    used::{Asked, UsedKeys},
 };
 use crate::{
     names,
@@ -71,14 +71,21 @@ impl Resolver<'_> {
         keys: Option<&BTreeSet<&str>>,
         is_applied: bool,
     ) -> Result<bool, Stop> {
+        let is_roll = self.has_new_roll && self.is_meant(source);
+        // The controller has checked the turn, but it may not have seen the newest version of each source of a set.
+        let is_automatic = is_roll && self.asked == Asked::Nothing;
         // Only an apply moves a workload that does not track.
-        if (self.has_new_roll && self.is_meant(source)) || !self.policy.track {
+        if (is_roll && !is_automatic) || !self.policy.track {
             return Ok(false);
         }
         let Some(present) = self.live(source)? else { return Ok(false) };
         let digest = present.digest();
         let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *held);
-        if is_present || !present.is_limited() || (is_applied && !self.is_same_template()) {
+        if is_present || (is_applied && !self.is_same_template()) {
+            return Ok(false);
+        }
+        let is_limited = !is_automatic && (present.is_limited() || self.changes_window());
+        if !is_limited && self.set_wait(source)?.is_none() {
             return Ok(false);
         }
         // If the snapshot is missing, only the present content remains.
@@ -91,11 +98,25 @@ impl Resolver<'_> {
 
     /// Whether the stored digest of a source in mode `live` stays, for the same reason. Every request names such a source in the same way,
     /// so a request that changes anything else is a deployment.
-    pub(super) fn live_awaits_its_turn(&mut self, source: &ObjectName, present: &Observed) -> bool {
-        !(self.has_other_roll && self.is_meant(source))
-            && self.policy.track
-            && present.is_limited()
-            && self.is_same_template()
+    pub(super) fn live_awaits_its_turn(
+        &mut self,
+        source: &ObjectName,
+        present: &Observed,
+    ) -> Result<bool, Stop> {
+        let is_roll = self.has_other_roll && self.is_meant(source);
+        let is_automatic = is_roll && self.asked == Asked::Nothing;
+        if (is_roll && !is_automatic) || !self.policy.track || !self.is_same_template() {
+            return Ok(false);
+        }
+        let is_limited = !is_automatic && (present.is_limited() || self.changes_window());
+        Ok(is_limited || self.set_wait(source)?.is_some())
+    }
+
+    /// Whether the request changes the windows of the workload. Such a write rolls nothing by itself: it may be there to postpone
+    /// a pending change. The controller rolls the workload at once if no window is closed.
+    fn changes_window(&self) -> bool {
+        let window = |workload: &Workload<'_>| workload.annotation(names::WINDOW).map(str::to_owned);
+        self.request.old.as_ref().is_some_and(|old| window(old) != window(&self.request.new))
     }
 
     /// Whether a new value of `roll` concerns this source: a person may ask for the newest content of another one.
@@ -148,12 +169,16 @@ impl Resolver<'_> {
         };
         let kept = held.map_or_else(|| "its pods".to_owned(), |held| format!("the snapshot {held:?}"));
         let present = self.live(source)?.map(Observed::spread_policy).unwrap_or_default();
-        let limits = if present.has_waves() {
+        let limits = if let Some(wait) = self.set_wait(source)? {
+            format!("{source} belongs to a set (annotation {}): {wait}", names::SET)
+        } else if present.has_waves() {
             format!("{source} moves workloads in waves (annotation {})", names::WAVES)
-        } else if present.max_in_flight.is_none() {
+        } else if present.max_in_flight.is_some() {
+            format!("{source} limits how many workloads roll at once (annotation {})", names::MAX_IN_FLIGHT)
+        } else if present.reverts {
             format!("{source} moves workloads back if one fails (annotation {})", names::ON_FAILURE)
         } else {
-            format!("{source} limits how many workloads roll at once (annotation {})", names::MAX_IN_FLIGHT)
+            format!("annotation {} has a new value", names::WINDOW)
         };
         self.warnings.push(format!("{limits}: {} keeps {kept} {until}", self.request.new.display()));
         Ok(())

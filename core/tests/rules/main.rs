@@ -22,9 +22,11 @@ mod properties;
 mod reference_forms;
 mod reverts;
 mod rules;
+mod sets;
 mod settings;
 mod undo;
 mod undo_by_revision;
 mod waves;
+mod windows;
 
 use confrev_core_test_support::{story, world};

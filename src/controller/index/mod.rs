@@ -73,6 +73,8 @@ pub(crate) struct Index {
     findings: Findings,
     /// Namespaces labelled to opt in; `None` until they were listed.
     opted_in: Option<HashSet<Arc<str>>>,
+    /// The annotation `window` of namespaces, valid or not.
+    windows: HashMap<Arc<str>, Box<str>>,
     watched: WatchedNamespaces,
     /// Rollouts that use the template of another workload.
     referrers: Referrers,
@@ -99,6 +101,7 @@ impl Index {
             bound: HashMap::new(),
             findings: Findings::default(),
             opted_in: None,
+            windows: HashMap::new(),
             watched: WatchedNamespaces::default(),
             referrers: Referrers::default(),
             unreadable: HashMap::new(),

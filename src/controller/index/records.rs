@@ -1,6 +1,6 @@
 //! The records: the few fields that are kept of each object. Names are interned, see [`super::interner`].
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 
@@ -83,8 +83,27 @@ pub(crate) struct SourceRecord {
     pub keep: usize,
     /// The snapshots that are not kept, whatever `keep` says: the annotation `revoked`.
     pub revoked: Option<Box<str>>,
-    /// How far a change may spread.
-    pub spread: SpreadPolicy,
+    /// How far a change may spread. Sources without such settings share one value.
+    pub spread: Arc<SpreadPolicy>,
+    /// When a change may move a workload at all; `None` for most sources.
+    pub gates: Option<Box<Gates>>,
+}
+
+/// The annotations of a source that decide when a change may move a workload, valid or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gates {
+    /// The annotation `window`.
+    pub window: Option<Box<str>>,
+    /// The annotation `set`.
+    pub set: Option<Box<str>>,
+}
+
+impl Gates {
+    fn of(observed: &Observed) -> Option<Box<Self>> {
+        let text = |key: &str| observed.annotation(key).map(String::into_boxed_str);
+        let gates = Self { window: text(names::WINDOW), set: text(names::SET) };
+        (gates.window.is_some() || gates.set.is_some()).then(|| Box::new(gates))
+    }
 }
 
 impl SourceRecord {
@@ -99,19 +118,24 @@ impl SourceRecord {
             present: observed.into(),
             always: observed.enabled() == Some("true"),
             revoked: observed.annotation(names::REVOKED).map(Box::from),
+            gates: Gates::of(observed),
             // A refused content needs its snapshot, which has the mark.
             keep: keep.max(usize::from(spread.reverts)),
-            spread,
+            spread: shared(spread),
         }
     }
-}
 
-impl SourceRecord {
     /// Whether the source does not keep this snapshot, whatever its rank. A snapshot of the present content is always kept.
     pub(crate) fn revokes(&self, name: &str, snapshot: &SnapshotRecord) -> bool {
         let mut revoked = self.revoked.iter().flat_map(|text| text.split(','));
         revoked.any(|revoked| revoked.trim() == name) && !self.present.digests.contains(&snapshot.digest)
     }
+}
+
+/// The policy, or the shared default.
+fn shared(policy: SpreadPolicy) -> Arc<SpreadPolicy> {
+    static UNLIMITED: LazyLock<Arc<SpreadPolicy>> = LazyLock::new(Arc::default);
+    if policy == **UNLIMITED { Arc::clone(&UNLIMITED) } else { Arc::new(policy) }
 }
 
 /// What a metadata-only watch reports about a source.

@@ -130,6 +130,7 @@ fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: u8, health: Health) -> Re
         min_interval: std::time::Duration::ZERO,
         last_roll: None,
         health,
+        window: None,
         by_namespace: uid == 1,
     }
 }
@@ -289,7 +290,8 @@ impl Both {
             always: false,
             keep: usize::from(keep % 5),
             revoked: (chance & 0xc0 == 0xc0).then(|| "demo-1,demo-2".into()),
-            spread: SpreadPolicy::default(),
+            spread: SpreadPolicy::default().into(),
+            gates: None,
         };
         // The controller does not record what nothing depends on.
         if self.is_watched(of) {

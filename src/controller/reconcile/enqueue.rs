@@ -151,6 +151,11 @@ impl State {
         self.update(now, |index, changes| index.apply_namespace(namespace, enabled, changes));
     }
 
+    /// Applies the annotation `window` of a namespace.
+    pub fn apply_namespace_window(&mut self, namespace: &Arc<str>, window: Option<Box<str>>, now: Timestamp) {
+        self.update(now, |index, changes| index.apply_namespace_window(namespace, window, changes));
+    }
+
     /// Forgets that an object could not be read.
     pub(in crate::controller) fn set_readable(&mut self, object: &User, now: Timestamp) {
         self.update(now, |index, changes| index.set_readable(object, changes));

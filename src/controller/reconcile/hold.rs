@@ -43,7 +43,7 @@ struct Report {
 struct Recent {
     spread: Spread<WorkloadKey>,
     /// The content and the policy that it applies to.
-    of: (Digest, SpreadPolicy),
+    of: (Digest, Arc<SpreadPolicy>),
     at: Timestamp,
 }
 
@@ -57,8 +57,8 @@ impl Recent {
 /// The holds of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    /// Workloads that are held until others prove a content sound, each with whether only the bake time of a wave or its turn
-    /// holds it.
+    /// Workloads that are held until others prove a content sound, or by a window or a set. Each with whether only the bake
+    /// time of a wave, its turn or a window holds it.
     held: HashMap<WorkloadKey, bool>,
     /// By source. Nothing that lets a workload roll is remembered: the next one must see its roll.
     recent: HashMap<Name, Recent>,
@@ -249,6 +249,11 @@ impl Holds {
         self.held.contains_key(key)
     }
 
+    /// Records that a window or a set holds a workload. `is_expected`: only the time does.
+    pub(crate) fn postpone(&mut self, key: &WorkloadKey, is_expected: bool) {
+        self.held.insert(key.clone(), is_expected);
+    }
+
     /// Records that a workload is not held.
     pub(crate) fn release(&mut self, key: &WorkloadKey) {
         self.held.remove(key);
@@ -408,6 +413,7 @@ mod tests {
             min_interval: std::time::Duration::ZERO,
             last_roll: None,
             health,
+            window: None,
             by_namespace: false,
         };
         for number in 0..50 {

@@ -55,7 +55,7 @@ fn event_on_user(index: &Index, user: &User, reason: Reason, note: String, now: 
     Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
 }
 
-fn event_on_workload(
+pub(super) fn event_on_workload(
     index: &Index,
     key: &WorkloadKey,
     reason: Reason,

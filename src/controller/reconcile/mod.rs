@@ -6,6 +6,7 @@ pub(crate) mod bound;
 pub(crate) mod decision;
 pub(crate) mod enqueue;
 pub(crate) mod events;
+pub(crate) mod gates;
 pub(crate) mod gauges;
 pub(crate) mod hold;
 pub(crate) mod messages;

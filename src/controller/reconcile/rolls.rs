@@ -145,6 +145,7 @@ mod tests {
             min_interval: std::time::Duration::ZERO,
             last_roll: None,
             health: Health::Settled,
+            window: None,
             by_namespace: false,
         };
         let now = Timestamp::from_second(1_000_000).unwrap();

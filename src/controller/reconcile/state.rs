@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::{
     events::Events,
+    gates::postponed,
     hold::{Holds, objection},
     missing::Missing,
     rolls::Rolls,
@@ -126,7 +127,7 @@ impl State {
         self.queue.next(self.rolls.from())
     }
 
-    /// How many workloads are held by `max-in-flight` or waves.
+    /// How many workloads are held by `max-in-flight`, waves, windows or sets.
     pub fn held(&self) -> usize {
         self.holds.len()
     }
@@ -199,6 +200,17 @@ impl State {
     /// Why further workloads would not roll to this content of a source; `None` if nothing is known against it.
     pub fn objection(&self, source: &Name, content: &Observed, now: Timestamp) -> Option<String> {
         objection(&self.index, source, &SourceRecord::of(content), now)
+    }
+
+    /// Why a workload would not roll at once to content that a source is about to get, as far as windows decide that.
+    pub fn postponed(
+        &self,
+        key: &WorkloadKey,
+        source: &Name,
+        content: &Observed,
+        now: Timestamp,
+    ) -> Option<String> {
+        postponed(&self.index, key, self.index.workload(key)?, source, content, now)
     }
 
     /// The workload's name in messages to users of its namespace.

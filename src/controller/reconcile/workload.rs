@@ -1,7 +1,7 @@
 //! Workloads: when a pending workload is rolled, and which workloads of a namespace are opted in.
 //!
-//! Workloads that their namespace opts in get the label in the queue of all rolls, within the rate, `max-in-flight` and waves. A
-//! refusal of one does not affect the others.
+//! Workloads that their namespace opts in get the label in the queue of all rolls, within the rate, `max-in-flight`, waves and
+//! windows. A refusal of one does not affect the others.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     decision::Decision,
+    gates::{self, Shut},
     hold::{Held, Turn},
     messages,
     rolls::Rolling,
@@ -127,6 +128,14 @@ impl State {
             return Decision::Done;
         };
         let record = record.clone();
+        if self.reads_source(key, &record) {
+            return Decision::Later(now + SNAPSHOT_PATIENCE);
+        }
+        if let Some(Shut { until, is_expected, events }) = gates::shut(&self.index, key, &record, now) {
+            self.report(events, now);
+            self.holds.postpone(key, is_expected);
+            return Decision::Later(until);
+        }
         let due = self.roll_due(key, now);
         let was_held = self.holds.is_held(key);
         let mut free = due.max(self.held_until(key, now).unwrap_or(now));
@@ -157,6 +166,14 @@ impl State {
             self.report_hold(source, until);
         }
         Some(until)
+    }
+
+    /// Whether a source that the workload uses is being read: its settings may postpone the roll.
+    fn reads_source(&self, key: &WorkloadKey, record: &Record) -> bool {
+        record.uses.iter().any(|used| {
+            let read = Task::Read(Name::new(Arc::clone(&key.namespace), used.source.clone()));
+            self.queue.has(&read) && self.queue.failures(&read) == 0
+        })
     }
 
     /// Whether the snapshot of a source that a workload uses is about to be created. A later roll finds it.

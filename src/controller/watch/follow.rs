@@ -368,6 +368,7 @@ mod tests {
     use crate::{
         controller::{Config, Namespaces, PartialObject},
         kinds::Kinds,
+        names,
         telemetry::{Metrics, Readiness},
     };
 
@@ -377,18 +378,18 @@ mod tests {
     impl Subject for Panicking {
         type Object = PartialObject;
         type Key = Arc<str>;
-        type Record = ();
+        type Record = <Namespaces as Subject>::Record;
 
         fn key(&self, object: &PartialObject) -> Arc<str> {
             Namespaces.key(object)
         }
 
-        fn read(&self, object: &PartialObject, reader: &Reader) {
+        fn read(&self, object: &PartialObject, reader: &Reader) -> Self::Record {
             assert!(!self.1.is_locked(), "an object is read while admission waits");
-            Namespaces.read(object, reader);
+            Namespaces.read(object, reader)
         }
 
-        fn apply(&self, state: &mut State, key: &Arc<str>, record: (), now: jiff::Timestamp) {
+        fn apply(&self, state: &mut State, key: &Arc<str>, record: Self::Record, now: jiff::Timestamp) {
             assert!(self.1.is_locked());
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             assert!(left.is_err(), "a defect");
@@ -417,7 +418,8 @@ mod tests {
                 let nothing = stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
                 StreamBody::new(nothing).boxed_unsync()
             } else {
-                let items = [json!({"metadata": {"name": "ns", "resourceVersion": "1"}})];
+                let labels = json!({names::ENABLED: "true"});
+                let items = [json!({"metadata": {"name": "ns", "resourceVersion": "1", "labels": labels}})];
                 let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
                 Full::from(list.to_string()).map_err(|never: Infallible| match never {}).boxed_unsync()
             };

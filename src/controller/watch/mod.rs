@@ -65,7 +65,8 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
             tasks.spawn(follow(api.clone(), of, Labelled(kind), shared.clone(), shared.sync_point()));
         }
     }
-    let of = everywhere("v1", "namespaces", &format!("{}=true", names::ENABLED), true);
+    // All of them: a window counts in a namespace that opts nothing in, too, and no selector finds annotations.
+    let of = everywhere("v1", "namespaces", "", true);
     tasks.spawn(follow(api.clone(), of, Namespaces, shared.clone(), shared.sync_point()));
     shared.sync_points_are_complete();
     for &kind in source_kinds {

@@ -63,7 +63,7 @@ pub struct Labelled(pub SourceKind);
 pub struct UsedSources(pub SourceKind, pub Arc<str>);
 /// Rollouts that use the template of another workload, in one namespace.
 pub struct Referring(pub Arc<str>);
-/// Namespaces that opt in.
+/// Namespaces: which ones opt in, and their windows.
 pub struct Namespaces;
 /// A subject, restricted to one namespace.
 pub(crate) struct InNamespace<S>(pub(crate) S, pub(crate) Arc<str>);
@@ -437,23 +437,33 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
 impl Subject for Namespaces {
     type Object = PartialObject;
     type Key = Arc<str>;
-    type Record = ();
+    /// Whether it opts its workloads in, and its annotation `window`.
+    type Record = (bool, Option<Box<str>>);
 
     fn key(&self, object: &Self::Object) -> Arc<str> {
         name_of(&object.metadata)
     }
 
-    fn read(&self, _object: &Self::Object, _reader: &Reader) {}
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+        let annotations = object.metadata.annotations.as_ref();
+        let window = annotations.and_then(|annotations| annotations.get(names::WINDOW));
+        let enabled = label(&object.metadata, names::ENABLED) == Some("true");
+        (enabled, window.map(|window| window.as_str().into()))
+    }
 
-    fn apply(&self, state: &mut State, key: &Arc<str>, (): (), now: Timestamp) {
-        state.apply_namespace(key, true, now);
+    fn apply(&self, state: &mut State, key: &Arc<str>, (enabled, window): Self::Record, now: Timestamp) {
+        // A workload that its namespace opts in must not roll before the window is known.
+        state.apply_namespace_window(key, window, now);
+        state.apply_namespace(key, enabled, now);
     }
 
     fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {
+        state.apply_namespace_window(key, None, now);
         state.apply_namespace(key, false, now);
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
-        state.index.opted_in().cloned().collect()
+        let known: BTreeSet<_> = state.index.opted_in().chain(state.index.with_window()).collect();
+        known.into_iter().cloned().collect()
     }
 }

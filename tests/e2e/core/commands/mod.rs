@@ -9,6 +9,7 @@ mod reasons;
 mod revoke;
 mod show;
 mod waves;
+mod windows;
 mod wrong_inputs;
 
 use std::process::Command;

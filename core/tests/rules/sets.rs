@@ -1,0 +1,116 @@
+//! Sets: a workload moves when all sources of a set that it uses have the same version.
+
+use confrev::{
+    names,
+    resolve::{SetVersion, SetWait, invalid_set},
+};
+use serde_json::{Value, json};
+
+use super::{
+    story::poke,
+    world::{World, annotate, annotation, configmap, deployment, volume},
+};
+
+fn set(world: &mut World, name: &str, content: &str, set: Option<&str>) {
+    world.set(name, json!({"content": content}));
+    if let Some(set) = set {
+        annotate(world.objects.get_mut(&configmap(name)).unwrap(), names::SET, set);
+    }
+}
+
+/// A workload with `db` and `demo` of the set `shop`. The versions are those that the sources have now; their contents have changed
+/// if the versions have.
+fn pending(db: &str, demo: &str) -> (World, Value) {
+    let mut world = World::default();
+    set(&mut world, "db", "shop/1", Some("shop/1"));
+    set(&mut world, "demo", "shop/1", Some("shop/1"));
+    let stored = world.create(&deployment(&["db", "demo"]));
+    set(&mut world, "db", db, Some(db));
+    set(&mut world, "demo", demo, Some(demo));
+    (world, stored)
+}
+
+/// Which of the two sources move to their present content.
+fn moved(before: &Value, after: &Value) -> [bool; 2] {
+    let seen = |object: &Value| annotation(&object["metadata"], names::SEEN)["configmaps"].clone();
+    let moved = [0, 1].map(|volume_of| volume(after, volume_of) != volume(before, volume_of));
+    let taken = ["db", "demo"].map(|name| seen(after)[name] != seen(before)[name]);
+    assert_eq!(moved, taken, "{after}");
+    moved
+}
+
+#[test]
+fn moves_when_all_versions_are_equal() {
+    for (db, demo, moves) in [
+        ("shop/1", "shop/2", [false, false]),
+        ("shop/2", "shop/3", [false, false]),
+        ("shop/2", "shop/2", [true, true]),
+        ("shop/1", "other/2", [false, true]),
+        ("shop/1", "shop", [false, false]),
+        ("/1", "shop/2", [false, true]),
+    ] {
+        let (mut world, stored) = pending(db, demo);
+        let rolled = poke(&mut world, &stored, 5);
+        assert_eq!(moved(&stored, &rolled), moves, "{db} and {demo}: the controller");
+        assert_eq!(moved(&rolled, &world.update(&rolled, &stored)), [false; 2], "{db} and {demo}: again");
+        let synced = world.update(&deployment(&["db", "demo"]), &stored);
+        assert_eq!(moved(&stored, &synced), moves, "{db} and {demo}: a sync");
+    }
+}
+
+/// A person decides, and so does a change of the template.
+#[test]
+fn users_move_workloads_of_a_set() {
+    let (mut world, stored) = pending("shop/1", "shop/2");
+    let mut deployed = deployment(&["db", "demo"]);
+    deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    assert_eq!(moved(&stored, &world.update(&deployed, &stored)), [false, true], "a deployment");
+    let mut asked = stored.clone();
+    annotate(&mut asked, names::ROLL, "now");
+    assert_eq!(moved(&stored, &world.update(&asked, &stored)), [false, true], "a roll");
+    let warned = world.admit(&deployment(&["db", "demo"]), Some(&stored)).decision.warnings;
+    let [warning] = &warned[..] else { panic!("{warned:?}") };
+    assert!(warning.contains("waits for set shop: demo has 2, db has 1"), "{warning}");
+}
+
+/// Sources that the workload leaves as written do not count.
+#[test]
+fn excluded_source_is_not_waited_for() {
+    for label in [false, true] {
+        let mut world = World::default();
+        let mut wanted = deployment(&["db", "demo"]);
+        set(&mut world, "db", "a", Some("shop/1"));
+        set(&mut world, "demo", "a", Some("shop/1"));
+        if label {
+            world.labelled("db", "false");
+        } else {
+            annotate(&mut wanted, names::EXCLUDE, "db");
+        }
+        let stored = world.create(&wanted);
+        set(&mut world, "demo", "b", Some("shop/2"));
+        assert_ne!(volume(&poke(&mut world, &stored, 5), 1), volume(&stored, 1), "by label: {label}");
+    }
+}
+
+#[test]
+fn reason_names_all_other_versions() {
+    let (db, demo) = (configmap("db"), configmap("demo"));
+    let reason = |used: &[(_, _)]| SetWait::of(&demo, used.iter().copied()).map(|wait| wait.to_string());
+    assert_eq!(
+        reason(&[(&db, "shop/1.1"), (&demo, "shop/1.2")]).as_deref(),
+        Some("waits for set shop: demo has 1.2, db has 1.1")
+    );
+    assert_eq!(reason(&[(&db, "shop/1.2"), (&demo, "shop/1.2")]), None);
+    assert_eq!(reason(&[(&db, "shop/1.1")]), None, "not in a set");
+    assert_eq!(reason(&[(&db, "other/1.1"), (&demo, "shop/1.2")]), None);
+}
+
+#[test]
+fn reads_name_and_version() {
+    assert_eq!(SetVersion::parse("shop/1.2"), Some(SetVersion { name: "shop", version: "1.2" }));
+    let long = format!("shop/{}", "1".repeat(249));
+    for text in ["", "shop", "shop/", "/1.2", "/", "shop/1/2", "shop/ 1", "sh op/1", "shop/1\n", &long] {
+        assert_eq!(SetVersion::parse(text), None, "{text:?}");
+        assert!(invalid_set(text).is_some_and(|why| why.contains("use NAME/VERSION")), "{text:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Why a pending change may not reach a workload now, whatever the others do: a closed window, or a set whose sources have
+//! different versions. The controller decides by the same rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::{
+    failure::Failure,
+    inventory::{self, Inventory, LiveSource, OptedIn, text},
+    target::Target,
+};
+use crate::{
+    names,
+    resolve::{Closed, Observed, SetWait, WindowOf},
+    snapshot::ObjectName,
+};
+
+/// Why the content of a source may not reach the workload now; `None` if it may. `given` replaces the present sources.
+pub(super) async fn of(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    source: &ObjectName,
+    content: &Observed,
+    given: &BTreeMap<&ObjectName, &Observed>,
+) -> Result<Option<String>, Failure> {
+    let of_namespace = window_of_namespace(target, inventory, workload.namespace()).await?;
+    let (mut windows, mut sets) = (Vec::new(), Vec::new());
+    let names: BTreeSet<_> =
+        workload.record.uses.iter().filter(|used| !used.excluded).map(|used| &used.source).collect();
+    for name in names {
+        let observed = if name == source {
+            Some(content.clone())
+        } else if let Some(given) = given.get(name) {
+            Some((*given).clone())
+        } else {
+            present(target, inventory, workload, name).await?
+        };
+        let Some(observed) = observed else { continue };
+        if observed.stays_as_written() && observed.is_live() != Some(true) {
+            continue;
+        }
+        let is_pending = name == source
+            || (!workload.record.is_on_hold(name) && !workload.record.has_seen(name, observed.digests()));
+        let window = observed.annotation(names::WINDOW).filter(|_| is_pending);
+        windows.extend(window.map(|window| (WindowOf::Source(name.clone()), window)));
+        sets.extend(observed.annotation(names::SET).map(|set| (name.clone(), set)));
+    }
+    let own = workload.record.window.as_deref().map(|window| (WindowOf::Workload, window));
+    let of_namespace = of_namespace.as_deref().map(|window| (WindowOf::Namespace, window));
+    let of_sources = windows.iter().map(|(of, window)| (of.clone(), window.as_str()));
+    let all = own.into_iter().chain(of_namespace).chain(of_sources);
+    if let Some(closed) = Closed::of(all, Timestamp::now()) {
+        let held = if matches!(closed, Closed::Invalid { .. }) { "held by " } else { "" };
+        return Ok(Some(format!("{held}{closed}")));
+    }
+    let wait = SetWait::of(source, sets.iter().map(|(name, set)| (name, set.as_str())));
+    Ok(wait.map(|wait| wait.to_string()))
+}
+
+/// A source as it is; `None` if it does not exist, or if the user may not read it.
+async fn present(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    name: &ObjectName,
+) -> Result<Option<Observed>, Failure> {
+    let key = workload.key(name);
+    match inventory.sources.get(&key) {
+        Some(LiveSource::Present(present)) => Ok(Some(Observed::clone(present))),
+        Some(LiveSource::Missing | LiveSource::Forbidden) => Ok(None),
+        None => match inventory::source(target, &key).await {
+            Err(Failure::Refused(_)) => Ok(None),
+            other => other,
+        },
+    }
+}
+
+/// The annotation `window` of a namespace, read once; `None` if the user may not read it.
+async fn window_of_namespace(
+    target: &Target,
+    inventory: &Inventory,
+    namespace: &str,
+) -> Result<Option<String>, Failure> {
+    let mut known = inventory.windows.lock().await;
+    if let Some(known) = known.get(namespace) {
+        return Ok(known.clone());
+    }
+    let pointer = format!("/metadata/annotations/{}", names::pointer_token(names::WINDOW));
+    let window = match target.get(&format!("/api/v1/namespaces/{namespace}")).await {
+        Err(Failure::Refused(_)) | Ok(None) => None,
+        Ok(Some(found)) => {
+            Some(text(&found, &pointer).to_owned()).filter(|_| found.pointer(&pointer).is_some())
+        }
+        Err(error) => return Err(error),
+    };
+    known.insert(namespace.to_owned(), window.clone());
+    Ok(window)
+}
