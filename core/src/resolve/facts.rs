@@ -148,6 +148,8 @@ pub struct Observed {
     identity: Option<Identity>,
     sound: bool,
     enabled: Option<String>,
+    /// The annotations of confrev. A decision reads several of them, and the text may have a megabyte.
+    annotations: Vec<(Box<str>, Box<str>)>,
     untouched: bool,
 }
 
@@ -200,6 +202,7 @@ impl Observed {
         let (uid, resource_version) = (object.uid().to_owned(), object.resource_version().to_owned());
         let enabled = object.label(names::ENABLED).map(str::to_owned);
         let (owners, keys) = (object.owner_uids(), object.keys());
+        let annotations = object.own_annotations().map(|(key, value)| (key.into(), value.into())).collect();
         Ok(Self {
             json,
             kind,
@@ -212,6 +215,7 @@ impl Observed {
             identity,
             sound,
             enabled,
+            annotations,
             untouched,
         })
     }
@@ -342,19 +346,22 @@ impl Observed {
 
     /// How far a change of it may spread.
     pub fn spread_policy(&self) -> SpreadPolicy {
-        let object = self.object();
-        SpreadPolicy::read(|key| object.as_ref()?.annotation(key))
+        SpreadPolicy::read(|key| self.annotation_text(key))
     }
 
     /// Why no workload resolves to it; `None` if it is no sound snapshot, or not refused.
     pub fn refusal(&self) -> Option<Refusal> {
-        let object = self.object().filter(|_| self.sound)?;
-        Refusal::read(|key| object.annotation(key))
+        if self.sound { Refusal::read(|key| self.annotation_text(key)) } else { None }
     }
 
-    /// An annotation of the object.
+    /// An annotation of confrev.
     pub fn annotation(&self, key: &str) -> Option<String> {
-        self.object()?.annotation(key).map(str::to_owned)
+        self.annotation_text(key).map(str::to_owned)
+    }
+
+    fn annotation_text(&self, key: &str) -> Option<&str> {
+        let mut all = self.annotations.iter();
+        all.find(|(known, _)| **known == *key).map(|(_, value)| &**value)
     }
 
     /// The parsed object.

@@ -138,6 +138,12 @@ impl<'a> Object<'a> {
         self.metadata.annotations.as_ref()?.get(key).map(|value| &**value)
     }
 
+    /// The annotations of confrev.
+    pub fn own_annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.metadata.annotations.iter().flatten();
+        all.filter(|(key, _)| key.starts_with(names::PREFIX)).map(|(key, value)| (&**key, &**value))
+    }
+
     /// The uids of its owners.
     pub fn owner_uids(&self) -> Vec<String> {
         self.metadata.owner_references.iter().flatten().map(|owner| (*owner.uid).to_owned()).collect()
