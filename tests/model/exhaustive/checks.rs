@@ -190,6 +190,7 @@ impl Play<'_> {
                     notes.remove(names::ROLL);
                     // Which workload of a limited source rolls first, and so takes the content that fails, is not promised.
                     notes.remove(names::UNHEALTHY);
+                    notes.remove(names::PREVIOUS);
                 }
                 object.as_object_mut().unwrap().remove("status");
             }

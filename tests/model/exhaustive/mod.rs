@@ -324,7 +324,7 @@ fn every_promise_holds_with_every_fault() {
 }
 
 /// Runs that once broke a promise: the scenario, the calls and their faults.
-const FORMER: [(&str, &[(usize, CallFault)]); 7] = [
+const FORMER: [(&str, &[(usize, CallFault)]); 9] = [
     // A roll whose answer never came did not count as rolling, so a second workload rolled to content that fails.
     ("limited-apply", &[(20, CallFault::Stale), (21, CallFault::Late)]),
     ("limited-workload-ref", &[(13, CallFault::Stale), (14, CallFault::Lost)]),
@@ -334,6 +334,9 @@ const FORMER: [(&str, &[(usize, CallFault)]); 7] = [
     ("image-and-content", &[(14, CallFault::StaleOf(Class::Revisions))]),
     ("image-and-content", &[(20, CallFault::StaleOf(Class::Revisions))]),
     ("many-workloads", &[(31, CallFault::StaleOf(Class::Revisions))]),
+    // An undo was admitted although the garbage collector had deleted its snapshot after admission read it.
+    ("collector-is-late", &[(32, CallFault::Delayed)]),
+    ("collector-is-late", &[(33, CallFault::Delayed)]),
 ];
 
 #[test]

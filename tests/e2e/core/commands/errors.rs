@@ -16,7 +16,7 @@ struct Row {
     works: &'static [&'static str],
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     Row {
         command: "status",
         wrong: (&["--outptu", "json"], "'--output'"),
@@ -100,6 +100,12 @@ const ROWS: [Row; 17] = [
         wrong: (&["demo", "~0", "more"], "'more'"),
         missing: Some((&["demo", "~7"], "has 1 snapshots, and no \"~7\"")),
         works: &["demo", "~0"],
+    },
+    Row {
+        command: "revoke",
+        wrong: (&["demo", "~0", "more"], "'more'"),
+        missing: Some((&["demo", "~7"], "has 1 snapshots, and no \"~7\"")),
+        works: &["demo", "--dry-run"],
     },
     Row { command: "prune", wrong: (&["-A", "-n", "a"], "cannot be used with"), missing: None, works: &[] },
     // `check` reports a missing object as a finding, not as an error.
