@@ -78,6 +78,7 @@ impl State {
                 self.enqueue_refused(&name, now);
             }
             Change::SnapshotAdded(name) => {
+                self.enqueue_judgements(&name, now);
                 self.enqueue_lost_beside(&name, now);
                 self.enqueue_comparison(&name, now);
             }

@@ -29,6 +29,20 @@ impl State {
         }
     }
 
+    /// Queues that check for the workloads that moved to a new snapshot. A workload may fail before the watch reports the
+    /// snapshot, and only a known snapshot can be marked.
+    pub(super) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
+        let Some(record) = self.index.snapshot(snapshot) else { return };
+        let source = snapshot.sibling(Arc::clone(&record.source));
+        if !self.index.existing_source(&source).is_some_and(|known| known.spread.reverts) {
+            return;
+        }
+        let users: Vec<_> = self.index.workloads_using(&source).map(|(key, _)| key.clone()).collect();
+        for key in users {
+            self.enqueue_judgement(&key, now);
+        }
+    }
+
     /// Applies a Rollout that uses the template of another workload; `None` if it is deleted, or has its own template.
     pub(in crate::controller) fn apply_referrer(
         &mut self,
