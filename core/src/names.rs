@@ -29,7 +29,9 @@ pub const MISSING: &str = concat!(prefix!(), "missing");
 pub const MIN_INTERVAL: &str = concat!(prefix!(), "min-interval");
 /// Annotation on workloads: a new value means "roll to the newest content now".
 pub const ROLL: &str = concat!(prefix!(), "roll");
-/// Annotation on workloads: lower values move first.
+/// Label on namespaces: sources of the same name and content in all namespaces of a group are one change.
+pub const GROUP: &str = concat!(prefix!(), "group");
+/// Annotation on workloads and namespaces: lower values move first.
 pub const ORDER: &str = concat!(prefix!(), "order");
 /// Annotation on workloads: how long a rollout may take, for kinds whose controller has no deadline.
 pub const PROGRESS_DEADLINE: &str = concat!(prefix!(), "progress-deadline");

@@ -187,6 +187,7 @@ fn standing(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, cont
     let view = View {
         kind: &workload.kind,
         path: [workload.namespace(), workload.name()],
+        namespace_order: None,
         health: workload.record.health,
         source,
         content,

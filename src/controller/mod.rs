@@ -26,7 +26,7 @@ pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use index::{
     findings::Verified,
-    records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta},
+    records::{BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta},
     served::Served,
 };
 pub use leader::{Leadership, lead};

@@ -16,6 +16,7 @@ mod corpus;
 mod event_orders;
 mod events;
 mod fuzz_properties;
+mod groups;
 mod health;
 mod keep;
 mod leader_election;

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use super::{
     controller::{Desk, key, name, observed, record, stored, web_on_blue},
+    windows_and_sets::with_window,
     world::{World, annotate, deployment, kind},
 };
 
@@ -269,7 +270,7 @@ fn namespace_opts_in_inside_windows() {
         let mut opt_in = OptIn::new(3, 100, limit);
         if !of_source {
             let now = opt_in.desk.now;
-            opt_in.desk.state.apply_namespace_window(&"ns".into(), Some(window.into()), now);
+            opt_in.desk.state.apply_namespace_settings(&"ns".into(), with_window(Some(window)), now);
         }
         let early: Vec<_> = (0..190).flat_map(|_| opt_in.turn(|_| None)).collect();
         assert_eq!(early.len(), 0, "of the source: {of_source}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use confrev::{
-    controller::{Action, Outcome},
+    controller::{Action, NamespaceSettings, Outcome},
     names,
     resolve::Health::Settled,
     telemetry::metrics::Reason,
@@ -38,6 +38,11 @@ fn reasons(actions: &[Action]) -> Vec<Reason> {
     actions.iter().filter_map(reason).collect()
 }
 
+/// The settings of a namespace with this window.
+pub(crate) fn with_window(window: Option<&str>) -> NamespaceSettings {
+    NamespaceSettings { window: window.map(Into::into), ..NamespaceSettings::default() }
+}
+
 /// A leader that starts at this time and knows a workload on blue. Its source is green, and these windows are set.
 struct Leader {
     desk: Desk,
@@ -53,7 +58,7 @@ impl Leader {
         if let Some(window) = workload {
             annotate(&mut web, names::WINDOW, window);
         }
-        desk.state.apply_namespace_window(&"ns".into(), namespace.map(Into::into), desk.now);
+        desk.state.apply_namespace_settings(&"ns".into(), with_window(namespace), desk.now);
         desk.state.apply_workload(&key("web"), Some(record(&web, Settled)), desk.now);
         let annotations = source.map_or(json!({}), |window| json!({names::WINDOW: window}));
         let mut leader = Self { desk, annotations, web };
@@ -114,7 +119,7 @@ fn roll_follows_when_window_opens() {
 fn changed_window_counts_at_once() {
     let mut of_namespace = Leader::new(EVENING, None, Some(DAY), None);
     assert!(!of_namespace.rolls());
-    of_namespace.desk.state.apply_namespace_window(&"ns".into(), None, of_namespace.desk.now);
+    of_namespace.desk.state.apply_namespace_settings(&"ns".into(), with_window(None), of_namespace.desk.now);
     assert!(of_namespace.rolls(), "the namespace has no window any more");
 
     let mut of_workload = Leader::new(EVENING, Some(DAY), None, None);

@@ -61,8 +61,8 @@ pub struct Record {
 /// What decides when a change reaches a workload, beside the source's own settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Lower values move first.
-    pub order: i32,
+    /// Lower values move first. Without it, that of the namespace counts.
+    pub order: Option<i32>,
     /// How long a rollout may take, in seconds, if the workload's controller does not decide that.
     pub deadline_seconds: u32,
     /// When its spec was last written, as far as this is known.

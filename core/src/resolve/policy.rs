@@ -51,8 +51,8 @@ pub struct Policy {
     pub missing: Missing,
     /// The minimum time between two automatic rolls.
     pub min_interval: Duration,
-    /// Lower values move first.
-    pub order: i32,
+    /// Lower values move first. Without it, that of the namespace counts.
+    pub order: Option<i32>,
     /// How long a rollout may take, if the workload's controller has no deadline.
     pub progress_deadline: Duration,
     /// The times in which it rolls automatically; `None`: at any time.
@@ -73,7 +73,7 @@ impl Default for Policy {
             track: true,
             missing: Missing::default(),
             min_interval: DEFAULT_MIN_INTERVAL,
-            order: 0,
+            order: None,
             progress_deadline: DEFAULT_PROGRESS_DEADLINE,
             window: None,
             mount: None,
@@ -121,10 +121,8 @@ impl Policy {
             set(&mut policy.min_interval, parsed)
         });
         read(names::ORDER, &mut |value| {
-            set(
-                &mut policy.order,
-                value.parse().map_err(|_| "a whole number such as \"-1\", \"0\" or \"10\""),
-            )
+            let parsed = value.parse().map_err(|_| "a whole number such as \"-1\", \"0\" or \"10\"");
+            set(&mut policy.order, parsed.map(Some))
         });
         read(names::PROGRESS_DEADLINE, &mut |value| {
             let parsed = parse_duration(value).filter(|deadline| !deadline.is_zero());

@@ -125,6 +125,8 @@ pub struct View<'v> {
     pub kind: &'v WorkloadKind,
     /// Its namespace and name.
     pub path: [&'v str; 2],
+    /// The annotation `order` of its namespace.
+    pub namespace_order: Option<i32>,
     /// Its health, with that of the Rollouts that use its template.
     pub health: Health,
     /// The source.
@@ -137,7 +139,7 @@ impl Record {
     /// The state of the workload towards the present content of a source. `holds_other`: whether the snapshot in this
     /// reference is known to hold other content.
     pub fn standing(&self, view: &View<'_>, holds_other: impl Fn(&Use) -> bool) -> Standing {
-        let View { kind, path: [namespace, name], health, source, content } = *view;
+        let View { kind, path: [namespace, name], namespace_order, health, source, content } = *view;
         let uses = || self.uses.iter().filter(|used| used.source == *source && !used.excluded);
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
@@ -145,7 +147,8 @@ impl Record {
         let was_unhealthy = self.taken_unhealthy.contains(source);
         if !self.has_seen(source, content) {
             let path = [namespace, kind.kind.as_str(), name];
-            let place = || Place::of(self.pace.order, health, was_unhealthy, &content.current(), &path);
+            let order = self.pace.order.or(namespace_order).unwrap_or_default();
+            let place = || Place::of(order, health, was_unhealthy, &content.current(), &path);
             return if self.track { Standing::Waits(place()) } else { Standing::Apart };
         }
         // Admission records this for a workload that reads some keys: both contents may have the same values there.

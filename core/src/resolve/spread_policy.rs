@@ -44,6 +44,19 @@ pub struct Verdict {
     pub refused: bool,
 }
 
+impl Verdict {
+    /// What was decided about a change that is in several sources: a wave is promoted if all of them say so, and any of them
+    /// stops the change.
+    #[must_use]
+    pub fn strictest(self, other: Self) -> Self {
+        Self {
+            promoted: self.promoted.min(other.promoted),
+            aborted: self.aborted || other.aborted,
+            refused: self.refused || other.refused,
+        }
+    }
+}
+
 /// The word for all waves in the annotation `promoted`.
 pub const ALL_WAVES: &str = "all";
 
@@ -75,6 +88,36 @@ impl SpreadPolicy {
             }
         }
         policy
+    }
+
+    /// The strictest of this and another policy, for sources that are one change. So no source lets workloads of another one
+    /// move. Decisions of persons are in the verdict.
+    #[must_use]
+    pub fn strictest(&self, other: &Self) -> Self {
+        let waves = match (&self.waves, &other.waves) {
+            (Some(own), Some(other)) => {
+                let mut both = own.clone();
+                both.restrict(other);
+                Some(both)
+            }
+            (one, another) => one.clone().or_else(|| another.clone()),
+        };
+        Self {
+            max_in_flight: self.max_in_flight.into_iter().chain(other.max_in_flight).min(),
+            waves,
+            bake: self.bake.max(other.bake),
+            reverts: self.reverts || other.reverts,
+            invalid: self.invalid.clone().or_else(|| other.invalid.clone()),
+            promoted: None,
+            aborted: None,
+            retried: None,
+        }
+    }
+
+    /// Whether both have the same settings. Decisions of persons are no settings.
+    pub fn has_settings_of(&self, other: &Self) -> bool {
+        (self.max_in_flight, &self.waves, self.bake, self.reverts, &self.invalid)
+            == (other.max_in_flight, &other.waves, other.bake, other.reverts, &other.invalid)
     }
 
     /// Whether the controller decides when each workload rolls.

@@ -18,9 +18,12 @@ enum Wave {
     Share(usize),
 }
 
-/// The waves of a source. After the last one, the rest of the workloads follows.
+/// The waves of a change. After the last one, the rest of the workloads follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waves(Box<[Wave]>);
+pub struct Waves {
+    /// The waves of each source that has the change. The smallest limit counts.
+    of: Vec<Box<[Wave]>>,
+}
 
 impl Waves {
     /// Reads the annotation `waves`; `None` if it is malformed.
@@ -32,31 +35,48 @@ impl Waves {
             // Only the number of workloads shows which one is larger.
             (Wave::Count(_), Wave::Share(_)) | (Wave::Share(_), Wave::Count(_)) => true,
         });
-        (ascends && waves.len() <= MAX_WAVES).then_some(Self(waves))
+        (ascends && waves.len() <= MAX_WAVES).then(|| Self { of: vec![waves] })
     }
 
     /// How many of `total` workloads may have moved in a wave, counted from 0; all of them after the last wave. Percentages
     /// are rounded down, but a wave has at least one workload, and is never smaller than the previous ones.
     pub fn limit(&self, wave: usize, total: usize) -> usize {
-        if wave >= self.0.len() {
-            return total;
+        self.of.iter().map(|waves| limit(waves, wave, total)).min().unwrap_or(total)
+    }
+
+    /// Lets the waves of another source limit the change, too.
+    pub(super) fn restrict(&mut self, other: &Self) {
+        for waves in &other.of {
+            if !self.of.contains(waves) {
+                self.of.push(waves.clone());
+            }
         }
-        let until = self.0[..=wave].iter().map(|wave| match *wave {
-            Wave::Count(count) => count,
-            Wave::Share(share) => (total.saturating_mul(share) / WHOLE).max(1),
-        });
-        until.max().unwrap_or(total).min(total)
+    }
+
+    /// The number of waves without the rest.
+    fn len(&self) -> usize {
+        self.of.iter().map(|waves| waves.len()).max().unwrap_or_default()
     }
 
     /// The number of waves of `total` workloads, with the rest; at least one.
     pub fn count(&self, total: usize) -> usize {
-        self.0.len() + usize::from(self.limit(self.0.len() - 1, total) < total)
+        self.len() + usize::from(self.limit(self.len().saturating_sub(1), total) < total)
     }
 
     /// The first wave in which more than `moved` of `total` workloads may have moved; the rest if there is none.
     pub(super) fn first_beyond(&self, moved: usize, total: usize) -> usize {
-        (0..self.0.len()).find(|wave| self.limit(*wave, total) > moved).unwrap_or(self.0.len())
+        (0..self.len()).find(|wave| self.limit(*wave, total) > moved).unwrap_or(self.len())
     }
+}
+
+/// How many of `total` workloads may have moved in a wave of one source.
+fn limit(waves: &[Wave], wave: usize, total: usize) -> usize {
+    let Some(begun) = waves.get(..=wave) else { return total };
+    let until = begun.iter().map(|wave| match *wave {
+        Wave::Count(count) => count,
+        Wave::Share(share) => (total.saturating_mul(share) / WHOLE).max(1),
+    });
+    until.max().unwrap_or(total).min(total)
 }
 
 /// Reads a count of at least one, or a percentage up to 100% with at most two digits after the point.
@@ -142,6 +162,16 @@ mod tests {
         {
             assert_eq!(Waves::parse(text).unwrap().count(total), count, "{text} of {total}");
         }
+    }
+
+    #[test]
+    fn smallest_limit_of_several_sources_counts() {
+        let mut waves = Waves::parse("1, 50%").unwrap();
+        for other in ["10%, 20%, 90%", "1, 50%"] {
+            waves.restrict(&Waves::parse(other).unwrap());
+        }
+        assert_eq!([0, 1, 2, 3].map(|wave| waves.limit(wave, 40)), [1, 8, 36, 40]);
+        assert_eq!((waves.count(40), waves.of.len()), (4, 2));
     }
 
     #[test]

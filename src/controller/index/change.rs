@@ -29,6 +29,8 @@ pub(crate) enum Change {
     SourceRead(Name),
     /// A watch reports that this source is deleted.
     SourceDeleted(Name),
+    /// The namespace of this source joined or left a group.
+    SourceRegrouped(Name),
     /// This source is labelled to be snapshotted at every change.
     SourceLabelled(Name),
     /// This snapshot holds the content that its source had until now.

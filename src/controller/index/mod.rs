@@ -7,6 +7,7 @@ mod bound;
 mod by_age;
 pub(crate) mod change;
 pub(crate) mod findings;
+pub(crate) mod groups;
 mod interner;
 mod namespaces;
 mod ranks;
@@ -34,6 +35,7 @@ use self::{
     by_age::ByAge,
     change::Change,
     findings::Findings,
+    groups::Groups,
     interner::Interner,
     records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceState, User},
     referrers::Referrers,
@@ -73,8 +75,7 @@ pub(crate) struct Index {
     findings: Findings,
     /// Namespaces labelled to opt in; `None` until they were listed.
     opted_in: Option<HashSet<Arc<str>>>,
-    /// The annotation `window` of namespaces, valid or not.
-    windows: HashMap<Arc<str>, Box<str>>,
+    groups: Groups,
     watched: WatchedNamespaces,
     /// Rollouts that use the template of another workload.
     referrers: Referrers,
@@ -101,7 +102,7 @@ impl Index {
             bound: HashMap::new(),
             findings: Findings::default(),
             opted_in: None,
-            windows: HashMap::new(),
+            groups: Groups::default(),
             watched: WatchedNamespaces::default(),
             referrers: Referrers::default(),
             unreadable: HashMap::new(),

@@ -22,32 +22,9 @@ impl Index {
         }
     }
 
-    /// Applies the annotation `window` of a namespace.
-    pub(crate) fn apply_namespace_window(
-        &mut self,
-        namespace: &Arc<str>,
-        window: Option<Box<str>>,
-        changes: &mut Vec<Change>,
-    ) {
-        let window = window.filter(|_| self.settings.served.contains(namespace));
-        let old = match window.clone() {
-            Some(window) => self.windows.insert(Arc::clone(namespace), window),
-            None => self.windows.remove(namespace),
-        };
-        if old != window {
-            let in_it = self.workloads.keys().filter(|key| key.namespace == *namespace);
-            changes.extend(in_it.map(|key| Change::Workload(key.clone())));
-        }
-    }
-
     /// The annotation `window` of a namespace.
     pub(crate) fn window_of(&self, namespace: &str) -> Option<&str> {
-        self.windows.get(namespace).map(AsRef::as_ref)
-    }
-
-    /// The namespaces with the annotation `window`.
-    pub(crate) fn with_window(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.windows.keys()
+        self.groups().settings(namespace)?.window.as_deref()
     }
 
     /// The namespaces that opt their workloads in.

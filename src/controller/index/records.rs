@@ -138,6 +138,17 @@ fn shared(policy: SpreadPolicy) -> Arc<SpreadPolicy> {
     if policy == **UNLIMITED { Arc::clone(&UNLIMITED) } else { Arc::new(policy) }
 }
 
+/// The settings of a namespace, beside its opt-in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceSettings {
+    /// The annotation `window`, valid or not.
+    pub window: Option<Box<str>>,
+    /// The label `group`.
+    pub group: Option<Arc<str>>,
+    /// The annotation `order`; `None` if it is invalid.
+    pub order: Option<i32>,
+}
+
 /// What a metadata-only watch reports about a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceMeta {

@@ -8,7 +8,7 @@ use crate::controller::{
     index::{
         Index,
         change::Change,
-        records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, User},
+        records::{BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User},
     },
     memory::Fresh,
     name::Name,
@@ -54,10 +54,11 @@ impl State {
             Change::SourceNeeded(name) => self.enqueue_source(name, now),
             Change::SourceUnused(name) => {
                 self.memory.fresh.take(&name);
-                self.holds.forget_source(&name);
+                self.holds.forget_source(&self.index, &name);
             }
             Change::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
             Change::SourceRead(name) => {
+                self.holds.source_changed(&self.index, &name);
                 self.queue.schedule(Task::Ensure(name.clone()), now);
                 self.enqueue_lost_of(&name, now);
                 let released = self.holds.release_replaced(&self.index, &name, now);
@@ -70,7 +71,9 @@ impl State {
                     self.queue.schedule(read, now);
                 }
             }
-            Change::SourceLabelled(name) => self.queue.schedule(Task::Ensure(name), now),
+            Change::SourceLabelled(name) | Change::SourceRegrouped(name) => {
+                self.queue.schedule(Task::Ensure(name), now)
+            }
             // The full delay starts when the new content is known.
             Change::ContentReplaced(name) => self.queue.cancel(&Task::Unbind(name)),
             Change::Snapshot(name) => {
@@ -78,6 +81,7 @@ impl State {
                 self.enqueue_refused(&name, now);
             }
             Change::SnapshotAdded(name) => {
+                self.enqueue_group_refusal(&name, now);
                 self.enqueue_judgements(&name, now);
                 self.enqueue_lost_beside(&name, now);
                 self.enqueue_comparison(&name, now);
@@ -152,9 +156,14 @@ impl State {
         self.update(now, |index, changes| index.apply_namespace(namespace, enabled, changes));
     }
 
-    /// Applies the annotation `window` of a namespace.
-    pub fn apply_namespace_window(&mut self, namespace: &Arc<str>, window: Option<Box<str>>, now: Timestamp) {
-        self.update(now, |index, changes| index.apply_namespace_window(namespace, window, changes));
+    /// Applies the settings of a namespace.
+    pub fn apply_namespace_settings(
+        &mut self,
+        namespace: &Arc<str>,
+        settings: NamespaceSettings,
+        now: Timestamp,
+    ) {
+        self.update(now, |index, changes| index.apply_namespace_settings(namespace, settings, changes));
     }
 
     /// Forgets that an object could not be read.

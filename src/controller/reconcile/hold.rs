@@ -12,10 +12,8 @@ use crate::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{
-        Health, Member, Place, Progress, Proof, Record, Spread, SpreadPolicy, Standing, Verdict, View, Wait,
-    },
-    snapshot::{DIGITS, Digest, snapshot_name},
+    resolve::{Health, Member, Place, Progress, Proof, Record, Spread, Standing, View, Wait},
+    snapshot::{DIGITS, Digest, Digests, snapshot_name},
     telemetry::metrics::Reason,
 };
 
@@ -42,8 +40,8 @@ struct Report {
 #[derive(Debug)]
 struct Recent {
     spread: Spread<WorkloadKey>,
-    /// The content and the policy that it applies to.
-    of: (Digest, Arc<SpreadPolicy>),
+    /// The content that it applies to. In a group, each namespace may have digests of its own.
+    content: Digests,
     at: Timestamp,
 }
 
@@ -60,7 +58,7 @@ pub(crate) struct Holds {
     /// Workloads that are held until others prove a content sound, or by a window or a set. Each with whether only the bake
     /// time of a wave, its turn or a window holds it.
     held: HashMap<WorkloadKey, bool>,
-    /// By source. Nothing that lets a workload roll is remembered: the next one must see its roll.
+    /// By source, or by group. Nothing that lets a workload roll is remembered: the next one must see its roll.
     recent: HashMap<Name, Recent>,
     /// The last reported hold of each source, until it ends.
     reported: HashMap<Name, Report>,
@@ -104,7 +102,8 @@ impl Holds {
         for used in free() {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(known) = index.existing_source(&name) else { continue };
-            if !known.spread.is_limited() || record.has_seen(&used.source, &known.present.digests) {
+            let is_limited = known.spread.is_limited() || index.is_grouped(&name);
+            if !is_limited || record.has_seen(&used.source, &known.present.digests) {
                 continue;
             }
             // Admission keeps the workload from refused content, whatever else of it rolls.
@@ -179,8 +178,9 @@ impl Holds {
         now: Timestamp,
     ) -> Result<Option<String>, Wait<WorkloadKey>> {
         let content = known.present.digests.current();
-        let is_of_it = |recent: &&Recent| (&recent.of.0, &recent.of.1) == (&content, &known.spread);
-        let recent = self.recent.get(source).filter(is_of_it);
+        let scope = index.scope(source);
+        let is_of_it = |recent: &&Recent| recent.content.same_content(&known.present.digests);
+        let recent = self.recent.get(&scope).filter(is_of_it);
         if let Some(wait) = recent.and_then(|recent| recent.spread.wait(has_failed, place)) {
             return Err(wait);
         }
@@ -193,8 +193,7 @@ impl Holds {
                 format!("wave {wave} of {waves} begins: up to {limit} of {total} workloads move to {to}")
             }));
         };
-        let of = (content, known.spread.clone());
-        self.recent.insert(source.clone(), Recent { spread, of, at: now });
+        self.recent.insert(scope, Recent { spread, content: known.present.digests.clone(), at: now });
         Err(wait)
     }
 
@@ -221,7 +220,9 @@ impl Holds {
         let Report { digest, proof, since } = self.reported.remove(source)?;
         let is_present = index.existing_source(source)?.present.digests.contains(&digest);
         let then = if is_present { "the next workloads roll" } else { "the source changed" };
-        let (by, of) = (index.display_short(&proof.workload), named(source, &digest));
+        let is_own = proof.workload.namespace == source.namespace;
+        let by = if is_own { index.display_short(&proof.workload) } else { index.display(&proof.workload) };
+        let of = named(source, &digest);
         let note = format!("{by} no longer holds the roll to {of}: {then}");
         let event = event_on_source(index, source, Reason::RollReleased, note, now)?;
         Some(Event { same: since.to_string(), ..event })
@@ -264,10 +265,15 @@ impl Holds {
         self.held.clear();
     }
 
+    /// Records that a source has other content or other settings.
+    pub(crate) fn source_changed(&mut self, index: &Index, source: &Name) {
+        self.recent.remove(&index.scope(source));
+    }
+
     /// Forgets a source on which nothing depends.
-    pub(crate) fn forget_source(&mut self, source: &Name) {
+    pub(crate) fn forget_source(&mut self, index: &Index, source: &Name) {
         self.reported.remove(source);
-        self.recent.remove(source);
+        self.recent.remove(&index.scope(source));
     }
 
     /// The Event on a source whose change is held; `None` if the content is no longer the present one.
@@ -277,8 +283,8 @@ impl Holds {
         let held = index.workloads_using(source).filter(|(key, _)| self.held.contains_key(*key)).count();
         let held = if held == 1 { "1 workload is".to_owned() } else { format!("{held} workloads are") };
         let why = describe(index, &report.proof, source, &report.digest);
-        let has_waves = index.existing_source(source)?.spread.has_waves();
-        let setting = match (has_waves, index.existing_source(source)?.spread.max_in_flight) {
+        let policy = index.change(source, index.existing_source(source)?).policy();
+        let setting = match (policy.has_waves(), policy.max_in_flight) {
             (true, _) => "waves",
             (false, Some(_)) => "max-in-flight",
             (false, None) => "on-failure",
@@ -291,7 +297,8 @@ impl Holds {
 
 /// How a workload proved a content bad.
 fn describe(index: &Index, proof: &Proof<WorkloadKey>, source: &Name, digest: &Digest) -> String {
-    let workload = index.display_short(&proof.workload);
+    let is_own = proof.workload.namespace == source.namespace;
+    let workload = if is_own { index.display_short(&proof.workload) } else { index.display(&proof.workload) };
     let how = if proof.rolled_back { "was rolled back from" } else { "failed with" };
     format!("{workload} {how} {}", named(source, digest))
 }
@@ -308,7 +315,7 @@ pub(crate) fn objection(
     content: &SourceRecord,
     now: Timestamp,
 ) -> Option<String> {
-    if !content.spread.is_limited() {
+    if !content.spread.is_limited() && !index.is_grouped(source) {
         return None;
     }
     let waits = |(_, record): &(&WorkloadKey, &Record)| {
@@ -332,14 +339,16 @@ fn spread(
     is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
     now: Timestamp,
 ) -> Spread<WorkloadKey> {
-    let members = index.workloads_using(source).map(|(key, record)| Member {
-        workload: key,
-        standing: standing(index, key, record, source, known),
-        is_rolling: is_rolling(key, record),
+    let change = index.change(source, known);
+    let is_rolling = &is_rolling;
+    let members = change.sources.iter().flat_map(|(source, known)| {
+        index.workloads_using(source).map(move |(key, record)| Member {
+            workload: key,
+            standing: standing(index, key, record, source, known),
+            is_rolling: is_rolling(key, record),
+        })
     });
-    let verdict = known.spread.verdict(&source.object, &known.present.digests);
-    let refused = index.refused_of(source, known).is_some();
-    Spread::of(&known.spread, Verdict { refused, ..verdict }, now, members)
+    Spread::of(&change.policy(), change.verdict(index), now, members)
 }
 
 /// The state of a workload towards a content of a source.
@@ -354,6 +363,7 @@ pub(super) fn standing(
     let view = View {
         kind,
         path: [&key.namespace, &key.name],
+        namespace_order: index.groups().settings(&key.namespace).and_then(|settings| settings.order),
         health: index.health(key, record),
         source: &source.object,
         content: &known.present.digests,

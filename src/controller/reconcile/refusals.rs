@@ -21,7 +21,9 @@ impl State {
         let is_moved = || {
             record.moved.iter().any(|(source, _)| {
                 let name = Name::new(Arc::clone(&key.namespace), source.clone());
-                self.index.existing_source(&name).is_some_and(|known| known.spread.reverts)
+                self.index
+                    .existing_source(&name)
+                    .is_some_and(|known| self.index.change(&name, known).policy().reverts)
             })
         };
         if self.index.health(key, record) != Health::Settled && is_moved() {
@@ -34,7 +36,8 @@ impl State {
     pub(super) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
         let Some(record) = self.index.snapshot(snapshot) else { return };
         let source = snapshot.sibling(Arc::clone(&record.source));
-        if !self.index.existing_source(&source).is_some_and(|known| known.spread.reverts) {
+        let reverts = |known| self.index.change(&source, known).policy().reverts;
+        if !self.index.existing_source(&source).is_some_and(reverts) {
             return;
         }
         let users: Vec<_> = self.index.workloads_using(&source).map(|(key, _)| key.clone()).collect();
@@ -66,32 +69,72 @@ impl State {
         let mut again: Option<Timestamp> = None;
         for used in record.uses.iter().filter(|used| !used.on_hold && !used.excluded) {
             let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
-            let Some(known) = self.index.existing_source(&source).filter(|known| known.spread.reverts) else {
+            let Some(known) = self.index.existing_source(&source) else { continue };
+            let change = self.index.change(&source, known);
+            if !change.policy().reverts {
                 continue;
-            };
+            }
             let Some(snapshot) = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name))) else {
                 continue;
             };
             let Some(found) = self.index.snapshot(&snapshot) else { continue };
             let Standing::Moved(moved) = standing(&self.index, key, record, &source, known) else { continue };
-            if !known.present.digests.contains(&found.digest) || self.index.refused(&source).is_some() {
+            if !known.present.digests.contains(&found.digest) || change.verdict(&self.index).refused {
                 continue;
             }
             if moved.fails_by_move(now) {
-                let previous = self.index.newest_beside(&source, &known.present.digests);
-                let refusal = Refusal {
-                    reason: format!("{} failed: {}", self.index.display_short(key), self.cause(key, record))
-                        .into(),
-                    at: now.to_string().into(),
-                    previous: previous.map(|name| (&*name).into()),
+                let is_grouped = self.index.is_grouped(&source);
+                let workload =
+                    if is_grouped { self.index.display(key) } else { self.index.display_short(key) };
+                let reason = format!("{workload} failed: {}", self.cause(key, record));
+                // The mark is on a snapshot whose source reverts, and spreads from there.
+                let own = known.spread.reverts.then(|| (source.clone(), snapshot.clone()));
+                let of_others = || {
+                    let reverting = change.sources.iter().filter(|(_, known)| known.spread.reverts);
+                    reverting.filter_map(|(name, known)| {
+                        let mut snapshots = self.index.snapshots_with(name, &known.present.digests);
+                        Some((name.clone(), snapshots.next()?.0))
+                    })
                 };
-                let (version, digest) = (found.version(), found.digest);
-                let refusal = Some(Box::new(refusal));
-                return Decision::Act(Action::SetRefused { snapshot, version, digest, refusal });
+                let Some((source, snapshot)) = own.or_else(|| of_others().next()) else { continue };
+                let action = self.refuse(&source, snapshot, &reason, &now.to_string());
+                return action.map_or(Decision::Done, Decision::Act);
             }
             again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
         }
         again.map_or(Decision::Done, Decision::Later)
+    }
+
+    /// Marks a snapshot of a source as refused.
+    fn refuse(&self, source: &Name, snapshot: Name, reason: &str, at: &str) -> Option<Action> {
+        let known = self.index.existing_source(source)?;
+        let found = self.index.snapshot(&snapshot)?;
+        let previous = self.index.newest_beside(source, &known.present.digests);
+        let previous = previous.map(|name| (&*name).into());
+        let refusal = Some(Box::new(Refusal { reason: reason.into(), at: at.into(), previous }));
+        let (version, digest) = (found.version(), found.digest);
+        Some(Action::SetRefused { snapshot, version, digest, refusal })
+    }
+
+    /// Refuses a content that is refused in another namespace of the group. The mark has the same time, so that it ends with the
+    /// same decision.
+    pub(super) fn refuse_with_group(&self, source: &Name) -> Option<Action> {
+        let known = self.index.existing_source(source).filter(|known| known.spread.reverts)?;
+        if !self.index.is_grouped(source) || self.index.refused(source).is_some() {
+            return None;
+        }
+        let (snapshot, _) = self.index.snapshots_with(source, &known.present.digests).next()?;
+        let refusal = self.index.refused_elsewhere(source, &snapshot.object.name)?;
+        self.refuse(source, snapshot, &refusal.reason, &refusal.at)
+    }
+
+    /// Queues a check whether the content of a new snapshot is refused in another namespace of the group.
+    pub(super) fn enqueue_group_refusal(&mut self, snapshot: &Name, now: Timestamp) {
+        let Some(record) = self.index.snapshot(snapshot) else { return };
+        let source = snapshot.sibling(Arc::clone(&record.source));
+        if self.index.is_grouped(&source) {
+            self.queue.schedule(Task::Ensure(source), now);
+        }
     }
 
     /// How the workload failed.
@@ -124,6 +167,10 @@ impl State {
         let source = snapshot.sibling(Arc::clone(&record.source));
         if self.index.existing_source(&source).is_some() {
             self.queue.schedule(Task::Ensure(source.clone()), now);
+            let others: Vec<_> = self.index.siblings(&source).map(|(name, _)| name).collect();
+            for other in others {
+                self.queue.schedule(Task::Ensure(other), now);
+            }
             self.enqueue_users(&source, now);
         }
     }

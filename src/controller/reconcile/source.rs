@@ -41,7 +41,7 @@ impl State {
         if self.lacks_snapshot(source) {
             return Some(Action::Ensure { source: source.clone(), content });
         }
-        self.forgive(source)
+        self.forgive(source).or_else(|| self.refuse_with_group(source))
     }
 
     /// Whether the present content of a source should have a snapshot, and has none.

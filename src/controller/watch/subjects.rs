@@ -12,7 +12,10 @@ use crate::{
     compact::CompactSet,
     controller::{
         index::{
-            records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, SourceState, User},
+            records::{
+                BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta,
+                SourceState, User,
+            },
             settings::Reader,
             skipped::Unreadable,
         },
@@ -63,7 +66,7 @@ pub struct Labelled(pub SourceKind);
 pub struct UsedSources(pub SourceKind, pub Arc<str>);
 /// Rollouts that use the template of another workload, in one namespace.
 pub struct Referring(pub Arc<str>);
-/// Namespaces: which ones opt in, and their windows.
+/// Namespaces: which ones opt in, and their settings.
 pub struct Namespaces;
 /// A subject, restricted to one namespace.
 pub(crate) struct InNamespace<S>(pub(crate) S, pub(crate) Arc<str>);
@@ -437,8 +440,8 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
 impl Subject for Namespaces {
     type Object = PartialObject;
     type Key = Arc<str>;
-    /// Whether it opts its workloads in, and its annotation `window`.
-    type Record = (bool, Option<Box<str>>);
+    /// Whether it opts its workloads in, and its settings.
+    type Record = (bool, NamespaceSettings);
 
     fn key(&self, object: &Self::Object) -> Arc<str> {
         name_of(&object.metadata)
@@ -446,24 +449,29 @@ impl Subject for Namespaces {
 
     fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
         let annotations = object.metadata.annotations.as_ref();
-        let window = annotations.and_then(|annotations| annotations.get(names::WINDOW));
-        let enabled = label(&object.metadata, names::ENABLED) == Some("true");
-        (enabled, window.map(|window| window.as_str().into()))
+        let annotation = |key: &str| annotations.and_then(|annotations| annotations.get(key));
+        let group = label(&object.metadata, names::GROUP).filter(|group| !group.is_empty());
+        let settings = NamespaceSettings {
+            window: annotation(names::WINDOW).map(|window| window.as_str().into()),
+            group: group.map(Arc::from),
+            order: annotation(names::ORDER).and_then(|order| order.parse().ok()),
+        };
+        (label(&object.metadata, names::ENABLED) == Some("true"), settings)
     }
 
-    fn apply(&self, state: &mut State, key: &Arc<str>, (enabled, window): Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &Arc<str>, (enabled, settings): Self::Record, now: Timestamp) {
         // A workload that its namespace opts in must not roll before the window is known.
-        state.apply_namespace_window(key, window, now);
+        state.apply_namespace_settings(key, settings, now);
         state.apply_namespace(key, enabled, now);
     }
 
     fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {
-        state.apply_namespace_window(key, None, now);
+        state.apply_namespace_settings(key, NamespaceSettings::default(), now);
         state.apply_namespace(key, false, now);
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
-        let known: BTreeSet<_> = state.index.opted_in().chain(state.index.with_window()).collect();
+        let known: BTreeSet<_> = state.index.opted_in().chain(state.index.groups().with_settings()).collect();
         known.into_iter().cloned().collect()
     }
 }

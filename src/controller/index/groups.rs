@@ -1,0 +1,176 @@
+//! Groups of namespaces: sources of the same name and content in all namespaces of a group are one change.
+//!
+//! The label `group` of a Namespace decides, so only administrators form groups. A change has the strictest settings of its
+//! sources: the source of one namespace may hold the workloads of others, and never moves them.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    Index,
+    change::Change,
+    records::{NamespaceSettings, SourceRecord},
+};
+use crate::{
+    controller::name::Name,
+    resolve::{Refusal, SpreadPolicy, Verdict},
+};
+
+/// The settings of namespaces, and their groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// Namespaces without settings are left out.
+    settings: HashMap<Arc<str>, NamespaceSettings>,
+    /// The namespaces of each group.
+    members: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+impl Groups {
+    /// The settings of a namespace.
+    pub(crate) fn settings(&self, namespace: &str) -> Option<&NamespaceSettings> {
+        self.settings.get(namespace)
+    }
+
+    /// The namespaces with settings.
+    pub(crate) fn with_settings(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.settings.keys()
+    }
+
+    /// The group of a namespace.
+    fn group(&self, namespace: &str) -> Option<&Arc<str>> {
+        self.settings.get(namespace)?.group.as_ref()
+    }
+
+    /// The other namespaces of the group of a namespace.
+    fn others<'g>(&'g self, namespace: &'g str) -> impl Iterator<Item = &'g Arc<str>> {
+        let members = self.group(namespace).and_then(|group| self.members.get(group));
+        members.into_iter().flatten().filter(move |member| ***member != *namespace)
+    }
+
+    /// Replaces the settings of a namespace. Returns the previous ones.
+    fn set(&mut self, namespace: &Arc<str>, new: NamespaceSettings) -> NamespaceSettings {
+        if let Some(group) = &new.group {
+            self.members.entry(Arc::clone(group)).or_default().insert(Arc::clone(namespace));
+        }
+        let is_default = new == NamespaceSettings::default();
+        let (group, old) = (new.group.clone(), self.settings.remove(namespace).unwrap_or_default());
+        if !is_default {
+            self.settings.insert(Arc::clone(namespace), new);
+        }
+        if let Some(left) = old.group.as_ref().filter(|left| Some(*left) != group.as_ref())
+            && let Some(members) = self.members.get_mut(left)
+        {
+            members.remove(namespace);
+            if members.is_empty() {
+                self.members.remove(left);
+            }
+        }
+        old
+    }
+}
+
+/// A change: the sources of a group that have the same name and content.
+pub(crate) struct ChangedSources<'i> {
+    /// The source that was asked about, then those of other namespaces.
+    pub sources: Vec<(Name, &'i SourceRecord)>,
+}
+
+impl ChangedSources<'_> {
+    /// The strictest settings of the sources.
+    pub(crate) fn policy(&self) -> Arc<SpreadPolicy> {
+        let Some(((_, first), others)) = self.sources.split_first() else { return Arc::default() };
+        let mut policy = Arc::clone(&first.spread);
+        for (_, other) in others {
+            if !policy.has_settings_of(&other.spread) {
+                policy = Arc::new(policy.strictest(&other.spread));
+            }
+        }
+        policy
+    }
+
+    /// What was decided about the change.
+    pub(crate) fn verdict(&self, index: &Index) -> Verdict {
+        let of = |(name, known): &(Name, &SourceRecord)| {
+            let verdict = known.spread.verdict(&name.object, &known.present.digests);
+            Verdict { refused: index.refused_of(name, known).is_some(), ..verdict }
+        };
+        self.sources.iter().map(of).reduce(Verdict::strictest).unwrap_or_default()
+    }
+}
+
+impl Index {
+    /// Applies the settings of a namespace.
+    pub(crate) fn apply_namespace_settings(
+        &mut self,
+        namespace: &Arc<str>,
+        settings: NamespaceSettings,
+        changes: &mut Vec<Change>,
+    ) {
+        let is_served = self.settings.served.contains(namespace);
+        let settings = if is_served { settings } else { NamespaceSettings::default() };
+        let old = self.groups.set(namespace, settings);
+        if self.groups.settings(namespace).is_some_and(|new| *new == old)
+            || (old == NamespaceSettings::default() && self.groups.settings(namespace).is_none())
+        {
+            return;
+        }
+        let in_it = self.workloads.keys().filter(|key| key.namespace == *namespace);
+        changes.extend(in_it.map(|key| Change::Workload(key.clone())));
+        // A content may be refused in another namespace of the group.
+        let of_it = self.sources.keys().filter(|source| source.namespace == *namespace);
+        changes.extend(of_it.map(|source| Change::SourceRegrouped(source.clone())));
+    }
+
+    /// The settings of namespaces, and their groups.
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The name under which the change of a source is known: one for all sources of a group that have its name.
+    pub(crate) fn scope(&self, source: &Name) -> Name {
+        match self.groups.group(&source.namespace) {
+            // No namespace has such a name.
+            Some(group) => Name::new(format!("group/{group}"), source.object.clone()),
+            None => source.clone(),
+        }
+    }
+
+    /// Whether the namespace of a source is in a group with others.
+    pub(crate) fn is_grouped(&self, source: &Name) -> bool {
+        self.groups.others(&source.namespace).next().is_some()
+    }
+
+    /// The sources of the same name in the other namespaces of the group.
+    pub(crate) fn siblings<'i>(
+        &'i self,
+        source: &'i Name,
+    ) -> impl Iterator<Item = (Name, &'i SourceRecord)> + 'i {
+        self.groups.others(&source.namespace).filter_map(|namespace| {
+            let name = Name::new(Arc::clone(namespace), source.object.clone());
+            let known = self.existing_source(&name)?;
+            Some((name, known))
+        })
+    }
+
+    /// The sources that are one change with this content of a source.
+    pub(crate) fn change<'i>(&'i self, source: &'i Name, content: &'i SourceRecord) -> ChangedSources<'i> {
+        let is_same =
+            |(_, known): &(Name, &SourceRecord)| known.present.digests.same_content(&content.present.digests);
+        let others = self.siblings(source).filter(is_same);
+        ChangedSources { sources: std::iter::once((source.clone(), content)).chain(others).collect() }
+    }
+
+    /// The refusal of the present content of a source in another namespace of its group. `None` if the source does not revert,
+    /// or a person asked to try the content again, which `snapshot` of this namespace holds.
+    pub(crate) fn refused_elsewhere(&self, source: &Name, snapshot: &str) -> Option<&Refusal> {
+        let known = self.existing_source(source).filter(|known| known.spread.reverts)?;
+        self.siblings(source)
+            .filter(|(_, other)| other.present.digests.same_content(&known.present.digests))
+            .find_map(|(name, _)| {
+                let (_, refusal) = self.refused(&name)?;
+                known.spread.heeds(snapshot, refusal).then_some(refusal)
+            })
+    }
+}
