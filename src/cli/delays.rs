@@ -13,6 +13,7 @@ use super::{
     admitted,
     failure::Failure,
     gates,
+    group::Others,
     inventory::{Inventory, OptedIn, Snapshot, SourceKey, text},
     target::{Target, is_unanswered},
 };
@@ -81,6 +82,12 @@ pub(super) async fn of(
     if let Some(delay) = reported(target, workload, present).await? {
         return Ok(Some(delay));
     }
+    // The other namespaces of the group are not read here: there may be many.
+    let group = gates::settings(target, inventory, workload.namespace()).await?.group;
+    if let Some(group) = group.filter(|_| present.spread_policy().is_limited()) {
+        let see = format!("see kubectl confrev waves {}", source.name);
+        return Ok(Some(Delay::Held(format!("waits for its turn in the group {group}, {see}"))));
+    }
     Ok(probe(target, workload, None).await)
 }
 
@@ -107,7 +114,7 @@ pub(super) fn hold(
     if let Some((snapshot, refusal)) = refused(inventory, workload.namespace(), source, (content, policy)) {
         return Some(Delay::Refused(format!("{snapshot} was refused: {}", refusal.reason)));
     }
-    let spread = spread(inventory, workload.namespace(), source, (content, policy));
+    let spread = spread(inventory, workload.namespace(), source, (content, policy), &Others::default());
     let has_failed = workload.record.health == Health::Failed;
     let wait = spread.wait(has_failed, place)?;
     let rolling: Vec<_> = spread.rolling(has_failed).cloned().collect();
@@ -144,22 +151,35 @@ pub(super) fn listed(names: &[String], named: usize) -> String {
     format!("{}{more}", named.join(", "))
 }
 
-/// How far a change of a source has spread, as the controller derives it.
+/// How far a change of a source has spread, as the controller derives it. `others`: the same change in other namespaces.
 pub(super) fn spread(
     inventory: &Inventory,
     namespace: &str,
     source: &ObjectName,
     (content, policy): (&Digests, &SpreadPolicy),
+    others: &Others,
 ) -> Spread<String> {
-    let users = inventory.workloads.iter().filter(|workload| workload.namespace() == namespace);
-    let users: Vec<_> = users.map(|workload| (workload.reference(), workload)).collect();
-    let members = users.iter().map(|(name, workload)| {
-        let standing = standing(inventory, workload, source, content);
-        Member { workload: name, standing, is_rolling: false }
-    });
-    let is_refused = refused(inventory, namespace, source, (content, policy)).is_some();
-    let verdict = Verdict { refused: is_refused, ..policy.verdict(source, content) };
-    Spread::of(policy, verdict, Timestamp::now(), members)
+    let mut users = Vec::new();
+    let mut verdicts = Vec::new();
+    let mut strictest = policy.clone();
+    let present =
+        others.present().map(|(namespace, present)| (namespace, present.digests(), present.spread_policy()));
+    for (of, content, policy) in std::iter::once((namespace, content, policy.clone())).chain(present) {
+        let in_it = inventory.workloads.iter().filter(|workload| workload.namespace() == of);
+        users.extend(in_it.map(|workload| {
+            let prefix = if of == namespace { String::new() } else { format!("{of}/") };
+            (prefix + &workload.reference(), standing(inventory, workload, source, content))
+        }));
+        let refused = refused(inventory, of, source, (content, &policy)).is_some();
+        verdicts.push(Verdict { refused, ..policy.verdict(source, content) });
+        if !strictest.has_settings_of(&policy) {
+            strictest = strictest.strictest(&policy);
+        }
+    }
+    let members =
+        users.iter().map(|(workload, standing)| Member { workload, standing: *standing, is_rolling: false });
+    let verdict = verdicts.into_iter().reduce(Verdict::strictest).unwrap_or_default();
+    Spread::of(&strictest, verdict, Timestamp::now(), members)
 }
 
 /// The refusal of a content that is in force, with the refused snapshot.
@@ -187,7 +207,7 @@ fn standing(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, cont
     let view = View {
         kind: &workload.kind,
         path: [workload.namespace(), workload.name()],
-        namespace_order: None,
+        namespace_order: inventory.orders.get(workload.namespace()).copied(),
         health: workload.record.health,
         source,
         content,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     failure::Failure,
-    inventory::{self, Inventory, LiveSource, OptedIn, text},
+    inventory::{self, Inventory, LiveSource, OptedIn, Settings, annotation, label},
     target::Target,
 };
 use crate::{
@@ -25,7 +25,7 @@ pub(super) async fn of(
     content: &Observed,
     given: &BTreeMap<&ObjectName, &Observed>,
 ) -> Result<Option<String>, Failure> {
-    let of_namespace = window_of_namespace(target, inventory, workload.namespace()).await?;
+    let of_namespace = settings(target, inventory, workload.namespace()).await?.window;
     let (mut windows, mut sets) = (Vec::new(), Vec::new());
     let names: BTreeSet<_> =
         workload.record.uses.iter().filter(|used| !used.excluded).map(|used| &used.source).collect();
@@ -77,24 +77,24 @@ async fn present(
     }
 }
 
-/// The annotation `window` of a namespace, read once; `None` if the user may not read it.
-async fn window_of_namespace(
+/// The settings of a namespace, read once; none if the user may not read it.
+pub(super) async fn settings(
     target: &Target,
     inventory: &Inventory,
     namespace: &str,
-) -> Result<Option<String>, Failure> {
-    let mut known = inventory.windows.lock().await;
+) -> Result<Settings, Failure> {
+    let mut known = inventory.namespaces.lock().await;
     if let Some(known) = known.get(namespace) {
         return Ok(known.clone());
     }
-    let pointer = format!("/metadata/annotations/{}", names::pointer_token(names::WINDOW));
-    let window = match target.get(&format!("/api/v1/namespaces/{namespace}")).await {
-        Err(Failure::Refused(_)) | Ok(None) => None,
-        Ok(Some(found)) => {
-            Some(text(&found, &pointer).to_owned()).filter(|_| found.pointer(&pointer).is_some())
-        }
+    let settings = match target.get(&format!("/api/v1/namespaces/{namespace}")).await {
+        Err(Failure::Refused(_)) | Ok(None) => Settings::default(),
+        Ok(Some(found)) => Settings {
+            window: annotation(&found, names::WINDOW).map(str::to_owned),
+            group: label(&found, names::GROUP).filter(|group| !group.is_empty()).map(str::to_owned),
+        },
         Err(error) => return Err(error),
     };
-    known.insert(namespace.to_owned(), window.clone());
-    Ok(window)
+    known.insert(namespace.to_owned(), settings.clone());
+    Ok(settings)
 }

@@ -70,10 +70,21 @@ pub(super) struct Inventory {
     pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
     /// The current sources.
     pub(super) sources: BTreeMap<SourceKey, LiveSource>,
-    /// The annotation `window` of each namespace that was read.
-    pub(super) windows: tokio::sync::Mutex<BTreeMap<String, Option<String>>>,
+    /// The settings of each namespace that was read.
+    pub(super) namespaces: tokio::sync::Mutex<BTreeMap<String, Settings>>,
+    /// The annotation `order` of namespaces, where it was read.
+    pub(super) orders: BTreeMap<String, i32>,
     /// What the user may not list, and what is therefore left out.
     pub(super) unread: Unread,
+}
+
+/// The settings of a namespace that decide when a change may reach its workloads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// The annotation `window`.
+    pub(super) window: Option<String>,
+    /// The label `group`.
+    pub(super) group: Option<String>,
 }
 
 /// Collections that the user may not list.
@@ -232,6 +243,21 @@ impl Inventory {
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         inventory.read_sources(target).await?;
         Ok(inventory)
+    }
+
+    /// Reads what shows how far a change has spread: workloads, Rollouts and snapshots. It is an error if the user may not list
+    /// a part of it.
+    pub(super) async fn read_moves(target: &Target, scope: &Scope) -> Result<Self, Failure> {
+        let mut inventory = Self::read_workloads(target, scope).await?;
+        let rollouts = ("argoproj.io/v1alpha1", "rollouts", "Rollout");
+        inventory.rollouts = inventory.unread.list(target, scope, rollouts, "").await?;
+        inventory.let_rollouts_say_how_their_templates_fare();
+        inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
+        if inventory.unread.resources.is_empty() {
+            Ok(inventory)
+        } else {
+            Err(Failure::Refused(inventory.unread.message))
+        }
     }
 
     /// Reads the workloads alone that the user may list.

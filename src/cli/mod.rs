@@ -13,6 +13,7 @@ mod failure;
 mod fetch;
 mod flags;
 mod gates;
+mod group;
 mod history;
 mod impact;
 mod inventory;

@@ -13,6 +13,7 @@ use super::{
     delays,
     failure::Failure,
     flags::DryRun,
+    group::Others,
     history::History,
     inventory::{Inventory, Scope, source_name},
     output::{self, OutputFlag, OutputFormat},
@@ -68,6 +69,9 @@ enum Action {
 struct WavesStatus {
     source: String,
     namespace: String,
+    /// The group of the namespace, whose workloads are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     /// The snapshot of the present content.
     snapshot: String,
     wave: usize,
@@ -96,40 +100,70 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
     let source = source_name(source)?;
     let target = Target::find(&options.flags).await?;
     let Some(action) = action else { return show(&target, &source, options).await };
-    let retried = if action == Action::Retry { retry(&target, &source).await? } else { None };
+    let history = History::read(&target, source.clone()).await?;
+    let others = Others::of(&target, &history).await?;
+    let retried = if action == Action::Retry { retry(&history) } else { None };
     let (key, value, said) = match retried {
         Some(retried) => retried,
-        None => decision(action, &status(&target, &source).await?, options.all)?,
+        None => decision(action, &status_of(&target, &source, &history, &others).await?, options.all)?,
     };
-    let body = json!({"metadata": {"annotations": {key: value}}});
-    let path = format!("/api/v1/namespaces/{}/{}/{}", target.namespace, source.kind.plural(), source.name);
     let suffix = match options.dry_run {
         Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
         Some(DryRun::None) | None => "",
     };
-    if options.dry_run != Some(DryRun::Client) {
-        let only_try = options.dry_run == Some(DryRun::Server);
-        target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
+    // In a group, the decision is about the change in all namespaces.
+    let own = snapshot_of(&history);
+    let mut values = vec![(&target.namespace, value.clone())];
+    for other in &others.sources {
+        let value = match retry(other).filter(|_| key == names::RETRIED) {
+            Some((_, value, _)) => value,
+            None if key == names::RETRIED => continue,
+            None => of_namespace(&value, own.as_deref(), snapshot_of(other).as_deref()),
+        };
+        values.push((&other.namespace, value));
     }
-    output::print(&format!("{}/{}: {said}{suffix}\n", source.kind.as_str(), source.name))
+    for (namespace, value) in values {
+        let body = json!({"metadata": {"annotations": {key: value}}});
+        let path = format!("/api/v1/namespaces/{namespace}/{}/{}", source.kind.plural(), source.name);
+        if options.dry_run != Some(DryRun::Client) {
+            let only_try = options.dry_run == Some(DryRun::Server);
+            target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
+        }
+    }
+    let count = others.sources.len();
+    let of_group = if count > 0 { format!(", in {} namespaces", count + 1) } else { String::new() };
+    output::print(&format!("{}/{}: {said}{of_group}{suffix}\n", source.kind.as_str(), source.name))
 }
 
 /// The annotation that ends the refusal of the present content; `None` if the content is not refused.
-async fn retry(
-    target: &Target,
-    source: &ObjectName,
-) -> Result<Option<(&'static str, Value, String)>, Failure> {
-    let history = History::read(target, source.clone()).await?;
-    let Some(policy) = history.present.as_ref().map(Observed::spread_policy) else { return Ok(None) };
+fn retry(history: &History) -> Option<(&'static str, Value, String)> {
+    let policy = history.present.as_ref().map(Observed::spread_policy)?;
     let mut present = history.snapshots.iter().filter(|(_, snapshot)| history.is_present(snapshot));
     let refused = present.find_map(|(name, snapshot)| {
         let refusal = snapshot.refusal().filter(|refusal| policy.heeds(name, refusal))?;
         Some((name, refusal))
     });
-    Ok(refused.map(|(name, refusal)| {
+    refused.map(|(name, refusal)| {
         let said = format!("{name} is no longer refused ({}): workloads move to it again", refusal.reason);
         (names::RETRIED, json!(refusal.retry_text(name)), said)
-    }))
+    })
+}
+
+/// The name of the snapshot of the present content, which a source has or gets.
+fn snapshot_of(history: &History) -> Option<String> {
+    let known = history.snapshots.iter().find(|(_, snapshot)| history.is_present(snapshot));
+    let expected = || Some(expected_name(&history.source, history.present.as_ref()?));
+    known.map(|(name, _)| name.clone()).or_else(expected)
+}
+
+/// A decision for another namespace: its snapshot of a Secret has another name.
+fn of_namespace(value: &Value, own: Option<&str>, other: Option<&str>) -> Value {
+    match (value.as_str(), own, other) {
+        (Some(text), Some(own), Some(other)) => {
+            text.strip_prefix(own).map_or_else(|| value.clone(), |rest| json!(format!("{other}{rest}")))
+        }
+        _ => value.clone(),
+    }
 }
 
 fn parse_action(text: &str) -> Result<Action, Failure> {
@@ -207,6 +241,9 @@ fn text(status: &WavesStatus, bar: bool) -> String {
         let _ = writeln!(text, "{head:<11}{value}");
     };
     line("SOURCE", &status.source);
+    if let Some(group) = &status.group {
+        line("GROUP", group);
+    }
     line("SNAPSHOT", &status.snapshot);
     line("WAVE", &format!("{} of {}", status.wave, status.waves));
     line("MOVED", &format!("{} of {}, up to {} in this wave", status.moved, status.workloads, status.limit));
@@ -232,6 +269,16 @@ fn text(status: &WavesStatus, bar: bool) -> String {
 /// Derives how far the present content of a source has spread.
 async fn status(target: &Target, source: &ObjectName) -> Result<WavesStatus, Failure> {
     let history = History::read(target, source.clone()).await?;
+    let others = Others::of(target, &history).await?;
+    status_of(target, source, &history, &others).await
+}
+
+async fn status_of(
+    target: &Target,
+    source: &ObjectName,
+    history: &History,
+    others: &Others,
+) -> Result<WavesStatus, Failure> {
     let Some(present) = &history.present else {
         return Err(Failure::NotFound(format!(
             "{source} does not exist in namespace {:?}",
@@ -242,19 +289,21 @@ async fn status(target: &Target, source: &ObjectName) -> Result<WavesStatus, Fai
     if let Some(invalid) = &policy.invalid {
         return Err(Failure::Refused(format!("{source}: {invalid}")));
     }
-    if policy.waves.is_none() {
+    let has_waves = |(_, other): (&str, &Observed)| other.spread_policy().waves.is_some();
+    if policy.waves.is_none() && !others.present().any(has_waves) {
         return Err(Failure::NotFound(format!("{source} has no waves: see the annotation {}", names::WAVES)));
     }
-    let inventory = Inventory::read(target, &Scope::Namespace(target.namespace.clone())).await?;
-    let spread = delays::spread(&inventory, &target.namespace, source, (present.digests(), &policy));
+    let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
+    others.join(target, &mut inventory).await?;
+    let spread = delays::spread(&inventory, &target.namespace, source, (present.digests(), &policy), others);
     let Some(progress) = spread.progress() else {
         return Err(Failure::NotFound(format!("{source} has no waves")));
     };
-    let snapshot = history.snapshots.iter().find(|(_, snapshot)| history.is_present(snapshot));
-    let snapshot = snapshot.map_or_else(|| expected_name(source, present), |(name, _)| name.clone());
+    let snapshot = snapshot_of(history).unwrap_or_default();
     let waiting = progress.total > progress.moved;
     let reason = spread.reason().filter(|_| waiting).map(|wait| delays::describe(source, &spread, wait));
-    Ok(of_progress(source, target, snapshot, progress, reason))
+    let group = others.group.clone();
+    Ok(WavesStatus { group, ..of_progress(source, target, snapshot, progress, reason) })
 }
 
 /// The name that the snapshot of the present content gets.
@@ -277,6 +326,7 @@ fn of_progress(
     WavesStatus {
         source: format!("{}/{}", source.kind.as_str(), source.name),
         namespace: target.namespace.clone(),
+        group: None,
         snapshot,
         wave: progress.wave,
         waves: progress.waves,

@@ -72,7 +72,7 @@ impl State {
                 }
             }
             Change::SourceLabelled(name) | Change::SourceRegrouped(name) => {
-                self.queue.schedule(Task::Ensure(name), now)
+                self.queue.schedule(Task::Ensure(name), now);
             }
             // The full delay starts when the new content is known.
             Change::ContentReplaced(name) => self.queue.cancel(&Task::Unbind(name)),

@@ -1,0 +1,95 @@
+//! The group of a namespace (`confrev.dev/group`): the sources that are one change with a source, in the other namespaces.
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{
+    failure::Failure,
+    history::History,
+    inventory::{Inventory, Scope, label, text},
+    target::Target,
+};
+use crate::{names, resolve::Observed};
+
+/// The most namespaces that are read at the same time.
+const MAX_CONCURRENT_READS: usize = 8;
+
+/// The sources of other namespaces that are one change with a source.
+#[derive(Default)]
+pub(super) struct Others {
+    /// The name of the group.
+    pub(super) group: Option<String>,
+    /// The sources, each with its snapshots.
+    pub(super) sources: Vec<History>,
+    /// The `order` of each namespace of the group that has one.
+    pub(super) orders: Vec<(String, i32)>,
+}
+
+impl Others {
+    /// Finds the other sources of the change. If the user may not read the group, there are none, which a warning reports.
+    pub(super) async fn of(target: &Target, history: &History) -> Result<Self, Failure> {
+        let own = match target.get(&format!("/api/v1/namespaces/{}", target.namespace)).await {
+            Err(Failure::Refused(_)) | Ok(None) => return Ok(Self::default()),
+            Ok(Some(own)) => own,
+            Err(error) => return Err(error),
+        };
+        let Some(group) = label(&own, names::GROUP).filter(|group| !group.is_empty()) else {
+            return Ok(Self { orders: order(&own).into_iter().collect(), ..Self::default() });
+        };
+        match Self::read(target, history, group).await {
+            Err(Failure::Refused(reason)) => {
+                eprintln!(
+                    "warning: the numbers are of namespace {:?} alone, but it is in the group {group:?}: {reason}",
+                    target.namespace
+                );
+                Ok(Self { group: Some(group.to_owned()), ..Self::default() })
+            }
+            other => other,
+        }
+    }
+
+    async fn read(target: &Target, history: &History, group: &str) -> Result<Self, Failure> {
+        let selector = format!("{}={group}", names::GROUP);
+        let namespaces = target.list("/api/v1/namespaces", "Namespace", &selector).await?;
+        let orders = namespaces.iter().filter_map(order).collect();
+        let others = namespaces.iter().map(|namespace| text(namespace, "/metadata/name").to_owned());
+        let others = others.filter(|name| *name != target.namespace);
+        let reads = stream::iter(others).map(|namespace| async move {
+            let target = Target { namespace, ..target.clone() };
+            match History::read(&target, history.source.clone()).await {
+                Err(Failure::NotFound(_)) => Ok(None),
+                other => other.map(Some),
+            }
+        });
+        let found: Vec<_> = reads.buffered(MAX_CONCURRENT_READS).try_collect().await?;
+        let is_same = |other: &History| {
+            other.present.as_ref().zip(history.present.as_ref()).is_some_and(|(a, b)| a.same_content(b))
+        };
+        let sources = found.into_iter().flatten().filter(is_same).collect();
+        Ok(Self { group: Some(group.to_owned()), sources, orders })
+    }
+
+    /// The present source of each other namespace.
+    pub(super) fn present(&self) -> impl Iterator<Item = (&str, &Observed)> {
+        self.sources.iter().filter_map(|other| Some((other.namespace.as_str(), other.present.as_ref()?)))
+    }
+
+    /// Adds the workloads of the other namespaces, and what decides about their turn.
+    pub(super) async fn join(&self, target: &Target, inventory: &mut Inventory) -> Result<(), Failure> {
+        inventory.orders = self.orders.iter().cloned().collect();
+        let reads = stream::iter(&self.sources).map(|other| async move {
+            Inventory::read_moves(target, &Scope::Namespace(other.namespace.clone())).await
+        });
+        let found: Vec<_> = reads.buffered(MAX_CONCURRENT_READS).try_collect().await?;
+        for other in found {
+            inventory.workloads.extend(other.workloads);
+            inventory.snapshots.extend(other.snapshots);
+        }
+        Ok(())
+    }
+}
+
+/// The annotation `order` of a Namespace, with its name.
+fn order(namespace: &serde_json::Value) -> Option<(String, i32)> {
+    let order = super::inventory::annotation(namespace, names::ORDER)?.parse().ok()?;
+    Some((text(namespace, "/metadata/name").to_owned(), order))
+}
