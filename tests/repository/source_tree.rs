@@ -68,3 +68,19 @@ fn label_prefix_is_defined_in_one_place() {
         }
     }
 }
+
+/// Any other way leaves Nagle's algorithm on, which delays a request by 40 ms.
+#[test]
+fn clients_are_made_in_one_place() {
+    const OTHER_WAYS: [&str; 4] =
+        ["Client::try_from(", "Client::try_default(", "ClientBuilder", "rustls_https_connector"];
+    let found = files("src").into_iter().chain(files("bench/src")).flat_map(|(file, text)| {
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+        let found: Vec<_> = OTHER_WAYS.into_iter().filter(|way| product.contains(way)).collect();
+        found.into_iter().map(move |way| (file.clone(), way))
+    });
+    let (right, wrong): (Vec<_>, Vec<_>) =
+        found.partition(|(file, _)| file.ends_with("src/cluster/connect.rs"));
+    assert_eq!(wrong, [], "use confrev::cluster::connect");
+    assert!(!right.is_empty(), "src/cluster/connect.rs makes the clients");
+}
