@@ -1,12 +1,14 @@
 //! `make demo`: confrev's promises, one after another, on a real control plane with real Argo Rollouts.
 //!
-//! It prints what it observes, and fails if a promise does not hold.
+//! It prints what it observes, and fails if a promise does not hold. Pods are fake, unless it runs on real nodes:
+//! `make demo NODE=real`.
 #![allow(
     clippy::expect_used,
     clippy::panic,
     reason = "the crate of the control plane panics on failure; `caught` prints the message"
 )]
 
+mod node;
 mod promises;
 mod screen;
 mod stage;
@@ -48,8 +50,13 @@ fn main() -> ExitCode {
 }
 
 fn set_up(screen: &Screen, binary: &Path) -> (&'static ControlPlane, Program) {
-    screen.seen("etcd, API server, controller manager, scheduler, kwok as the kubelet, Argo Rollouts ...");
+    let kubelet =
+        if node::is_real() { "two nodes with kubelet and containerd" } else { "kwok as the kubelet" };
+    screen.seen(&format!("etcd, API server, controller manager, scheduler, {kubelet}, Argo Rollouts ..."));
     let cluster = ControlPlane::shared();
+    if node::is_real() {
+        node::start();
+    }
     screen.command("kubectl apply -f manifests/self-signed.yaml; confrev serve --self-signed ...");
     Program::install(cluster);
     let mut confrev = Program::new(cluster, binary);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use confrev_controlplane::{ControlPlane, Kubectl, Namespace, Output};
 use serde_json::Value;
 
+use crate::node;
 use crate::screen::Screen;
 
 /// The annotations in which Deployments and Rollouts count their templates. An undo counts too.
@@ -103,6 +104,9 @@ impl Stage {
             let mut found = config.files.iter().chain(&config.env);
             let found = found.find_map(|(path, value)| path.ends_with("/color").then_some(value));
             let mut color = found.cloned().unwrap_or_default();
+            if node::is_real() {
+                color = node::printed(self.cluster, self.namespace(), &name)?;
+            }
             // For an opted-in pod, this is the content that it would read after a restart, or after the kubelet updates its
             // files. The environment of an opted-out pod keeps the content of its start.
             if app == "legacy" {

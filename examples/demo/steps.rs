@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
 
+use crate::node;
 use crate::stage::{Group, Rest, Stage, Versions, difference, text};
 use crate::story::Story;
 
-/// The time limit of a step that usually takes a second or two.
-const LIMIT: Duration = Duration::from_secs(20);
+/// The time limit of a step that usually takes a second or two; on real nodes, which start containers, some seconds.
+fn limit() -> Duration {
+    Duration::from_secs(if node::is_real() { 180 } else { 20 })
+}
 
 impl Story {
     /// Runs a command that must succeed. Returns its warnings.
@@ -28,7 +31,7 @@ impl Story {
         mut look: impl FnMut(&mut Stage) -> Result<T, String>,
     ) -> T {
         self.at_stake = promise;
-        wait_for(what, LIMIT, || look(&mut self.stage))
+        wait_for(what, limit(), || look(&mut self.stage))
     }
 
     /// Repeats `look` for a while. If it fails once, the promise is broken.
