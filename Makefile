@@ -33,7 +33,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -79,10 +79,15 @@ test-upgrade: controlplane ## Upgrade from the git revision OLD to this tree (ma
 # image that users get. CONFREV_NODE=optional leaves the tests out where root cannot run containers.
 NODE_PROFILE ?= dev
 test-node: ## Run the stories on two real nodes, with containerd and the kubelet (root; make node-packages)
+	@$(CONTROLPLANE) nodes --check; code=$$?; [ $$code != 3 ] || exit 0; [ $$code = 0 ] || exit $$code; \
+		$(MAKE) --no-print-directory nodes SUITE=node
+
+# SUITE is a suite that starts real nodes, TESTS selects some of its tests.
+nodes:
 	$(MAKE) --no-print-directory image IMAGE=target/node IMAGE_PROFILE=$(NODE_PROFILE)
-	$(CARGO) test --locked --test node --no-run
+	$(CARGO) test --locked --test $(SUITE) --no-run
 	CONFREV_IMAGE=$(abspath target/node) RUST_TEST_THREADS=6 \
-		$(CONTROLPLANE) nodes -- $(CARGO) test --locked --test node -- --include-ignored
+		$(CONTROLPLANE) nodes -- $(CARGO) test --locked --test $(SUITE) -- --include-ignored $(TESTS)
 
 NODE_PACKAGES = busybox-static iproute2 libseccomp-dev mount nftables pkg-config util-linux
 node-packages: ## Install the Debian packages that real nodes need (root)

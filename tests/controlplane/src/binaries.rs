@@ -9,7 +9,9 @@ use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::gobuild::{Workshop, go_version};
-use crate::recipe::{ACTIONLINT, Artifact, GoModule, NEWEST, NODE_MODULES, OLDER, modules};
+use crate::recipe::{
+    ACTIONLINT, Artifact, COMPATIBILITY_MODULES, GoModule, NEWEST, NODE_MODULES, OLDER, modules,
+};
 
 /// The environment variable with the Kubernetes version of the control plane.
 const VERSION_VARIABLE: &str = "CONFREV_KUBERNETES";
@@ -48,6 +50,13 @@ impl Binaries {
         let modules: Vec<_> = NODE_MODULES.iter().collect();
         files.extend(gather("-nodes", &modules, |_| true, &assets(), &cache)?);
         link(&files, &cache)
+    }
+
+    /// The test suites of other projects, which take another ten minutes.
+    pub fn of_compatibility() -> Result<Self> {
+        let cache = cache_folder()?;
+        let modules: Vec<_> = COMPATIBILITY_MODULES.iter().collect();
+        link(&gather("-compatibility", &modules, |_| true, &assets(), &cache)?, &cache)
     }
 
     /// As [`all`](Self::all), but only for these names, which are searched in `PATH` too.
@@ -244,7 +253,8 @@ mod tests {
 
     #[test]
     fn every_module_states_its_minimum_go_version() {
-        for module in MODULES.iter().chain(NODE_MODULES).chain(OLDER.iter().map(|(_, module)| module)) {
+        let newest = MODULES.iter().chain(NODE_MODULES).chain(COMPATIBILITY_MODULES);
+        for module in newest.chain(OLDER.iter().map(|(_, module)| module)) {
             assert!(module.minimum_go().starts_with("1."), "{}", module.name);
         }
     }

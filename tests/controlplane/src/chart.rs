@@ -16,6 +16,22 @@ impl ControlPlane {
         // beside it.
         let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         self.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
+        let manifests = self.rendered_chart(values);
+        self.kubectl(&["apply", "--filename", "-"]).stdin(manifests).run().ok();
+    }
+
+    /// Deletes what [`install_chart`](Self::install_chart) applied with these values.
+    ///
+    /// # Panics
+    /// If an object cannot be deleted.
+    #[track_caller]
+    pub fn uninstall_chart(&self, values: &[&str]) {
+        let delete = ["delete", "--ignore-not-found", "--timeout=180s", "--filename", "-"];
+        self.kubectl(&delete).stdin(self.rendered_chart(values)).run().ok();
+    }
+
+    #[track_caller]
+    fn rendered_chart(&self, values: &[&str]) -> String {
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/confrev");
         let mut helm = Command::new(self.bin("helm"));
         helm.args(["template", "confrev"]).arg(chart).args(["--namespace", "confrev"]);
@@ -26,7 +42,6 @@ impl ControlPlane {
         helm.env("HELM_CACHE_HOME", std::env::temp_dir().join("confrev-helm-cache"));
         let rendered = helm.output().expect("helm can be run");
         assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
-        let manifests = String::from_utf8(rendered.stdout).expect("helm writes text");
-        self.kubectl(&["apply", "--filename", "-"]).stdin(manifests).run().ok();
+        String::from_utf8(rendered.stdout).expect("helm writes text")
     }
 }

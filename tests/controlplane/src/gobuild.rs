@@ -49,6 +49,11 @@ impl<'a> Workshop<'a> {
                 write(&self.folder.join("main.go"), text)?;
                 self.build(".", "", false, to)?;
             }
+            Source::Tests { package, tags } => {
+                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
+                self.compile(&["test", "-c", "-vet=off"], package, tags, false, to)?;
+            }
+            Source::Folder { module, folder } => copy_sources(&self.sources(module)?.join(folder), to)?,
             Source::Kustomization { module, folder } => self.render(module, folder, to, kubectl)?,
             Source::Manifests { module, folders } => self.join(module, folders, to)?,
         }
@@ -57,11 +62,16 @@ impl<'a> Workshop<'a> {
     }
 
     fn build(&self, package: &str, tags: &str, c: bool, to: &Path) -> Result<()> {
+        self.compile(&["build"], package, tags, c, to)
+    }
+
+    fn compile(&self, verb: &[&str], package: &str, tags: &str, c: bool, to: &Path) -> Result<()> {
         let flags =
             ["-s -w"].iter().chain(self.module.linker_values).copied().collect::<Vec<_>>().join(" -X ");
         let mut go = go_in(&self.folder);
         go.env("CGO_ENABLED", if c { "1" } else { "0" });
-        go.args(["build", "-trimpath", "-tags", tags, "-ldflags", &flags, "-o"]).arg(to).arg(package);
+        go.args(verb);
+        go.args(["-trimpath", "-tags", tags, "-ldflags", &flags, "-o"]).arg(to).arg(package);
         // go's own output (downloads, compile errors) shows the progress.
         run_go(go.stdout(Stdio::null()).stderr(Stdio::inherit()), self.module).map(drop)
     }

@@ -54,7 +54,7 @@ pub use cert_manager::CertManager;
 pub use cluster::ControlPlane;
 pub use kubectl::{Kubectl, Output};
 pub use namespace::Namespace;
-pub use node::Nodes;
+pub use node::{Image, Nodes};
 pub use pod::PodConfig;
 pub use process::raise_descriptors;
 pub use program::Program;

@@ -10,10 +10,12 @@ use confrev_controlplane::{Result, suites, supervisor};
 
 const USAGE: &str = "\
 Usage: controlplane build [NAME...]  builds the binaries, or only these, and prints their folder
+       controlplane suites-of-others builds the test suites of other projects, and prints their folder
        controlplane run -- CMD...    runs a command against a new control plane
        controlplane suites -- CMD... runs the tests of a `cargo test` command, some suites at a time, each on a
                                      control plane that it does not share with another meanwhile
        controlplane nodes -- CMD...  runs a command that starts real nodes (root), in namespaces of its own
+       controlplane nodes --check    reports whether real nodes can run here
        controlplane serve [FLAG...]  serves one until standard input is closed; the flags are its API server's
 
 The command finds KUBECONFIG, CONFREV_CONTROL_PLANE and kubectl in its environment.
@@ -21,7 +23,7 @@ CONFREV_CACHE        where binaries are kept (default: ${XDG_CACHE_HOME:-~/.cach
 KUBEBUILDER_ASSETS   a folder with binaries to use; what it lacks is built
 CONFREV_KUBERNETES   the version of Kubernetes (default: the newest there is)
 CONFREV_LANES        how many suites run at a time (default: 3)
-CONFREV_NODE=optional leaves `nodes` out where they cannot run
+CONFREV_NODE=optional lets `nodes --check` end with 3 where they cannot run
 CONFREV_KEEP=1       keeps the state folder, with the logs";
 
 fn main() -> ExitCode {
@@ -49,10 +51,15 @@ fn command(arguments: &[OsString]) -> Result<u8> {
             );
             Ok(0)
         }
+        [verb] if verb == "suites-of-others" => {
+            println!("{}", Binaries::of_compatibility()?.folder().display());
+            Ok(0)
+        }
         [verb, flags @ ..] if verb == "serve" => supervisor::serve(flags),
         [verb, dashes, program, rest @ ..] if verb == "run" && dashes == "--" => {
             supervisor::run(program, rest)
         }
+        [verb, flag] if verb == "nodes" && flag == "--check" => isolate::check(),
         [verb, dashes, program, rest @ ..] if verb == "nodes" && dashes == "--" => {
             isolate::run(program, rest)
         }

@@ -42,6 +42,10 @@ pub(crate) enum Source {
     Tagged { package: &'static str, tags: &'static str, c: bool },
     /// Built from this text, which is the whole package of the module.
     Main(&'static str),
+    /// The test program of this Go package.
+    Tests { package: &'static str, tags: &'static str },
+    /// A folder of a module, as it is.
+    Folder { module: &'static str, folder: &'static str },
     /// The output of `kubectl kustomize` for a folder of a module.
     Kustomization { module: &'static str, folder: &'static str },
     /// The YAML files in folders of a module, joined into one.
@@ -219,6 +223,44 @@ pub(crate) const NODE_MODULES: &[GoModule] = &[
 
 const CONTAINERD_TAGS: &str = "no_btrfs no_devmapper no_zfs";
 
+/// The test suites of Kubernetes and of Argo Rollouts, and what they need.
+pub(crate) const COMPATIBILITY_MODULES: &[GoModule] = &[
+    GoModule {
+        name: "kubernetes-e2e",
+        go_mod: include_str!("../kubernetes-e2e/go.mod"),
+        go_sum: include_str!("../kubernetes-e2e/go.sum"),
+        linker_values: &[
+            "k8s.io/component-base/version.gitVersion=v1.36.3",
+            "k8s.io/component-base/version.gitMajor=1",
+            "k8s.io/component-base/version.gitMinor=36",
+        ],
+        patch: None,
+        artifacts: &[
+            Artifact {
+                name: "e2e.test",
+                source: Source::Tests { package: "k8s.io/kubernetes/test/e2e", tags: "" },
+            },
+            binary("agnhost", "k8s.io/kubernetes/test/images/agnhost"),
+            binary("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
+        ],
+    },
+    GoModule {
+        name: "argo-e2e",
+        go_mod: include_str!("../argo-e2e/go.mod"),
+        go_sum: include_str!("../argo-e2e/go.sum"),
+        linker_values: &[],
+        patch: None,
+        artifacts: &[
+            Artifact {
+                name: "argo-e2e.test",
+                source: Source::Tests { package: "github.com/argoproj/argo-rollouts/test/e2e", tags: "e2e" },
+            },
+            // The tests read manifests from it.
+            Artifact { name: "argo-e2e", source: Source::Folder { module: ARGO, folder: "test/e2e" } },
+        ],
+    },
+];
+
 /// Older versions of Kubernetes, and the modules that replace those of the newest.
 pub(crate) const OLDER: &[(&str, GoModule)] = &[(
     "1.34",
@@ -260,7 +302,7 @@ mod tests {
 
     #[test]
     fn kubernetes_reports_version_required_by_its_module() {
-        let newest = MODULES.iter().chain(NODE_MODULES);
+        let newest = MODULES.iter().chain(NODE_MODULES).chain(COMPATIBILITY_MODULES);
         let kubernetes = newest.filter(|module| module.name.starts_with("kubernetes")).map(|m| (NEWEST, m));
         for (version, module) in kubernetes.chain(OLDER.iter().map(|(version, module)| (*version, module))) {
             let required = module
@@ -275,16 +317,23 @@ mod tests {
         }
     }
 
-    /// Otherwise Go would compile almost all of Kubernetes a second time for the nodes.
+    /// Otherwise Go would compile almost all of Kubernetes a second time for the nodes, and a third time for its tests.
     #[test]
-    fn node_module_shares_versions_with_control_plane() {
+    fn modules_share_versions_with_control_plane() {
         let versions = |module: &GoModule| -> std::collections::BTreeSet<_> {
             let lines = module.go_mod.lines().filter_map(|line| line.strip_prefix('\t'));
             lines.filter(|line| line.contains(" v")).map(str::to_owned).collect()
         };
-        let [nodes, plane] = [&NODE_MODULES[0], &MODULES[0]].map(versions);
-        assert!(plane.len() > 100, "{}", plane.len());
-        assert_eq!(plane.difference(&nodes).collect::<Vec<_>>(), Vec::<&String>::new());
+        let pairs = [
+            (&NODE_MODULES[0], &MODULES[0]),
+            (&COMPATIBILITY_MODULES[0], &NODE_MODULES[0]),
+            (&COMPATIBILITY_MODULES[1], &MODULES[1]),
+        ];
+        for (module, shared) in pairs {
+            let (all, shared) = (versions(module), versions(shared));
+            assert!(shared.len() > 100, "{}", shared.len());
+            assert_eq!(shared.difference(&all).collect::<Vec<_>>(), Vec::<&String>::new(), "{}", module.name);
+        }
     }
 
     /// An unknown version is an error that lists the available versions.

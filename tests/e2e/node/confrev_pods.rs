@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -76,6 +76,15 @@ fn write_until(api: &Api, path: &str, stopped: &AtomicBool) -> Writes {
     }
 }
 
+/// The folders in `/proc` of confrev's processes on both nodes.
+pub(crate) fn processes() -> Vec<PathBuf> {
+    let folders = fs::read_dir("/proc").expect("processes are listed").filter_map(|entry| {
+        let folder = entry.ok()?.path();
+        (fs::read_link(folder.join("exe")).ok()? == Path::new("/confrev")).then_some(folder)
+    });
+    folders.collect()
+}
+
 /// The kernel's view of confrev's processes on both nodes.
 #[test]
 #[ignore = "it needs real nodes: make test-node"]
@@ -83,11 +92,7 @@ fn confrev_runs_without_privileges() {
     let _confrev = running();
     let namespace = cluster().get("namespace", "", "confrev").expect("the namespace exists");
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
-    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
-        let folder = entry.ok()?.path();
-        (fs::read_link(folder.join("exe")).ok()? == Path::new("/confrev")).then_some(folder)
-    });
-    let processes: Vec<_> = processes.collect();
+    let processes = processes();
     assert!(processes.len() >= 2, "{processes:?}");
     for process in processes {
         let status = fs::read_to_string(process.join("status")).unwrap();

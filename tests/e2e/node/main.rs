@@ -15,6 +15,7 @@ mod certificates;
 mod confrev_pods;
 mod disruptions;
 mod kinds;
+mod memory;
 mod printing;
 mod refresh;
 mod secrets;

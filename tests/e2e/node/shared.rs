@@ -76,7 +76,7 @@ fn import() {
 }
 
 /// confrev's image, as `make image` writes it.
-fn image() -> PathBuf {
+pub(crate) fn image() -> PathBuf {
     let folder = env::var_os("CONFREV_IMAGE").map_or_else(|| root().join("target/image"), PathBuf::from);
     folder.join("confrev.tar")
 }

@@ -15,10 +15,23 @@ pub(crate) const PAUSE: &str = "docker.io/library/pause:confrev";
 /// The image of the pods of tests.
 pub(crate) const SHELL: &str = "docker.io/library/busybox:confrev";
 
-/// Writes an image with busybox, and a link for each of its commands. `name` is its full name.
-pub(crate) fn write(to: &Path, name: &str, command: &[&str]) -> Result<()> {
+/// A small image for pods.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Image<'a> {
+    /// Its full names, such as `docker.io/library/busybox:lab`.
+    pub names: &'a [&'a str],
+    /// What runs before the command.
+    pub entrypoint: &'a [&'a str],
+    /// What runs if a pod sets no arguments.
+    pub command: &'a [&'a str],
+    /// Programs beside those of busybox: their paths in the image, without the first slash, and on this machine.
+    pub programs: &'a [(&'a str, &'a Path)],
+}
+
+/// Writes an image with busybox, and a link for each of its commands.
+pub(crate) fn write(to: &Path, image: Image<'_>) -> Result<()> {
     let problem = |e: std::io::Error| format!("cannot write {}: {e}", to.display());
-    let layer = layer().map_err(problem)?;
+    let layer = layer(image.programs).map_err(problem)?;
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -27,10 +40,10 @@ pub(crate) fn write(to: &Path, name: &str, command: &[&str]) -> Result<()> {
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        "config": {"Cmd": command, "Env": ["PATH=/bin"]},
+        "config": {"Entrypoint": image.entrypoint, "Cmd": image.command, "Env": ["PATH=/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
     });
-    let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]);
+    let manifest = json!([{"Config": "config.json", "RepoTags": image.names, "Layers": ["layer.tar"]}]);
     let mut archive = tar::Builder::new(Vec::new());
     for (name, content) in [
         ("layer.tar", layer.as_slice()),
@@ -42,7 +55,7 @@ pub(crate) fn write(to: &Path, name: &str, command: &[&str]) -> Result<()> {
     fs::write(to, archive.into_inner().map_err(problem)?).map_err(problem)
 }
 
-fn layer() -> std::io::Result<Vec<u8>> {
+fn layer(programs: &[(&str, &Path)]) -> std::io::Result<Vec<u8>> {
     let binary = fs::read(BUSYBOX)?;
     let output = Command::new(BUSYBOX).arg("--list").output()?;
     let mut layer = tar::Builder::new(Vec::new());
@@ -56,6 +69,10 @@ fn layer() -> std::io::Result<Vec<u8>> {
         let mut header = header(0, 0o777);
         header.set_entry_type(tar::EntryType::Symlink);
         layer.append_link(&mut header, format!("bin/{command}"), "busybox")?;
+    }
+    for (path, program) in programs {
+        let program = fs::read(program)?;
+        layer.append_data(&mut header(program.len(), 0o755), path, program.as_slice())?;
     }
     layer.into_inner()
 }

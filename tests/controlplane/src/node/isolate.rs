@@ -26,11 +26,13 @@ use crate::{state, supervisor};
 pub(crate) const GROUPS_VARIABLE: &str = "CONFREV_NODE_CGROUPS";
 /// If it is `optional`, a machine that cannot run nodes is no failure.
 const VARIABLE: &str = "CONFREV_NODE";
+/// The exit code of a check after which the tests are skipped.
+const SKIPPED: u8 = 3;
 /// How often it checks whether the command has ended.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// Folders that containerd, the kubelet and others write to whatever their options say, and kernel parameters that the
-/// kubelet sets. Inside, all of them are others than the machine's.
+/// kubelet sets. Inside, all of them are others than the machine's. Controllers outside of pods find the API server's Service.
 const SET_UP: &str = r#"
 for folder in /run /var/lib /var/log; do mount -t tmpfs tmpfs "$folder"; done
 mkdir /run/netns /run/parameters
@@ -40,17 +42,25 @@ for name in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oo
   cat "/proc/sys/$name" > "$copy"
   mount --bind "$copy" "/proc/sys/$name"
 done
+{ cat /etc/hosts; echo "10.0.0.1 kubernetes.default.svc"; } > /run/hosts
+mount --bind /run/hosts /etc/hosts
 "#;
+
+/// Checks whether nodes can run here. If they cannot and need not, it reports in one line that they are skipped.
+pub fn check() -> Result<u8> {
+    match requirements::check() {
+        Err(problem) if env::var_os(VARIABLE).is_some_and(|value| value == "optional") => {
+            eprintln!("controlplane: SKIPPED the tests on real nodes ({VARIABLE}=optional): {problem}");
+            Ok(SKIPPED)
+        }
+        Err(problem) => Err(problem),
+        Ok(()) => Ok(0),
+    }
+}
 
 /// Runs a command in new namespaces, against a new control plane. Returns its exit code. Call it from the main thread.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
-    if let Err(problem) = requirements::check() {
-        if env::var_os(VARIABLE).is_some_and(|value| value == "optional") {
-            eprintln!("controlplane: {problem} ({VARIABLE}=optional: left out)");
-            return Ok(0);
-        }
-        return Err(problem);
-    }
+    requirements::check()?;
     let binaries = Binaries::with_nodes()?;
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| format!("cannot handle signals: {e}"))?;

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::cluster::ControlPlane;
+use crate::node::image::Image;
 use crate::node::isolate::GROUPS_VARIABLE;
 use crate::node::network::{self, ADDRESSES, NAMES};
 use crate::node::{cgroups, containerd, image, kubelet};
@@ -64,20 +65,21 @@ impl Nodes {
             nodes.configure(number)?;
             nodes.power_on(number)?;
         }
-        nodes.import_shell(image::PAUSE, &["/bin/sleep", "infinity"]);
-        nodes.import_shell(image::SHELL, &["/bin/sh"]);
+        let pause = ["/bin/sleep", "infinity"];
+        nodes.import_image(Image { names: &[image::PAUSE], command: &pause, ..Image::default() });
+        nodes.import_image(Image { names: &[image::SHELL], command: &["/bin/sh"], ..Image::default() });
         nodes.wait_ready();
         Ok(nodes)
     }
 
-    /// Makes an image with a shell available on both nodes, under a full name, with its command.
+    /// Makes a small image available on both nodes, under its names.
     ///
     /// # Panics
     /// As [`import`](Self::import).
     #[track_caller]
-    pub fn import_shell(&self, name: &str, command: &[&str]) {
+    pub fn import_image(&self, image: Image<'_>) {
         let archive = self.cluster.state_dir().join("image.tar");
-        image::write(&archive, name, command).unwrap_or_else(|problem| panic!("{problem}"));
+        image::write(&archive, image).unwrap_or_else(|problem| panic!("{problem}"));
         self.import(&archive);
     }
 
@@ -93,6 +95,20 @@ impl Nodes {
             let output = ctr.output().expect("ctr can be run");
             let problem = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{name} cannot import {}: {problem}", archive.display());
+        }
+    }
+
+    /// Gives an image on both nodes another name.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[track_caller]
+    pub fn tag(&self, image: &str, name: &str) {
+        for node in NAMES {
+            let output = self.ctr(node).args(["images", "tag", "--force", image, name]).output();
+            let output = output.expect("ctr can be run");
+            let problem = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{node} cannot tag {image}: {problem}");
         }
     }
 

@@ -13,4 +13,5 @@ mod machine;
 pub(crate) mod network;
 mod requirements;
 
+pub use image::Image;
 pub use machine::Nodes;
