@@ -33,7 +33,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large bench-slo soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -239,6 +239,9 @@ bench-quick: static controlplane ## Run a small version of the benchmark, in und
 
 bench-large: static controlplane ## Run the long parts of the benchmark: 10,000 workloads, and ten minutes at rest (an hour)
 	$(BENCH) large $(BENCH_BIN) $(BENCH_FOLDER)
+
+bench-slo: static controlplane ## Measure writes of workloads while 5,000 others roll at the default rate (4 minutes)
+	$(BENCH) slo $(BENCH_BIN) $(BENCH_FOLDER)
 
 picture: controlplane ## Draw the dashboard again, with data of a real Prometheus (Debian's package `prometheus`)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test core -- picture:: --include-ignored --test-threads=1

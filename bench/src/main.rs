@@ -10,6 +10,7 @@
 mod bare;
 mod beside;
 mod load;
+mod parts;
 mod peers;
 mod plot;
 mod process;
@@ -40,7 +41,7 @@ use crate::stats::slope;
 /// measured.
 const OPTIONS: [&str; 2] = ["--settle=0s", "--roll-rate=100000"];
 
-const USAGE: &str = "Usage: bench quick|full|large CONFREV FOLDER
+const USAGE: &str = "Usage: bench quick|full|large|slo CONFREV FOLDER
 Measures the binary CONFREV, and writes its table and plot to FOLDER.";
 
 /// The extent of a run.
@@ -68,6 +69,8 @@ struct Extent {
     iterations: usize,
     /// The number of workloads that roll while others are written. None: not measured.
     beside_rolls: usize,
+    /// How often the parts of admission are removed in turn. None: not measured.
+    parts: usize,
 }
 
 const fn shape(workloads: usize, sources: usize, rounds: usize) -> Shape {
@@ -89,6 +92,7 @@ const QUICK: Extent = Extent {
     shapes: &[shape(10, 1, 2), shape(100, 1, 2), shape(1, 1, 10)],
     iterations: 0,
     beside_rolls: 0,
+    parts: 0,
 };
 
 const FULL: Extent = Extent {
@@ -106,6 +110,7 @@ const FULL: Extent = Extent {
     shapes: &[shape(10, 1, 3), shape(100, 1, 5), shape(1000, 1, 3), shape(1, 1, 100), shape(100, 100, 5)],
     iterations: 1000,
     beside_rolls: 0,
+    parts: 3,
 };
 
 /// The measurements that take long.
@@ -123,7 +128,27 @@ const LARGE: Extent = Extent {
     rest: Duration::from_mins(10),
     shapes: &[shape(100, 1, 2), shape(1000, 1, 2), shape(10_000, 1, 1)],
     iterations: 0,
+    beside_rolls: 0,
+    parts: 0,
+};
+
+/// The time of writes while a large change is in progress, at confrev's own pace.
+const SLO: Extent = Extent {
+    name: "slo",
+    title: "writes while 5,000 workloads roll",
+    command: "make bench-slo",
+    rounds: 0,
+    starts: 0,
+    load: Duration::ZERO,
+    writes: 0,
+    unused: 0,
+    workloads: 0,
+    config_maps: 0,
+    rest: Duration::ZERO,
+    shapes: &[],
+    iterations: 0,
     beside_rolls: 5000,
+    parts: 0,
 };
 
 fn main() -> ExitCode {
@@ -136,18 +161,22 @@ fn main() -> ExitCode {
         ["quick", binary, folder] => (QUICK, binary, folder),
         ["full", binary, folder] => (FULL, binary, folder),
         ["large", binary, folder] => (LARGE, binary, folder),
+        ["slo", binary, folder] => (SLO, binary, folder),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
     let binary = PathBuf::from(binary).canonicalize().expect("the binary exists");
-    let mut rows = at_rest(&extent, &binary);
-    let (more, costs, kubernetes) = at_work(&extent, &binary);
-    rows.extend(more);
-    if extent.beside_rolls > 0 {
-        rows.extend(slo::rows(&binary, extent.beside_rolls));
-    }
+    let (rows, costs, kubernetes) = if extent.beside_rolls > 0 {
+        let (rows, kubernetes) = slo::rows(&binary, extent.beside_rolls);
+        (rows, Vec::new(), kubernetes)
+    } else {
+        let mut rows = at_rest(&extent, &binary);
+        let (more, costs, kubernetes) = at_work(&extent, &binary);
+        rows.extend(more);
+        (rows, costs, kubernetes)
+    };
     fs::create_dir_all(folder).expect("the folder can be made");
     write(&extent, Path::new(folder), &rows, &costs, &kubernetes);
     let short: Vec<_> = rows.iter().filter(|row| row.is_short()).collect();
@@ -194,6 +223,9 @@ fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
         }
     }
     rows.extend(growth(&costs));
+    if extent.parts > 0 {
+        rows.extend(parts::rows(&site, extent.parts));
+    }
     if extent.iterations > 0 {
         rows.extend(users::rows(&site, extent.iterations));
     }
@@ -239,15 +271,27 @@ fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost], kubernete
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let mut text = format!(
         "<!-- Written by `{0}`. -->\n\n# Measured: {3}\n\n`{0}`, on {cores} cores; confrev {1}, Kubernetes {kubernetes}; \
-         confrev ran with `{2}`. [What it costs](../performance.md) describes the measurements, and why rows fall short.\n\n",
+         confrev ran with {2}. [What it costs](../performance.md) describes the measurements, and why rows fall short.\n\n",
         extent.command,
         env!("CARGO_PKG_VERSION"),
-        OPTIONS.join(" "),
+        if extent.beside_rolls > 0 {
+            "its default options".to_owned()
+        } else {
+            format!("`{}`", OPTIONS.join(" "))
+        },
         extent.title,
     );
     text += &row::table(rows);
+    if costs.is_empty() {
+        return write_file(folder, &format!("{}.md", extent.name), &text);
+    }
     let _ = writeln!(text, "\n![growth]({}.svg)", extent.name);
-    fs::write(folder.join(format!("{}.md", extent.name)), text).expect("the table can be written");
+    write_file(folder, &format!("{}.md", extent.name), &text);
     let svg = plot::svg("What confrev costs, over the number of workloads on one ConfigMap", &lines(costs));
-    fs::write(folder.join(format!("{}.svg", extent.name)), svg).expect("the plot can be written");
+    write_file(folder, &format!("{}.svg", extent.name), &svg);
+}
+
+fn write_file(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }

@@ -98,11 +98,14 @@ pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: 
     let each = (start.now - empty.1) * 1e3 / workloads;
     // With few workloads, the fixed cost of a process would be counted as theirs.
     let reach = if workloads >= 10_000.0 { Reach::Most(4.0) } else { Reach::Read };
-    // The target of one second is for 1,000 workloads. With more, the time is only reported.
-    let ready = if workloads <= 1000.0 { Reach::Most(1.0) } else { Reach::Read };
+    let (memory, ready) = if workloads <= 1000.0 {
+        (Reach::Most(25.0), Reach::Most(1.0))
+    } else {
+        (Reach::Most(45.0), Reach::Most(2.0))
+    };
     let mut rows = vec![
-        Row::new(format!("resident memory {beside}, peak"), "MB", start.most, empty.0, Reach::Most(80.0)),
-        Row::new("resident memory while those are written, peak", "MB", written, empty.0, Reach::Most(80.0)),
+        Row::new(format!("resident memory {beside}, peak"), "MB", start.most, empty.0, memory),
+        Row::new("resident memory while those are written, peak", "MB", written, empty.0, memory),
         Row::new(format!("resident memory for each workload {beside}"), "kB", each, None, reach),
         Row::new(format!("from start to ready {beside}"), "s", start.seconds, None, ready),
     ];

@@ -53,16 +53,34 @@ pub(crate) type Requests = BTreeMap<String, f64>;
 pub(crate) struct Client(pub(crate) kube::Client);
 
 impl Client {
+    /// A client with the identity of a kubeconfig. It connects as confrev does.
+    async fn new(kubeconfig: &Path) -> Self {
+        let config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+        Self(connect(config.expect("a configuration")).expect("a client"))
+    }
+
     /// One request, which must succeed.
     pub(crate) async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Value {
-        let mut request = Request::builder().method(method.clone()).uri(path);
+        let answer = self.try_send(method.clone(), path, kind, body).await;
+        answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// One request.
+    pub(crate) async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &Value,
+    ) -> kube::Result<Value> {
+        let mut request = Request::builder().method(method).uri(path);
         let mut text = Vec::new();
         if !body.is_null() {
             request = request.header(http::header::CONTENT_TYPE, kind);
             text = body.to_string().into_bytes();
         }
-        let request = request.body(text).expect("a request");
-        self.0.request(request).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+        self.0.request(request.body(text).expect("a request")).await
     }
 
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Value {
@@ -87,11 +105,7 @@ impl Site {
         let cluster: &'static ControlPlane =
             Box::leak(Box::new(ControlPlane::start().unwrap_or_else(|problem| panic!("{problem}"))));
         let runtime = Runtime::new().expect("threads");
-        let config = Kubeconfig::read_from(cluster.kubeconfig()).expect("a kubeconfig");
-        let client = runtime.block_on(async {
-            let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
-            Client(connect(config.expect("a configuration")).expect("a client"))
-        });
+        let client = runtime.block_on(Client::new(cluster.kubeconfig()));
         for name in [PLAIN, NOTHING, CONFREV].into_iter().chain(PEERS) {
             cluster.create("namespace", "", &json!({"metadata": {"name": name, "labels": {"bench": name}}}));
         }
@@ -112,6 +126,11 @@ impl Site {
             bare.is_asked().then_some(())
         });
         Self { cluster, runtime, client, confrev, bare, asked: Mutex::default() }
+    }
+
+    /// A client with the identity of a kubeconfig.
+    pub(crate) fn client_of(&self, kubeconfig: &Path) -> Client {
+        self.runtime.block_on(Client::new(kubeconfig))
     }
 
     /// The number of requests that confrev has sent to the API server so far.

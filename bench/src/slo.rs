@@ -15,8 +15,9 @@ use crate::row::{Reach, Row};
 use crate::site::{CONFREV, Site, config_map, deployment, deployments};
 use crate::stats::quantile;
 
-/// The rows with `workloads` workloads, on a control plane of their own. confrev runs with its default roll rate.
-pub(crate) fn rows(binary: &Path, workloads: usize) -> Vec<Row> {
+/// The rows with `workloads` workloads, on a control plane of their own, and the version of Kubernetes. confrev runs with its
+/// default roll rate.
+pub(crate) fn rows(binary: &Path, workloads: usize) -> (Vec<Row>, String) {
     let site = Site::start(binary, &[]);
     let shape = Shape { workloads, sources: 1, rounds: 1 };
     shape.create(&site, CONFREV, None);
@@ -37,7 +38,7 @@ pub(crate) fn rows(binary: &Path, workloads: usize) -> Vec<Row> {
     });
     let seconds = start.elapsed().as_secs_f64();
     let what = format!("write of another workload while {workloads} workloads on one ConfigMap roll");
-    vec![
+    let rows = vec![
         Row::new(format!("{what}, p50"), "ms", quantile(&times, 0.5), None, Reach::Read),
         Row::new(format!("{what}, p99"), "ms", quantile(&times, 0.99), None, Reach::Most(1000.0)),
         Row::read(
@@ -45,7 +46,8 @@ pub(crate) fn rows(binary: &Path, workloads: usize) -> Vec<Row> {
             "s",
             seconds,
         ),
-    ]
+    ];
+    (rows, site.kubernetes())
 }
 
 /// The milliseconds of the creation and of the update of a workload that uses another ConfigMap.

@@ -57,9 +57,11 @@ pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
         }
         rows.extend(compared(
             &format!("creation of a workload, 3 references, {writers} writers"),
+            writers,
             &creations,
         ));
-        rows.extend(compared(&format!("update of a workload, 3 references, {writers} writers"), &updates));
+        let what = format!("update of a workload, 3 references, {writers} writers");
+        rows.extend(compared(&what, writers, &updates));
     }
     rows
 }
@@ -135,14 +137,14 @@ pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
             }
         }
         let what = format!("write of a ConfigMap, used by {number}");
-        let unused = |reach| if number == 0 { reach } else { Reach::Read };
         for (part, quantile_name) in [(0.5, "p50"), (0.99, "p99")] {
             let [plain, nothing, ours] = times.each_ref().map(|times| quantile(times, part));
             let what = format!("{what}, {quantile_name}");
             rows.push(Row::new(format!("{what}, to no webhook"), "ms", ours, plain, Reach::Read));
             let what = format!("{what}, to a webhook that does nothing");
-            // The difference between two measurements of the same value.
-            let reach = if part < 0.9 { unused(Reach::Times(1.1)) } else { Reach::Read };
+            // The difference between two measurements of the same value. Admission writes nothing, whatever uses the
+            // ConfigMap.
+            let reach = if part < 0.9 { Reach::Times(1.1) } else { Reach::Read };
             rows.push(Row::new(what, "ms", ours, nothing, reach));
         }
     }
@@ -158,14 +160,16 @@ fn change(site: &Site, namespace: &str, name: &str, text: &str) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
 }
 
-fn compared(what: &str, times: &Times) -> Vec<Row> {
+fn compared(what: &str, writers: usize, times: &Times) -> Vec<Row> {
     let mut rows = Vec::new();
     for (part, name, more) in [(0.5, "p50", 1.5), (0.99, "p99", 5.0)] {
         let [plain, nothing, ours] = times.each_ref().map(|times| quantile(times, part));
         let what = format!("{what}, {name}");
         rows.push(Row::new(format!("{what}, to no webhook"), "ms", ours, plain, Reach::More(more)));
         let what = format!("{what}, to a webhook that does nothing");
-        rows.push(Row::new(what, "ms", ours, nothing, Reach::Times(1.3)));
+        // One review that reads live takes a constant time more than one that reads nothing.
+        let reach = if (writers, name) == (1, "p50") { Reach::More(1.5) } else { Reach::Times(1.3) };
+        rows.push(Row::new(what, "ms", ours, nothing, reach));
     }
     rows
 }
