@@ -4,6 +4,7 @@ pub mod cli;
 pub mod cluster;
 pub mod controller;
 pub mod notify;
+pub mod schema;
 pub mod server;
 pub mod telemetry;
 pub mod tls;

@@ -88,6 +88,13 @@ pub const WINDOW: &str = concat!(prefix!(), "window");
 /// Annotation on sources: the set to which the source belongs, and the version that the source has.
 pub const SET: &str = concat!(prefix!(), "set");
 
+/// Annotation on sources: the JSON Schema that the content must match, as `[NAMESPACE/]CONFIGMAP/KEY`.
+pub const SCHEMA: &str = concat!(prefix!(), "schema");
+/// Annotation on sources: the keys that the schema applies to.
+pub const SCHEMA_KEYS: &str = concat!(prefix!(), "schema-keys");
+/// Annotation on sources: the other namespaces whose sources may name a schema in this ConfigMap.
+pub const SCHEMA_FOR: &str = concat!(prefix!(), "schema-for");
+
 /// Annotation on sources: what happens after a workload has failed with a change.
 pub const ON_FAILURE: &str = concat!(prefix!(), "on-failure");
 /// Annotation on sources, written by `kubectl confrev waves retry`: a refused snapshot, and when it was refused.

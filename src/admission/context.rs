@@ -5,7 +5,7 @@ use std::{ops::Deref, sync::Arc};
 use tokio::time::Instant;
 
 use super::{bodies::BodyBudget, limits::ReviewLimits, reads::ReadBudget, turns::Turns, users::Users};
-use crate::{controller::Shared, kinds::Kinds, server::Client, telemetry::Metrics};
+use crate::{controller::Shared, kinds::Kinds, schema::Schemas, server::Client, telemetry::Metrics};
 
 /// The dependencies of the handlers.
 pub struct Context<A> {
@@ -21,6 +21,8 @@ pub struct Context<A> {
     pub shared: Shared,
     /// Counters.
     pub metrics: Metrics,
+    /// Checks sources against their schemas.
+    pub schemas: Schemas,
     /// Records who wrote a source; `None` without `--record-users`.
     pub users: Option<Users>,
 }

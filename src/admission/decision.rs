@@ -17,6 +17,7 @@ use crate::{
     },
     controller::{MAX_OWNERS, Name, Shared},
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Request},
+    schema::Schemas,
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
 };
@@ -56,6 +57,8 @@ pub struct Decider<'a, A> {
     pub metrics: &'a Metrics,
     /// The state, used only to guess which snapshots are needed.
     pub shared: &'a Shared,
+    /// Checks sources against their schemas.
+    pub schemas: &'a Schemas,
 }
 
 /// The rounds of reads of one decision.
@@ -221,7 +224,20 @@ impl<A: Api> Decider<'_, A> {
         let guessed = guesses.keys().cloned().map(Need::Object);
         // The namespace is read beside these.
         let others = needs.into_iter().filter(|need| *need != Need::Namespace);
-        let reads = others.chain(guessed).map(|need| async move {
+        let with_content = |need| {
+            let content = match &need {
+                Need::Schema(source) => facts.object(source).flatten().cloned(),
+                _ => None,
+            };
+            (need, content)
+        };
+        let reads: Vec<_> = others.chain(guessed).map(with_content).collect();
+        let reads = reads.into_iter().map(|(need, content)| async move {
+            if let Need::Schema(source) = need {
+                let Some(content) = content else { return Ok(None) };
+                let failure = self.schemas.failure(api, self.share.whose(), namespace, &content).await?;
+                return Ok(Some(Fact::Verdict(source, failure)));
+            }
             let is_guess = matches!(&need, Need::Object(name) if guesses.contains_key(name));
             match Fact::read(api, namespace, need).await {
                 // The guess is not needed yet.

@@ -75,6 +75,11 @@ impl ReadShare {
         self.0.change(|amounts| amounts.kept = bytes)
     }
 
+    /// The client, and when its decision ends at the latest.
+    pub(super) fn whose(&self) -> (&Client, Instant) {
+        (&self.0.client, self.0.by)
+    }
+
     /// Counts calls against the share, and their answers while they arrive.
     pub fn meter(&self) -> Arc<dyn Meter> {
         Arc::<ReadAccount>::clone(&self.0)

@@ -1,5 +1,5 @@
 //! `/mutate/configmaps` and `/mutate/secrets`: warns about the effects of a write of a source, refuses invalid settings of
-//! waves, windows and sets, and writes nothing.
+//! waves, windows and sets and content that fails its schema, and writes nothing.
 //!
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
@@ -16,7 +16,7 @@ use crate::{
     cluster::{Api, own_owners},
     controller::Name,
     names,
-    resolve::{Observed, invalid_set, invalid_window, parse_keep, parse_max_in_flight},
+    resolve::{Observed, invalid_schema_for, invalid_set, invalid_window, parse_keep, parse_max_in_flight},
     snapshot::{Digest, ObjectName, SourceKind},
     telemetry::metrics::Limit,
 };
@@ -64,7 +64,17 @@ pub(super) async fn mutate<A: Api>(
     if let Some(invalid) = invalid_setting(&observed).filter(|_| observed.identity().is_none()) {
         return Answer::denied(format!("{}: {invalid}", source.object));
     }
-    Answer::allowed().with_warnings(warnings(context, &source, &observed, review, used))
+    let mut unchecked = None;
+    if observed.schema().is_some() && observed.identity().is_none() && needs_check(kind, review, &observed) {
+        match schema_failure(context, call, &source, &observed).await {
+            Ok(None) => {}
+            Ok(Some(failure)) => return Answer::denied(format!("{}: {failure}", source.object)),
+            Err(warning) => unchecked = Some(warning),
+        }
+    }
+    let mut warnings = warnings(context, &source, &observed, review, used);
+    warnings.extend(unchecked);
+    Answer::allowed().with_warnings(warnings)
 }
 
 /// Why no workload would move to a change of the source: settings that cannot be followed.
@@ -72,7 +82,40 @@ fn invalid_setting(observed: &Observed) -> Option<String> {
     let (window, set) = (observed.annotation(names::WINDOW), observed.annotation(names::SET));
     let waves = observed.spread_policy().invalid.map(String::from);
     let window = || window.as_deref().and_then(invalid_window);
-    waves.or_else(window).or_else(|| set.as_deref().and_then(invalid_set))
+    let schema_for = observed.annotation(names::SCHEMA_FOR);
+    let schema_for = || schema_for.as_deref().and_then(invalid_schema_for);
+    waves.or_else(window).or_else(|| set.as_deref().and_then(invalid_set)).or_else(schema_for)
+}
+
+/// Whether a write changes the content, or the annotations that name its schema. Other writes must pass whatever becomes of
+/// the schema: a finalizer must be removable.
+fn needs_check(kind: SourceKind, review: &Review<'_>, observed: &Observed) -> bool {
+    let Some(old) = review.old_object() else { return true };
+    Observed::read(kind, old.as_bytes()).map_or(true, |old| {
+        let is_other = |key| old.annotation(key) != observed.annotation(key);
+        old.digest() != observed.digest() || is_other(names::SCHEMA) || is_other(names::SCHEMA_KEYS)
+    })
+}
+
+/// Why the content may not be written. An error is a warning: the check could not be made, and is made again at the roll.
+async fn schema_failure<A: Api>(
+    context: &HandlerState<A>,
+    call: &Caller,
+    source: &Name,
+    observed: &Observed,
+) -> Result<Option<String>, String> {
+    let share = context.reads.share(call.client.clone(), call.deadline);
+    let api = context.api.metered(share.meter());
+    let check = context.schemas.failure(&api, share.whose(), &source.namespace, observed);
+    let reason = match tokio::time::timeout_at(call.deadline, check).await {
+        Ok(Ok(failure)) => return Ok(failure),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the API server does not answer in time".to_owned(),
+    };
+    tracing::warn!(%source, reason, "schema could not be read");
+    Err(format!(
+        "confrev: the schema could not be read ({reason}): a roll to content that fails it will be refused"
+    ))
 }
 
 /// The warnings for the author of the write.
@@ -175,7 +218,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         }
         let reads = record.reads.get(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
-            lacking.entry((&read.key, record.denies_missing)).or_default().push(name());
+            lacking.entry((&read.key, record.refuses_missing_keys)).or_default().push(name());
         }
         if !is_secret && state.ends_pin(key, source, observed) {
             pinned.push(name());
@@ -184,7 +227,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
     let mut warnings = Vec::new();
     for ((key, is_refused), workloads) in lacking {
         let then = if is_refused {
-            format!("the roll will be refused (annotation {} is \"deny\")", names::MISSING)
+            format!("the roll will be refused (annotation {} is not \"allow\")", names::MISSING)
         } else {
             "new pods will not start".to_owned()
         };

@@ -75,7 +75,8 @@ async fn decided<A: Api>(
         let known = shared.lock().referrers_health(old.kind, review.namespace(), old.name(), None);
         facts.set_referrers_health(known.unwrap_or_default());
     }
-    let decider = Decider { api, limits, dry_run, share, metrics, shared };
+    let schemas = &context.schemas;
+    let decider = Decider { api, limits, dry_run, share, metrics, shared, schemas };
     let decision = decider.decide(request, owner.as_ref(), facts);
     let name = request.new.display();
     match tokio::time::timeout_at(call.deadline, decision).await {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{ArgGroup, Args};
 use serde::Serialize;
+use tokio::time::{Duration, Instant};
 
 use super::{
     delays::{self, Delay},
@@ -22,6 +23,8 @@ use crate::{
     },
     names,
     resolve::{Facts, Need, Observed, Request, Use, Workload, auto_roll_value},
+    schema::Schemas,
+    server::Client,
     snapshot::{Digest, ObjectName, SourceKind},
 };
 
@@ -240,6 +243,9 @@ async fn effect(
     Ok((true, if is_pinned { from + ENDS_PIN } else { from }))
 }
 
+/// How long a check against a schema may wait for its turn.
+const LONGEST_CHECK: Duration = Duration::from_secs(10);
+
 /// Added to the reason of a roll that ends an undo or a pin.
 const ENDS_PIN: &str = "; this ends its undo or pin: it rolls to the whole present content";
 
@@ -261,7 +267,7 @@ async fn refusal(
     let request = Request { namespace: workload.namespace(), secrets, new, old: Some(old) };
     let mut facts = Facts::default();
     facts.set_rotated(target.rotated.clone());
-    let mut reader = GivenReader { target, namespace: request.namespace, given };
+    let mut reader = GivenReader { target, namespace: request.namespace, given, schemas: Schemas::default() };
     match decide(&request, &mut facts, &mut reader).await.map_err(|error| target.failure(error)) {
         // The user may not read a fact.
         Err(Failure::Refused(_)) => Ok(None),
@@ -274,6 +280,7 @@ struct GivenReader<'a> {
     target: &'a Target,
     namespace: &'a str,
     given: &'a BTreeMap<&'a ObjectName, &'a Observed>,
+    schemas: Schemas,
 }
 
 impl FactReader for GivenReader<'_> {
@@ -285,6 +292,12 @@ impl FactReader for GivenReader<'_> {
                 && let Some(content) = self.given.get(name)
             {
                 facts.set_object(name.clone(), Some((*content).clone()));
+            } else if let Need::Schema(source) = need {
+                let Some(content) = facts.object(&source).flatten().cloned() else { continue };
+                let by = Instant::now() + LONGEST_CHECK;
+                let (api, client) = (&self.target.api, Client::default());
+                let failure = self.schemas.failure(api, (&client, by), self.namespace, &content).await?;
+                facts.set_verdict(source, failure);
             } else if let Some(fact) = Fact::read(&self.target.api, self.namespace, need).await? {
                 fact.add_to(facts);
             }

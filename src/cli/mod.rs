@@ -44,6 +44,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use failure::Failure;
 
+use crate::schema;
+
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
 ///
 /// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`). As with kubectl,
@@ -103,6 +105,9 @@ enum Command {
     Serve(Box<serve::ServeOptions>),
     /// Print a completion script for a shell.
     Completion(complete::CompleteOptions),
+    /// Check a content against a schema, both from standard input. confrev runs this by itself.
+    #[command(name = schema::COMMAND, hide = true)]
+    CheckSchema,
     /// Print the possible next words of a command line, for `kubectl_complete-confrev`.
     #[command(name = "__complete", hide = true)]
     Complete(complete::Words),
@@ -171,6 +176,7 @@ impl Command {
             },
             Self::Digest(options) => digest::run(&options),
             Self::Render(options) => render::run(&options),
+            Self::CheckSchema => Ok(schema::answer()?),
             Self::Completion(options) => complete::script(&mut Cli::command(), &options),
             asking => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -201,7 +207,9 @@ impl Command {
             Self::Check(options) => check::run(&options).await,
             Self::Version(options) => version::run(&options).await,
             Self::Complete(words) => complete::run(&Cli::command(), &words).await,
-            Self::Serve(_) | Self::Digest(_) | Self::Render(_) | Self::Completion(_) => Ok(()),
+            Self::Serve(_) | Self::Digest(_) | Self::Render(_) | Self::Completion(_) | Self::CheckSchema => {
+                Ok(())
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, Workload},
+    schema::Schemas,
     snapshot::{ObjectName, Rotated, snapshot_json},
 };
 
@@ -178,6 +179,16 @@ impl Given {
             }
             // Manifests contain no revisions.
             Need::Revisions(_) => facts.set_revisions(Vec::new()),
+            Need::Schema(source) => {
+                let given = |namespace: &str, name: &ObjectName| {
+                    self.objects.get(&(namespace.to_owned(), name.clone())).cloned()
+                };
+                let content = facts.object(&source).flatten().cloned();
+                let failure = content
+                    .and_then(|content| Schemas::default().failure_of_given(namespace, given, &content));
+                // Without the schema, admission decides.
+                facts.set_verdict(source, failure.flatten());
+            }
             // The decision also asks for the snapshot by its name.
             Need::Newest { .. } => {}
             Need::Target(target) => {

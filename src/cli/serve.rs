@@ -18,6 +18,7 @@ use crate::{
     cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
     controller::{self, Leadership, Served, Shared, State},
     notify::Notifier,
+    schema::Schemas,
     server,
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
@@ -279,7 +280,8 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let counted = metrics.clone();
     let users = options.record_users.then(admission::Users::default);
     let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone())));
-    let context = admission::Context { api, kinds, secrets: options.secrets, limits, shared, metrics, users };
+    let (secrets, schemas) = (options.secrets, Schemas::default());
+    let context = admission::Context { api, kinds, secrets, limits, shared, metrics, schemas, users };
     // While the endpoints follow, so that no connection is in use when the server closes it.
     let router = server::ask_to_leave(admission::router(context), stopping.clone());
     let (drain, draining) = watch::channel(false);

@@ -15,6 +15,8 @@ pub(crate) enum Fact {
     Target(bool),
     Revisions(Vec<Past>),
     Object(ObjectName, Option<Box<Observed>>),
+    /// Why the content of a source fails its schema.
+    Verdict(ObjectName, Option<String>),
 }
 
 impl Fact {
@@ -29,7 +31,8 @@ impl Fact {
                 Self::Object(name, observed.map(Box::new))
             }
             // The decision also asks for the snapshot by its name.
-            Need::Newest { .. } => return Ok(None),
+            // Its reader has the content of the source.
+            Need::Newest { .. } | Need::Schema(_) => return Ok(None),
         }))
     }
 
@@ -39,6 +42,7 @@ impl Fact {
             Self::Namespace(namespace) => facts.set_namespace(namespace),
             Self::Target(enabled) => facts.set_target_enabled(enabled),
             Self::Revisions(revisions) => facts.set_revisions(revisions),
+            Self::Verdict(source, failure) => facts.set_verdict(source, failure),
             Self::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
         }
     }

@@ -8,6 +8,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
     admission::{Context, ReviewLimits, router},
     names::{self, WORKLOAD_ANNOTATIONS},
+    schema::Schemas,
 };
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
@@ -196,6 +197,7 @@ impl Model {
             limits: ReviewLimits::default(),
             shared,
             metrics: self.metrics.clone(),
+            schemas: Schemas::default(),
             users: None,
         };
         let request = http::Request::post(path)

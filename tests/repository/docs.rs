@@ -19,7 +19,7 @@ const VERBS: [&str; 15] = [
     "create", "patch", "argo", "wait",
 ];
 /// Manifests that the reader provides.
-const FILES: [&str; 5] = ["web.yaml", "demo.yaml", "all.yaml", "shop.json", "-"];
+const FILES: [&str; 6] = ["web.yaml", "demo.yaml", "all.yaml", "shop.json", "shop.yaml", "-"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

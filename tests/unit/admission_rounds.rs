@@ -16,6 +16,7 @@ use confrev::{
     kinds::{Kinds, REVISION_KINDS},
     names,
     resolve::{Decision, Facts, Need, Pass, Request, RevisionsOf, Workload, resolve},
+    schema::Schemas,
     server::Client,
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
@@ -136,7 +137,15 @@ async fn admission(
         ReviewLimits { reads: most, ..ReviewLimits::default() },
         reading.share(Client::default(), Instant::now() + DECISION_LIMIT),
     );
-    let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
+    let decider = Decider {
+        api: &api,
+        limits,
+        dry_run: false,
+        share,
+        metrics: &metrics,
+        shared: &shared,
+        schemas: &Schemas::default(),
+    };
     let mut facts = Facts::default();
     let decision = decider.decide(&request, None, &mut facts).await.unwrap();
     let (rounds, reads) = (&server.rounds, &server.reads);
@@ -279,7 +288,15 @@ async fn answers_count_while_they_arrive() {
     let (reading, by) = (ReadBudget::new(&limits), Instant::now() + DECISION_LIMIT);
     let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
     let share = reading.share(Client::default(), by);
-    let decider = Decider { api: &api, limits, dry_run: true, share, metrics: &metrics, shared: &shared };
+    let decider = Decider {
+        api: &api,
+        limits,
+        dry_run: true,
+        share,
+        metrics: &metrics,
+        shared: &shared,
+        schemas: &Schemas::default(),
+    };
     let mut facts = Facts::default();
     let decision = tokio::time::timeout_at(by, decider.decide(&request, None, &mut facts)).await;
     let refusal = decision.expect("the answers stall").unwrap_err().to_string();

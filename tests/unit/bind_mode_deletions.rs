@@ -14,6 +14,7 @@ use confrev::{
     kinds::{Kinds, REVISION_KINDS},
     names,
     resolve::Use,
+    schema::Schemas,
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
 };
@@ -116,6 +117,7 @@ impl Stage {
             limits: ReviewLimits::default(),
             shared: self.shared.clone(),
             metrics: Metrics::new(),
+            schemas: Schemas::default(),
             users: None,
         };
         let review =

@@ -31,6 +31,7 @@ mod reverts;
 mod roll_queue;
 mod roll_rate;
 mod rotated_config_maps;
+mod schemas;
 mod secret_digests;
 mod state_metrics;
 mod terminating_objects;

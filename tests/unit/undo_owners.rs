@@ -11,6 +11,7 @@ use confrev::{
     controller::Shared,
     kinds::Kinds,
     resolve::{Facts, Request, Workload},
+    schema::Schemas,
     server::Client,
     telemetry::{Metrics, Readiness},
 };
@@ -92,7 +93,15 @@ async fn written(owners: usize, more: Option<Value>, is_collected: bool) -> Writ
     };
     let share = reading.share(Client::default(), Instant::now() + DECISION_LIMIT);
     let limits = ReviewLimits::default();
-    let decider = Decider { api: &api, limits, dry_run: false, share, metrics: &metrics, shared: &shared };
+    let decider = Decider {
+        api: &api,
+        limits,
+        dry_run: false,
+        share,
+        metrics: &metrics,
+        shared: &shared,
+        schemas: &Schemas::default(),
+    };
     let owner = workload_owner(&kind, "web", "uid-web");
     decider.decide(&request, Some(&owner), &mut Facts::default()).await.unwrap();
     std::mem::take(&mut *written.lock().unwrap())

@@ -50,6 +50,7 @@ pub(crate) fn decide(request: &Request<'_>, facts: &mut Facts, stored: &Stored) 
             match need {
                 Need::Namespace => facts.set_namespace(NamespaceFacts::default()),
                 Need::Newest { .. } => {}
+                Need::Schema(source) => facts.set_verdict(source, None),
                 Need::Revisions(_) => facts.set_revisions(Vec::new()),
                 Need::Target(_) => facts.set_target_enabled(false),
                 Need::Object(name) => {

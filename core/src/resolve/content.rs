@@ -39,6 +39,14 @@ impl<'r> Resolver<'r> {
                 }
             }
         }
+        if own.is_none()
+            && let Some(failure) = self.schema_failure(source)?
+        {
+            return self.without_failing(source, held, &failure);
+        }
+        if let Some(held) = held.filter(|_| own.is_none() && self.is_poke) {
+            self.keeps_required_keys(source, held)?;
+        }
         // The name that the template has comes first: a shorter one may be free again.
         for name in own.into_iter().chain(names) {
             let candidate = ObjectName::new(source.kind, name.clone());
@@ -119,6 +127,18 @@ impl<'r> Resolver<'r> {
             && self.live_awaits_its_turn(source, present)?
         {
             self.keep_until_its_turn(source, None)?;
+            self.now_live.insert(source.clone(), prior);
+            return Ok(());
+        }
+        if prior.is_none_or(|prior| read.judge(&prior) == Some(false))
+            && let Some(failure) = self.schema_failure(source)?
+        {
+            let Some(prior) = prior.filter(|_| !self.is_poke) else {
+                return Err(Stop::Deny(failure));
+            };
+            self.warnings.push(format!("{failure}: {} does not roll to it", self.request.new.display()));
+            self.now_seen.remove(source);
+            self.keep_seen(source);
             self.now_live.insert(source.clone(), prior);
             return Ok(());
         }

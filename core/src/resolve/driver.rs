@@ -37,6 +37,7 @@ use super::{Decision, Facts, Need, Pass, Request, resolve};
 ///             Need::Namespace => facts.set_namespace(NamespaceFacts::default()),
 ///             Need::Target(_) => facts.set_target_enabled(false),
 ///             Need::Revisions(_) => facts.set_revisions(Vec::new()),
+///             Need::Schema(source) => facts.set_verdict(source, None),
 ///             Need::Newest { .. } => {}
 ///         }
 ///     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Health, Past, Refusal, SpreadPolicy};
+use super::{Health, Past, Refusal, SchemaReference, SpreadPolicy};
 use crate::{
     names,
     snapshot::{
@@ -21,6 +21,8 @@ pub struct Facts {
     referrers: Health,
     rotated: Rotated,
     revisions: Option<Vec<Past>>,
+    /// Why the content of a source fails its schema; `None` if it does not.
+    verdicts: BTreeMap<ObjectName, Option<String>>,
 }
 
 /// A namespace's settings for its workloads.
@@ -42,6 +44,7 @@ impl Facts {
     pub fn set_object(&mut self, name: ObjectName, observed: Option<Observed>) {
         let size = |observed: &Option<Observed>| observed.as_ref().map_or(0, Observed::size);
         self.bytes += size(&observed);
+        self.verdicts.remove(&name);
         let before = self.objects.insert(name, observed);
         self.bytes -= before.as_ref().map_or(0, size);
     }
@@ -93,6 +96,16 @@ impl Facts {
     /// The worst health of the Rollouts that use the workload's template.
     pub(super) fn referrers_health(&self) -> Health {
         self.referrers
+    }
+
+    /// Records why the content of a source fails its schema; `None` if it does not.
+    pub fn set_verdict(&mut self, source: ObjectName, failure: Option<String>) {
+        self.verdicts.insert(source, failure);
+    }
+
+    /// Why the content of a source fails its schema: `Some(None)` if it does not, `None` if that is not known.
+    pub(super) fn verdict(&self, source: &ObjectName) -> Option<Option<&str>> {
+        self.verdicts.get(source).map(Option::as_deref)
     }
 
     /// Records the revisions that an undo may bring back.
@@ -362,6 +375,21 @@ impl Observed {
     fn annotation_text(&self, key: &str) -> Option<&str> {
         let mut all = self.annotations.iter();
         all.find(|(known, _)| **known == *key).map(|(_, value)| &**value)
+    }
+
+    /// The schema that its content must match; `None` without one.
+    pub fn schema(&self) -> Option<Result<SchemaReference, String>> {
+        SchemaReference::read(|key| self.annotation_text(key))
+    }
+
+    /// The text of each entry; `None` for an entry that is no text.
+    pub fn texts(&self) -> BTreeMap<String, Option<String>> {
+        self.object().map(|object| object.texts(self.kind)).unwrap_or_default()
+    }
+
+    /// The kind of the object.
+    pub fn kind(&self) -> SourceKind {
+        self.kind
     }
 
     /// The parsed object.

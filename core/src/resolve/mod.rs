@@ -22,6 +22,8 @@ mod policy;
 mod refusal;
 mod refused_rule;
 mod revisions;
+mod schema;
+mod schema_rule;
 mod set;
 mod spread;
 mod spread_policy;
@@ -47,6 +49,7 @@ pub use policy::{
 };
 pub use refusal::Refusal;
 pub use revisions::{Past, RevisionsOf};
+pub use schema::{SchemaReference, invalid_schema, invalid_schema_for};
 pub use set::{SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Place, Progress, Proof, Spread, Standing, View, Wait};
 pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict};
@@ -80,6 +83,8 @@ pub enum Need {
     Target(TargetRef),
     /// The live revisions of the workload, to find out whether the request is an undo.
     Revisions(RevisionsOf),
+    /// Whether the present content of this source, which was read, matches its schema.
+    Schema(ObjectName),
     /// Most likely the snapshot of this source's present content; it is asked for together with the source. A caller that
     /// can guess its name reads it at once, and saves a round of reads. Other callers are asked for it by name later.
     Newest {

@@ -38,8 +38,8 @@ pub struct Record {
     pub pace: Pace,
     /// The keys that its template names of each source.
     pub reads: CompactMap<ObjectName, Reads>,
-    /// Whether admission refuses a reference to a missing source or key.
-    pub denies_missing: bool,
+    /// Whether admission refuses a roll to content that lacks a key which the template requires.
+    pub refuses_missing_keys: bool,
     /// The digest of those keys in the content last taken into account, for each source of which it keeps other values.
     pub pinned: CompactMap<ObjectName, Digest>,
     /// The object's generation.
@@ -222,7 +222,7 @@ impl Record {
                 written: workload.spec_written(),
             },
             reads: listed(reads),
-            denies_missing: policy.missing == Missing::Deny,
+            refuses_missing_keys: policy.missing != Missing::Allow,
             pinned: workload.pinned().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
             generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),

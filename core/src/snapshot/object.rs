@@ -215,6 +215,13 @@ impl<'a> Object<'a> {
         maps.flat_map(|map| map.keys()).map(|key| (**key).to_owned()).collect()
     }
 
+    /// The text of each entry; `None` for an entry that is no text.
+    pub fn texts(&self, kind: SourceKind) -> BTreeMap<String, Option<String>> {
+        let entries = self.entries(kind).unwrap_or_default().into_iter();
+        let text = |tag, key: &str, text| String::from_utf8(decode(tag, key, text).ok()?.into_owned()).ok();
+        entries.map(|(key, tag, value)| (key.to_owned(), text(tag, key, value))).collect()
+    }
+
     /// Whether `key` has the same value in both contents, or is absent from both.
     pub fn same_value(&self, other: &Object<'_>, key: &str) -> bool {
         fn value<'m>(map: Option<&'m BTreeMap<Str<'_>, Str<'_>>>, key: &str) -> Option<&'m str> {

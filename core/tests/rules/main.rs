@@ -22,6 +22,7 @@ mod properties;
 mod reference_forms;
 mod reverts;
 mod rules;
+mod schemas;
 mod sets;
 mod settings;
 mod undo;

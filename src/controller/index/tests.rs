@@ -123,7 +123,7 @@ fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: u8, health: Health) -> Re
         previous: CompactMap::default(),
         pace: Pace::default(),
         reads: CompactMap::default(),
-        denies_missing: false,
+        refuses_missing_keys: false,
         pinned: CompactMap::default(),
         generation: None,
         track: true,

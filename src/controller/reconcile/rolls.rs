@@ -138,7 +138,7 @@ mod tests {
             previous: CompactMap::default(),
             pace: Pace::default(),
             reads: CompactMap::default(),
-            denies_missing: false,
+            refuses_missing_keys: false,
             pinned: CompactMap::default(),
             generation: None,
             track: true,

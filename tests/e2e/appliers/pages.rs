@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::manifests::{Kind, Workload, list};
 use crate::page::Page;
+use crate::page_commands::{under, yaml_under};
 use crate::shared::running;
 use crate::world::World;
 
@@ -213,4 +214,18 @@ fn page_of_commands_lists_exactly_the_commands() {
     sorted.sort_unstable();
     parts.sort_unstable();
     assert_eq!(parts, sorted);
+}
+
+/// The page on schemas: a valid source, and content that is refused as the page shows.
+#[test]
+fn page_on_schemas_prints_its_output() {
+    let _confrev = running();
+    let mut page = Page::of(World::new("schemas"));
+    let heading = "Give a source a schema";
+    page.reader.file("shop.yaml", &yaml_under("docs/schemas.md", heading));
+    page.reader.open("docs/schemas.md", "Give a source a schema");
+    page.reader.says("kubectl apply -f shop.yaml");
+    let shown = under("docs/schemas.md", heading).pop().unwrap().said.join("\n");
+    let said = page.reader.tries("kubectl patch configmap shop");
+    assert_eq!((said.status.code(), said.stderr.trim()), (Some(1), shown.trim()));
 }

@@ -9,6 +9,7 @@ use confrev::admission;
 use confrev::cluster::KubeApi;
 use confrev::controller::{Config, Shared, State};
 use confrev::kinds::Kinds;
+use confrev::schema::Schemas;
 use confrev::server::{Drained, serve};
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::webhooks::Keeper;
@@ -78,7 +79,9 @@ impl Replica {
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let api = KubeApi::new(client, kinds.clone(), metrics.clone());
         let limits = admission::ReviewLimits::default();
-        let context = admission::Context { api, kinds, secrets: false, limits, shared, metrics, users: None };
+        let schemas = Schemas::default();
+        let context =
+            admission::Context { api, kinds, secrets: false, limits, shared, metrics, schemas, users: None };
         let router = admission::router(context).layer(map_response(closing));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

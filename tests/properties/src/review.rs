@@ -8,6 +8,7 @@ use confrev::{
     admission::{Context, ReviewLimits, router},
     controller::{Config, Shared, State},
     kinds::Kinds,
+    schema::Schemas,
     telemetry::{Metrics, Readiness},
 };
 use http_body_util::BodyExt as _;
@@ -40,8 +41,16 @@ impl Site {
         let world = World::default();
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let (limits, metrics) = (ReviewLimits::default(), Metrics::new());
-        let context =
-            Context { api: world.clone(), kinds, secrets: true, limits, shared, metrics, users: None };
+        let context = Context {
+            api: world.clone(),
+            kinds,
+            secrets: true,
+            limits,
+            shared,
+            metrics,
+            schemas: Schemas::default(),
+            users: None,
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { router: router(context), world, runtime }
     }

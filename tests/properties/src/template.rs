@@ -96,6 +96,7 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
                     });
                 }
                 Need::Newest { .. } => {}
+                Need::Schema(source) => facts.set_verdict(source, None),
                 Need::Revisions(_) => facts.set_revisions(Vec::new()),
                 Need::Target(target) => facts.set_target_enabled(target.kind == "Deployment"),
                 Need::Object(name) => facts.set_object(name.clone(), world.observe(&name)),

@@ -14,9 +14,14 @@ pub fn world(color: &str) -> World {
 
 /// The controller's write: a new value of `roll`, and nothing else.
 pub fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
+    world.update(&poked(stored, second), stored)
+}
+
+/// The request with which the controller rolls a workload.
+pub fn poked(stored: &Value, second: i64) -> Value {
     let mut new = stored.clone();
     annotate(&mut new, names::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
-    world.update(&new, stored)
+    new
 }
 
 /// `kubectl argo rollouts undo` restores the template only.

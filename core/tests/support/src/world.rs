@@ -33,6 +33,8 @@ pub struct World {
     pub keying: Keying,
     /// The ConfigMaps that are never snapshotted.
     pub rotated: Rotated,
+    /// Why the contents of sources fail their schemas.
+    pub schema_failures: BTreeMap<ObjectName, String>,
     /// The worst health of the Rollouts that use the workload's template.
     pub referrers: Health,
 }
@@ -182,6 +184,9 @@ impl World {
             Need::Namespace => facts.set_namespace(self.namespace),
             Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
             Need::Newest { .. } => {}
+            Need::Schema(source) => {
+                facts.set_verdict(source.clone(), self.schema_failures.get(source).cloned())
+            }
             Need::Revisions(of) => facts.set_revisions(self.revisions_of(of)),
             Need::Object(name) => facts.set_object(name.clone(), self.observe(name)),
         }

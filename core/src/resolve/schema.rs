@@ -1,0 +1,194 @@
+//! The annotations that name the JSON Schema of a source, and the keys that it applies to.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    names,
+    snapshot::{is_namespace_name, is_object_name},
+};
+
+/// The extensions of keys to which a schema applies without `schema-keys`.
+const EXTENSIONS: [&str; 5] = [".json", ".yaml", ".yml", ".toml", ".properties"];
+
+/// The schema of a source, as its annotations name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaReference {
+    /// The namespace of the ConfigMap; `None`: that of the source.
+    pub namespace: Option<String>,
+    /// The ConfigMap that holds the schema.
+    pub config_map: String,
+    /// Its key.
+    pub key: String,
+    /// The patterns of the keys to check; `None`: all with a known extension.
+    keys: Option<Vec<String>>,
+}
+
+impl SchemaReference {
+    /// Reads the annotations of a source; `None` without a schema.
+    pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Result<Self, String>> {
+        let keys = annotation(names::SCHEMA_KEYS);
+        match annotation(names::SCHEMA) {
+            Some(text) => Some(Self::parse(text, keys)),
+            None => keys.map(|_| {
+                Err(format!(
+                    "annotation {}: has no effect without annotation {}",
+                    names::SCHEMA_KEYS,
+                    names::SCHEMA
+                ))
+            }),
+        }
+    }
+
+    fn parse(text: &str, keys: Option<&str>) -> Result<Self, String> {
+        let invalid = || {
+            format!(
+                "annotation {}: {text:?} names no schema: write CONFIGMAP/KEY or NAMESPACE/CONFIGMAP/KEY",
+                names::SCHEMA
+            )
+        };
+        let parts: Vec<_> = text.split('/').collect();
+        let (namespace, config_map, key) = match parts[..] {
+            [config_map, key] => (None, config_map, key),
+            [namespace, config_map, key] => (Some(namespace), config_map, key),
+            _ => return Err(invalid()),
+        };
+        let is_sound =
+            namespace.is_none_or(is_namespace_name) && is_object_name(config_map) && is_key(key, "");
+        if !is_sound {
+            return Err(invalid());
+        }
+        let keys = keys.map(patterns).transpose().map_err(|pattern| {
+            format!(
+                "annotation {}: {pattern:?} is not a key: write keys, with * and ? as wildcards, separated by commas",
+                names::SCHEMA_KEYS
+            )
+        })?;
+        Ok(Self {
+            namespace: namespace.map(str::to_owned),
+            config_map: config_map.to_owned(),
+            key: key.to_owned(),
+            keys,
+        })
+    }
+
+    /// The entries to check. An error names the key or the annotation.
+    pub fn entries(
+        &self,
+        texts: BTreeMap<String, Option<String>>,
+    ) -> Result<BTreeMap<String, String>, String> {
+        let is_checked = |key: &str| match &self.keys {
+            Some(patterns) => patterns.iter().any(|pattern| matches(pattern, key)),
+            None => EXTENSIONS.iter().any(|extension| key.ends_with(extension)),
+        };
+        let mut entries = BTreeMap::new();
+        for (key, text) in texts.into_iter().filter(|(key, _)| is_checked(key)) {
+            let text = text.ok_or_else(|| format!("key {key:?}: not text"))?;
+            entries.insert(key, text);
+        }
+        if entries.is_empty() {
+            return Err(match &self.keys {
+                Some(keys) => {
+                    format!("no key matches {:?} (annotation {})", keys.join(", "), names::SCHEMA_KEYS)
+                }
+                None => format!(
+                    "no key ends in {}: name the keys in annotation {}",
+                    EXTENSIONS.join(", "),
+                    names::SCHEMA_KEYS
+                ),
+            });
+        }
+        Ok(entries)
+    }
+
+    /// Whether a ConfigMap with this `schema-for` annotation may give a schema to a source of this namespace. `at`: the namespace
+    /// of the ConfigMap.
+    pub fn may_be_used(at: &str, annotation: Option<&str>, namespace: &str) -> bool {
+        let listed = || annotation.and_then(|text| patterns(text).ok()).unwrap_or_default();
+        at == namespace || listed().iter().any(|pattern| matches(pattern, namespace))
+    }
+}
+
+impl std::fmt::Display for SchemaReference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        write!(f, "{}/{}", self.config_map, self.key)
+    }
+}
+
+/// What is wrong with the annotations that name a schema; `None` if nothing is.
+pub fn invalid_schema<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    SchemaReference::read(annotation)?.err()
+}
+
+/// What is wrong with a `schema-for` annotation; `None` if nothing is.
+pub fn invalid_schema_for(text: &str) -> Option<String> {
+    let pattern = patterns(text).err()?;
+    Some(format!(
+        "annotation {}: {pattern:?} is not a namespace: write namespaces, with * and ? as wildcards, separated by commas",
+        names::SCHEMA_FOR
+    ))
+}
+
+/// The patterns of a list; otherwise the first one that is invalid.
+fn patterns(text: &str) -> Result<Vec<String>, String> {
+    let all = text.split(',').map(str::trim);
+    all.map(|pattern| if is_key(pattern, "*?") { Ok(pattern.to_owned()) } else { Err(pattern.to_owned()) })
+        .collect()
+}
+
+/// Whether it is a key of a ConfigMap, or a pattern of one.
+fn is_key(text: &str, wildcards: &str) -> bool {
+    let is_allowed = |character: char| {
+        character.is_ascii_alphanumeric() || "-_.".contains(character) || wildcards.contains(character)
+    };
+    (1..=253).contains(&text.len()) && text.chars().all(is_allowed)
+}
+
+/// Whether a key matches a pattern, in time that is bounded by the product of their lengths.
+fn matches(pattern: &str, key: &str) -> bool {
+    let (pattern, key) = (pattern.as_bytes(), key.as_bytes());
+    let (mut at, mut read) = (0, 0);
+    // After the last `*`: where it is, and how much of the key it covers.
+    let mut star: Option<(usize, usize)> = None;
+    while read < key.len() {
+        match (pattern.get(at), star) {
+            (Some(b'*'), _) => {
+                star = Some((at, read));
+                at += 1;
+            }
+            (Some(byte), _) if *byte == b'?' || *byte == key[read] => {
+                at += 1;
+                read += 1;
+            }
+            (_, Some((of, covered))) => {
+                star = Some((of, covered + 1));
+                (at, read) = (of + 1, covered + 1);
+            }
+            (_, None) => return false,
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_match_as_in_a_shell() {
+        for (pattern, key, expected) in [
+            ("*", "", true),
+            ("*.json", "a.json", true),
+            ("*.json", "a.json.bak", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("abc", "abcd", false),
+        ] {
+            assert_eq!(matches(pattern, key), expected, "{pattern} {key}");
+        }
+    }
+}

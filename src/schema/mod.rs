@@ -1,0 +1,150 @@
+//! Checks sources against their schemas. A check runs in a child process: it may take arbitrarily long, and must end.
+
+mod child;
+
+use std::{path::PathBuf, sync::Arc};
+
+use confrev_schema::{Failure, Job};
+use tokio::time::Instant;
+
+pub use child::{COMMAND, answer};
+
+use crate::{
+    cluster::{Api, ApiError},
+    names,
+    resolve::{Observed, SchemaReference},
+    server::{Client, FairSemaphore},
+    snapshot::{ObjectName, SourceKind},
+};
+
+/// Checks at once. Each may use [`child::MEMORY`].
+const CONCURRENT: usize = 4;
+
+/// Reads schemas, and runs checks. Clones share the limits.
+#[derive(Clone, Debug)]
+pub struct Schemas {
+    program: Arc<PathBuf>,
+    running: FairSemaphore,
+}
+
+impl Default for Schemas {
+    fn default() -> Self {
+        Self::of(child::own_program())
+    }
+}
+
+impl Schemas {
+    /// Runs checks with this program, which is confrev.
+    pub fn of(program: PathBuf) -> Self {
+        Self { program: Arc::new(program), running: FairSemaphore::new(CONCURRENT) }
+    }
+
+    /// Why the content of a source fails its schema; `None` if it has none or matches it. The schema is read live. `client` and
+    /// `by`: whose share the check uses, and when it ends at the latest.
+    pub async fn failure<A: Api>(
+        &self,
+        api: &A,
+        (client, by): (&Client, Instant),
+        namespace: &str,
+        source: &Observed,
+    ) -> Result<Option<String>, ApiError> {
+        let reference = match source.schema() {
+            None => return Ok(None),
+            Some(Err(invalid)) => return Ok(Some(invalid)),
+            Some(Ok(reference)) => reference,
+        };
+        let at = reference.namespace.as_deref().unwrap_or(namespace);
+        let name = ObjectName::new(SourceKind::ConfigMap, reference.config_map.as_str());
+        let found = api.read(at, &name).await?;
+        let job = match job(&reference, namespace, found.as_ref(), source) {
+            Ok(job) => job,
+            Err(failure) => return Ok(Some(failure)),
+        };
+        let Some(permit) = self.running.acquire(client, 1, by).await else {
+            return Ok(Some(child::cut_off(&reference)));
+        };
+        let program = Arc::clone(&self.program);
+        let run = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            child::run(&program, &job)
+        });
+        Ok(text(&reference, run.await.unwrap_or(None)))
+    }
+
+    /// The same for objects that are given, such as those of manifests. `None`: the schema is not among them.
+    pub(crate) fn failure_of_given(
+        &self,
+        namespace: &str,
+        given: impl Fn(&str, &ObjectName) -> Option<Observed>,
+        source: &Observed,
+    ) -> Option<Option<String>> {
+        let reference = match source.schema() {
+            None => return Some(None),
+            Some(Err(invalid)) => return Some(Some(invalid)),
+            Some(Ok(reference)) => reference,
+        };
+        let at = reference.namespace.as_deref().unwrap_or(namespace);
+        let found = given(at, &ObjectName::new(SourceKind::ConfigMap, reference.config_map.as_str()))?;
+        Some(match job(&reference, namespace, Some(&found), source) {
+            Ok(job) => text(&reference, child::run(&self.program, &job)),
+            Err(failure) => Some(failure),
+        })
+    }
+}
+
+/// What to check; otherwise why that cannot be known. `found`: the ConfigMap of the schema.
+fn job(
+    reference: &SchemaReference,
+    namespace: &str,
+    found: Option<&Observed>,
+    source: &Observed,
+) -> Result<Job, String> {
+    let at = reference.namespace.as_deref().unwrap_or(namespace);
+    let is_given = |found: &&Observed| {
+        let listed = found.annotation(names::SCHEMA_FOR);
+        SchemaReference::may_be_used(at, listed.as_deref(), namespace)
+    };
+    // Whether another namespace has a ConfigMap is not revealed.
+    let Some(found) = found.filter(is_given) else {
+        return Err(if at == namespace {
+            format!(
+                "annotation {}: ConfigMap {:?} does not exist in namespace {at:?}",
+                names::SCHEMA,
+                reference.config_map
+            )
+        } else {
+            format!(
+                "annotation {}: namespace {at:?} has no ConfigMap {:?} whose annotation {} contains {namespace:?}",
+                names::SCHEMA,
+                reference.config_map,
+                names::SCHEMA_FOR
+            )
+        });
+    };
+    let schema = found.texts().remove(&reference.key).flatten().ok_or_else(|| {
+        format!(
+            "annotation {}: ConfigMap {:?} has no key {:?} with text",
+            names::SCHEMA,
+            reference.config_map,
+            reference.key
+        )
+    })?;
+    let entries = reference.entries(source.texts()).map_err(|error| content(reference, &error))?;
+    Ok(Job { schema, entries, confidential: source.kind() == SourceKind::Secret })
+}
+
+/// The result in words. The inner `None`: the check did not end.
+fn text(reference: &SchemaReference, result: Option<Result<(), Failure>>) -> Option<String> {
+    match result {
+        Some(Ok(())) => None,
+        Some(Err(Failure::Schema(error))) => {
+            Some(format!("annotation {}: {reference} is no schema: {error}", names::SCHEMA))
+        }
+        Some(Err(Failure::Content(error))) => Some(content(reference, &error)),
+        None => Some(child::cut_off(reference)),
+    }
+}
+
+fn content(reference: &SchemaReference, error: &str) -> String {
+    format!("it fails the schema {reference} (annotation {}): {error}", names::SCHEMA)
+}
