@@ -33,7 +33,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large bench-slo soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large bench-slo soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -115,6 +115,10 @@ attacks: controlplane ## Measure how long genuine reviews take during each attac
 
 instructions: ## Count the instructions of a decision, and write the figures that `make test` compares
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
+
+test-waves: controlplane ## Move 2,000 workloads in 200 namespaces of a group in waves, while confrev is killed (many minutes)
+	CONFREV_WAVES_WORKLOADS=2000 CONFREV_WAVES_NAMESPACES=200 $(CONTROLPLANE) run -- \
+		$(CARGO) test --locked --test storms failed_change_comes_back_in_all_namespaces -- --nocapture
 
 # CONFREV_SOAK_WORKLOADS sets another number of workloads.
 soak: controlplane ## Change the ConfigMaps of 1,000 workloads five times a second, and check that nothing grows (MINUTES, 60)

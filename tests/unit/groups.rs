@@ -348,6 +348,21 @@ fn order_of_namespace_counts_without_own() {
     }
 }
 
+/// Without settings, a group is only a label: a failure holds nobody.
+#[test]
+fn group_without_settings_holds_nothing() {
+    let mut fleet = Fleet::new(3, 4, |_| json!({}));
+    fleet.act();
+    fleet.bad = ("red", |number| number == 0);
+    let first: Arc<str> = "ns-000".into();
+    fleet.write(&first, "red");
+    fleet.pass(5);
+    assert_eq!(fleet.on("red").len(), 4);
+    fleet.write_all("red");
+    fleet.pass(3);
+    assert_eq!(fleet.on("red").len(), 12);
+}
+
 /// A person stops the change in one namespace: that holds the others.
 #[test]
 fn one_namespace_holds_its_group() {

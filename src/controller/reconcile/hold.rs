@@ -185,7 +185,7 @@ impl Holds {
             return Err(wait);
         }
         let is_rolling = |key: &WorkloadKey, record: &Record| key != waiting && is_rolling(key, record);
-        let spread = spread(index, source, known, is_rolling, now);
+        let Some(spread) = spread(index, source, known, is_rolling, now) else { return Ok(None) };
         let Some(wait) = spread.wait(has_failed, place) else {
             let begun = spread.progress().filter(|progress| progress.begins);
             return Ok(begun.map(|Progress { wave, waves, limit, total, .. }| {
@@ -327,19 +327,23 @@ pub(crate) fn objection(
     if let Some((snapshot, refusal)) = index.refused_of(source, content) {
         return Some(format!("{} was refused ({})", snapshot.object.name, refusal.reason));
     }
-    let spread = spread(index, source, content, |_, _| false, now);
+    let spread = spread(index, source, content, |_, _| false, now)?;
     Some(describe(index, spread.bad()?, source, &content.present.digests.current()))
 }
 
-/// How far a content of a source has spread.
+/// How far a content of a source has spread; `None` if nothing limits that.
 fn spread(
     index: &Index,
     source: &Name,
     known: &SourceRecord,
     is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
     now: Timestamp,
-) -> Spread<WorkloadKey> {
+) -> Option<Spread<WorkloadKey>> {
     let change = index.change(source, known);
+    let policy = change.policy();
+    if !policy.is_limited() {
+        return None;
+    }
     let is_rolling = &is_rolling;
     let members = change.sources.iter().flat_map(|(source, known)| {
         index.workloads_using(source).map(move |(key, record)| Member {
@@ -348,7 +352,7 @@ fn spread(
             is_rolling: is_rolling(key, record),
         })
     });
-    Spread::of(&change.policy(), change.verdict(index), now, members)
+    Some(Spread::of(&policy, change.verdict(index), now, members))
 }
 
 /// The state of a workload towards a content of a source.

@@ -25,6 +25,8 @@ use crate::state::{self, Facts, StateFolder, write_identities};
 /// meanwhile.
 const LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(50);
+/// The stage of kwok that lets pods fail.
+const FAILING_PODS: &str = include_str!("../kwok/failing-pods.yaml");
 /// How long after its last report a node counts as lost: long enough for a busy machine, which may delay reports.
 const NODE_GRACE: &str = "16s";
 
@@ -297,11 +299,14 @@ impl Launch {
             return Ok(());
         }
 
+        let failing_pods = self.in_state("failing-pods.yaml");
+        fs::write(&failing_pods, FAILING_PODS).map_err(|error| format!("{failing_pods}: {error}"))?;
         self.spawn(
             "kwok",
             &[
                 ("kubeconfig", self.in_state("kwok.kubeconfig")),
                 ("config", self.facts.binaries.join(STAGES).display().to_string()),
+                ("config", failing_pods),
                 ("server-address", format!("127.0.0.1:{}", self.ports.kwok)),
                 ("node-ip", "127.0.0.1".into()),
                 ("cidr", "10.64.0.0/12".into()),

@@ -11,6 +11,7 @@
 
 mod bind_mode;
 mod changing_config_map;
+mod group_waves;
 mod many_workloads;
 mod max_in_flight;
 mod repeated_syncs;
