@@ -20,4 +20,5 @@ pub use limits::{DECISION_LIMIT, ReviewLimits};
 pub use reads::{ReadBudget, ReadShare};
 pub use review::{Answer, Review};
 pub use routes::router;
+pub(crate) use sources::{invalid_setting, odd_settings};
 pub use users::Users;

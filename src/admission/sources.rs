@@ -78,7 +78,7 @@ pub(super) async fn mutate<A: Api>(
 }
 
 /// Why no workload would move to a change of the source: settings that cannot be followed.
-fn invalid_setting(observed: &Observed) -> Option<String> {
+pub(crate) fn invalid_setting(observed: &Observed) -> Option<String> {
     let (window, set) = (observed.annotation(names::WINDOW), observed.annotation(names::SET));
     let waves = observed.spread_policy().invalid.map(String::from);
     let window = || window.as_deref().and_then(invalid_window);
@@ -126,27 +126,12 @@ fn warnings<A: Api>(
     review: &Review<'_>,
     used: bool,
 ) -> Vec<String> {
-    let odd = observed.enabled().filter(|value| !matches!(*value, "true" | "false" | "bind" | "live"));
-    let odd = odd.map(|value| {
-        let key = names::ENABLED;
-        format!("label {key}: {value:?} has no effect, use \"true\", \"false\", \"bind\" or \"live\"")
-    });
-    let mut warnings: Vec<_> = odd.into_iter().collect();
+    let mut warnings: Vec<_> = odd_mode(observed).into_iter().collect();
     let is_snapshotted = used || observed.enabled() == Some("true");
     if !is_snapshotted || observed.identity().is_some() || observed.stays_as_written() {
         return warnings;
     }
-    if parse_keep(observed.annotation(names::KEEP).as_deref()).is_none() {
-        warnings
-            .push(format!("annotation {}: not a count from 0 to 1000, so the default applies", names::KEEP));
-    }
-    let max = observed.annotation(names::MAX_IN_FLIGHT);
-    if max.is_some_and(|text| parse_max_in_flight(&text).is_none()) {
-        warnings.push(format!(
-            "annotation {}: not a count of at least 1, so rolls are not limited",
-            names::MAX_IN_FLIGHT
-        ));
-    }
+    warnings.extend(odd_counts(observed));
     if is_new_content(source.object.kind, review, &observed.digest()) {
         if let Some(users) = context.users.as_ref().filter(|_| !review.dry_run()) {
             users.remember(source, observed, review.user());
@@ -161,6 +146,35 @@ fn warnings<A: Api>(
         }
     }
     warnings
+}
+
+/// The warning about a label `enabled` that has no effect.
+fn odd_mode(observed: &Observed) -> Option<String> {
+    let odd = observed.enabled().filter(|value| !matches!(*value, "true" | "false" | "bind" | "live"))?;
+    let key = names::ENABLED;
+    Some(format!("label {key}: {odd:?} has no effect, use \"true\", \"false\", \"bind\" or \"live\""))
+}
+
+/// The warnings about counts that have no effect.
+fn odd_counts(observed: &Observed) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if parse_keep(observed.annotation(names::KEEP).as_deref()).is_none() {
+        warnings
+            .push(format!("annotation {}: not a count from 0 to 1000, so the default applies", names::KEEP));
+    }
+    let max = observed.annotation(names::MAX_IN_FLIGHT);
+    if max.is_some_and(|text| parse_max_in_flight(&text).is_none()) {
+        warnings.push(format!(
+            "annotation {}: not a count of at least 1, so rolls are not limited",
+            names::MAX_IN_FLIGHT
+        ));
+    }
+    warnings
+}
+
+/// The warnings about settings of a source that have no effect.
+pub(crate) fn odd_settings(observed: &Observed) -> Vec<String> {
+    odd_mode(observed).into_iter().chain(odd_counts(observed)).collect()
 }
 
 /// Remembers the content of a source in bind mode (`enabled: "bind"`) that is about to be deleted while in use: something is

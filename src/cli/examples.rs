@@ -131,6 +131,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "lint",
+        &[
+            ("Manifests in a folder", "kubectl confrev lint -f manifests/"),
+            ("For code scanning", "kubectl confrev lint -f manifests/ -o sarif > confrev.sarif"),
+        ],
+    ),
+    (
         "prune",
         &[
             ("Which snapshots can be deleted, and why", "kubectl confrev prune"),

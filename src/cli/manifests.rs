@@ -149,6 +149,11 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Value)>, Manife
 /// A warning for each workload that comes before a ConfigMap or Secret that it refers to. Such a workload resolves to
 /// the old content, and rolls again when the new content is applied.
 pub(super) fn wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<String> {
+    find_wrong_orders(kinds, all).into_iter().map(|(file, warning)| format!("{file}: {warning}")).collect()
+}
+
+/// The same, each with its file.
+pub(super) fn find_wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<(String, String)> {
     let namespace = |object: &Value| object["metadata"]["namespace"].as_str().map(str::to_owned);
     let mut sources = Vec::new();
     for (index, (file, object)) in all.iter().enumerate() {
@@ -177,12 +182,13 @@ pub(super) fn wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<String
         };
         for (_, of, source) in sources.iter().filter(|(at, ..)| *at > index) {
             if is_used(source) && !is_earlier(source) {
-                warnings.push(format!(
-                    "{file}: {} comes before {} of {of}: kubectl applies it first, so it rolls twice; apply {} first",
+                let warning = format!(
+                    "{} comes before {} of {of}: kubectl applies it first, so it rolls twice; apply {} first",
                     workload.display(),
                     source.name,
                     source.name.kind.as_str(),
-                ));
+                );
+                warnings.push((file.clone(), warning));
             }
         }
     }

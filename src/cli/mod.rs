@@ -19,6 +19,8 @@ mod impact;
 mod inventory;
 mod limits;
 mod line;
+mod lint;
+mod lint_report;
 mod manifests;
 mod moves;
 mod notifications;
@@ -48,7 +50,7 @@ use crate::schema;
 
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
 ///
-/// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`). As with kubectl,
+/// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`, `lint`). As with kubectl,
 /// `diff` has its own: 0 no difference; 1 a difference; 2 an error.
 #[derive(Debug, Parser)]
 #[command(name = "confrev", version, about, max_term_width = 110)]
@@ -91,6 +93,8 @@ enum Command {
     Revoke(revoke::RevokeOptions),
     /// Print manifests as admission would change them, without a cluster.
     Render(render::RenderOptions),
+    /// Check manifests as admission would, without a cluster: settings, schemas, references and the order of an apply.
+    Lint(lint::LintOptions),
     /// Show which snapshots can be deleted, and why or why not.
     Prune(prune::PruneOptions),
     /// Check whether confrev works in the cluster: certificates, webhooks, leader, guard, rights.
@@ -176,6 +180,7 @@ impl Command {
             },
             Self::Digest(options) => digest::run(&options),
             Self::Render(options) => render::run(&options),
+            Self::Lint(options) => lint::run(&options),
             Self::CheckSchema => Ok(schema::answer()?),
             Self::Completion(options) => complete::script(&mut Cli::command(), &options),
             asking => {
@@ -207,9 +212,12 @@ impl Command {
             Self::Check(options) => check::run(&options).await,
             Self::Version(options) => version::run(&options).await,
             Self::Complete(words) => complete::run(&Cli::command(), &words).await,
-            Self::Serve(_) | Self::Digest(_) | Self::Render(_) | Self::Completion(_) | Self::CheckSchema => {
-                Ok(())
-            }
+            Self::Serve(_)
+            | Self::Digest(_)
+            | Self::Render(_)
+            | Self::Lint(_)
+            | Self::Completion(_)
+            | Self::CheckSchema => Ok(()),
         }
     }
 }

@@ -45,11 +45,13 @@ pub(super) struct RenderOptions {
 
 /// The objects of the manifests that decisions need.
 #[derive(Default)]
-struct Given {
-    objects: BTreeMap<(String, ObjectName), Observed>,
+pub(super) struct Given {
+    pub(super) objects: BTreeMap<(String, ObjectName), Observed>,
     namespaces: BTreeMap<String, NamespaceFacts>,
     workloads: Vec<(String, Value)>,
-    rotated: Rotated,
+    pub(super) rotated: Rotated,
+    /// Whether every content counts as matching its schema.
+    pub(super) ignores_schemas: bool,
 }
 
 /// Runs the command.
@@ -124,12 +126,14 @@ fn render(
     Ok((rendered, warnings))
 }
 
-fn workload_kind<'k>(kinds: &'k Kinds, object: &Value) -> Option<&'k WorkloadKind> {
+/// The kind of a workload; `None` for another object.
+pub(super) fn workload_kind<'k>(kinds: &'k Kinds, object: &Value) -> Option<&'k WorkloadKind> {
     kinds.by_kind(object["apiVersion"].as_str()?, object["kind"].as_str()?)
 }
 
 impl Given {
-    fn read(kinds: &Kinds, all: &[(String, Value)], default: &str) -> Result<Self, Failure> {
+    /// The objects of manifests. Those without a namespace are in `default`.
+    pub(super) fn read(kinds: &Kinds, all: &[(String, Value)], default: &str) -> Result<Self, Failure> {
         let mut given = Self::default();
         for (file, object) in all {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
@@ -155,7 +159,7 @@ impl Given {
     }
 
     /// The decision, as if only the manifests existed.
-    fn decide(&self, request: &Request<'_>) -> Decision {
+    pub(super) fn decide(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
         let decision = resolve::decide(request, &mut facts, |needs, facts| {
@@ -180,12 +184,8 @@ impl Given {
             // Manifests contain no revisions.
             Need::Revisions(_) => facts.set_revisions(Vec::new()),
             Need::Schema(source) => {
-                let given = |namespace: &str, name: &ObjectName| {
-                    self.objects.get(&(namespace.to_owned(), name.clone())).cloned()
-                };
-                let content = facts.object(&source).flatten().cloned();
-                let failure = content
-                    .and_then(|content| Schemas::default().failure_of_given(namespace, given, &content));
+                let content = facts.object(&source).flatten().filter(|_| !self.ignores_schemas).cloned();
+                let failure = content.and_then(|content| self.schema_failure(namespace, &content));
                 // Without the schema, admission decides.
                 facts.set_verdict(source, failure.flatten());
             }
@@ -201,6 +201,14 @@ impl Given {
                 facts.set_target_enabled(enabled);
             }
         }
+    }
+
+    /// Why a content fails its schema; `None` if the manifests do not have the schema.
+    pub(super) fn schema_failure(&self, namespace: &str, content: &Observed) -> Option<Option<String>> {
+        let given = |namespace: &str, name: &ObjectName| {
+            self.objects.get(&(namespace.to_owned(), name.clone())).cloned()
+        };
+        Schemas::default().failure_of_given(namespace, given, content)
     }
 
     /// The snapshots that the decision needs.

@@ -85,6 +85,10 @@ const ARGUMENTS: &[(&str, &str)] = &[
         "the following required arguments were not provided: <--filename <FILE>|--kustomize <FOLDER>>; see --help",
     ),
     (
+        "lint -f x -o yaml",
+        "invalid value 'yaml' for '--output <FORMAT>' [possible values: text, sarif, junit]; see --help",
+    ),
+    (
         "digest",
         "the following required arguments were not provided: <--filename <FILE>|--kustomize <FOLDER>>; see --help",
     ),
@@ -117,6 +121,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
 const FILES: &[(&str, &str)] = &[
     ("digest -f none.yaml", "none.yaml: no such file or directory"),
     ("render -f none.yaml", "none.yaml: no such file or directory"),
+    ("lint -f none.yaml", "none.yaml: no such file or directory"),
     ("impact -f none.yaml", "none.yaml: no such file or directory"),
     ("digest -f broken.yaml", "broken.yaml: invalid YAML: line 1 column 4: unclosed bracket '['"),
     (

@@ -228,4 +228,8 @@ fn page_on_schemas_prints_its_output() {
     let shown = under("docs/schemas.md", heading).pop().unwrap().said.join("\n");
     let said = page.reader.tries("kubectl patch configmap shop");
     assert_eq!((said.status.code(), said.stderr.trim()), (Some(1), shown.trim()));
+    let wrong = yaml_under("docs/schemas.md", heading).replace("port: 8080", "port: http");
+    page.reader.file("shop.yaml", &wrong);
+    page.reader.open("docs/commands.md", "lint");
+    page.reader.says_with("kubectl confrev lint -f shop.yaml", 3);
 }
