@@ -44,8 +44,10 @@ build: ## Build target/release/confrev, and the names under which kubectl finds 
 	ln -sf confrev target/release/kubectl-confrev
 	ln -sf confrev target/release/kubectl_complete-confrev
 
-demo: build controlplane ## Run the canary story on a real control plane, in under a minute
-	CONFREV_BIN=target/release/confrev $(CARGO) run --quiet --locked -p confrev-controlplane --example demo
+demo: build controlplane ## Run the canary story on a real control plane, in under a minute (NODE=real: with real containers)
+	$(CARGO) build --quiet --locked -p confrev-controlplane --example demo
+	CONFREV_BIN=target/release/confrev CONFREV_DEMO_NODE=$(NODE) $(if $(filter real,$(NODE)),$(CONTROLPLANE) nodes --) \
+		$(CARGO) run --quiet --locked -p confrev-controlplane --example demo
 
 # Without GOGC, control planes, kubectl and helm would spend a fifth of their time on garbage collection.
 test: controlplane ## Run all tests, two suites at a time, each on a real control plane
@@ -88,6 +90,14 @@ nodes:
 	$(CARGO) test --locked --test $(SUITE) --no-run
 	CONFREV_IMAGE=$(abspath target/node) RUST_TEST_THREADS=6 \
 		$(CONTROLPLANE) nodes -- $(CARGO) test --locked --test $(SUITE) -- --include-ignored $(TESTS)
+
+# The builds of the suites are stored beside the control plane's binaries. TESTS=kubernetes or TESTS=argo runs one of them,
+# FOCUS (a regular expression) selects tests of Kubernetes.
+compatibility: export CONFREV_FOCUS = $(FOCUS)
+compatibility: ## Run the tests of Kubernetes and Argo Rollouts with and without confrev, on two real nodes (root; an hour)
+	@$(CONTROLPLANE) nodes --check
+	CONFREV_SUITES="$$($(CONTROLPLANE) suites-of-others)" && export CONFREV_SUITES && \
+		$(MAKE) --no-print-directory nodes SUITE=compatibility
 
 NODE_PACKAGES = busybox-static iproute2 libseccomp-dev mount nftables pkg-config util-linux
 node-packages: ## Install the Debian packages that real nodes need (root)

@@ -15,8 +15,10 @@ const REVISIONS: [&str; 2] = ["deployment.kubernetes.io/revision", "rollout.argo
 const PREFIX: &str = "confrev.dev/";
 /// The kinds whose writes the demo notices.
 const KINDS: [&str; 5] = ["configmaps", "rollouts", "deployments", "replicasets", "pods"];
-/// The time without writes after which the namespace is at rest.
-const REST: Duration = Duration::from_secs(1);
+/// The time without writes after which the namespace is at rest. Real containers become ready one after another.
+fn rest() -> Duration {
+    Duration::from_secs(if node::is_real() { 5 } else { 1 })
+}
 
 /// The files of this folder, under the names that a person would type.
 const FILES: [(&str, &str); 4] = [
@@ -194,12 +196,17 @@ impl Stage {
         })
     }
 
+    /// Kubelets update the status of pods at any time. On real nodes, only the identity of a pod counts.
     fn each(&self, value: impl Fn(&Value) -> String) -> Versions {
+        let value = |kind: &str, object: &Value| {
+            let is_of_kubelet = kind == "pods" && node::is_real();
+            if is_of_kubelet { text(&object["metadata"]["uid"]) } else { value(object) }
+        };
         let list = |kind| (kind, self.cluster.list(kind, self.namespace(), ""));
         let key = |kind, object: &Value| format!("{kind}/{}", text(&object["metadata"]["name"]));
         let lists = KINDS.map(list);
         let objects = lists.iter().flat_map(|(kind, list)| list.iter().map(move |object| (kind, object)));
-        objects.map(|(kind, object)| (key(kind, object), value(object))).collect()
+        objects.map(|(kind, object)| (key(kind, object), value(kind, object))).collect()
     }
 
     /// The leader, as the Lease names it.
@@ -229,12 +236,12 @@ impl Rest {
         Self { last: Versions::new(), since: Instant::now() }
     }
 
-    /// The versions of all objects, once there was no write for a second.
+    /// The versions of all objects, once there was no write for a while.
     pub(crate) fn look(&mut self, stage: &Stage) -> Result<Versions, String> {
         let now = stage.versions();
         match difference(&self.last, &now) {
-            None if self.since.elapsed() >= REST => Ok(now),
-            None => Err("at rest for less than a second".to_owned()),
+            None if self.since.elapsed() >= rest() => Ok(now),
+            None => Err("at rest for too short a time".to_owned()),
             Some(change) => {
                 *self = Self { last: now, since: Instant::now() };
                 Err(change)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Once;
 
-use confrev_controlplane::{Image, Nodes};
+use confrev_controlplane::{ControlPlane, Image, Nodes};
 
 /// A web server that ends at once when it is asked to, as nginx does.
 const WEB_SERVER: &str = "trap 'exit 0' TERM QUIT; mkdir -p /www; echo ok > /www/index.html; \
@@ -14,6 +14,7 @@ pub(crate) fn import(suites: &Path) {
     static IMPORTED: Once = Once::new();
     IMPORTED.call_once(|| {
         let nodes = Nodes::shared();
+        let certificate = ControlPlane::shared().state_dir().join("ca.crt");
         let server = ["/bin/sh", "-c", WEB_SERVER];
         nodes.import_image(Image {
             names: &[
@@ -46,7 +47,8 @@ pub(crate) fn import(suites: &Path) {
             ],
             entrypoint: &["/agnhost"],
             command: &["pause"],
-            programs: &[("agnhost", &suites.join("agnhost"))],
+            // The web server of StatefulSets serves this file, which the tests move away and back. Its content does not matter.
+            programs: &[("agnhost", &suites.join("agnhost")), ("localhost.crt", &certificate)],
         });
     });
 }

@@ -26,13 +26,12 @@ const CANNOT_PASS: [(&str, &str); 0] = [];
 fn kubernetes_conformance_passes_with_confrev() {
     let stand = Stand::take();
     let [without, with] = stand.twice(run);
-    compare(
-        "Kubernetes v1.36.3",
-        &without,
-        &with,
-        &CANNOT_PASS,
-        if env::var_os("CONFREV_FOCUS").is_some() { 1 } else { 90 },
-    );
+    compare("Kubernetes v1.36.3", &without, &with, &CANNOT_PASS, if chosen().is_empty() { 90 } else { 1 });
+}
+
+/// The tests that `make compatibility FOCUS=…` selects.
+fn chosen() -> String {
+    env::var("CONFREV_FOCUS").unwrap_or_default()
 }
 
 fn run(stand: &Stand, with: bool) -> Results {
@@ -52,8 +51,7 @@ fn run(stand: &Stand, with: bool) -> Results {
     ]);
     // As in the jobs of Kubernetes itself, a test that fails on a busy machine runs again.
     ginkgo.args(["--flake-attempts=2", "--json-report=report.json", "--output-dir"]).arg(&folder);
-    // FOCUS=... of make.
-    let chosen = env::var("CONFREV_FOCUS").unwrap_or_default();
+    let chosen = chosen();
     let focus = if chosen.is_empty() { FOCUS.to_vec() } else { vec![chosen.as_str()] };
     ginkgo.args(focus.iter().map(|focus| format!("--focus={focus}")));
     ginkgo.arg(stand.suites.join("e2e.test")).arg("--");
