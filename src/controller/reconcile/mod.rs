@@ -11,6 +11,7 @@ pub(crate) mod gauges;
 pub(crate) mod hold;
 pub(crate) mod messages;
 pub(crate) mod missing;
+pub(crate) mod object;
 pub(crate) mod owners;
 pub(crate) mod refusals;
 pub(crate) mod report;
@@ -85,13 +86,11 @@ impl State {
             Task::Roll(key) => self.reconcile_roll(key, now),
             Task::Judge(key) => self.judge(key, now),
             Task::Ensure(name) => self.reconcile_source(name).into(),
-            Task::Bind(name) if self.index.snapshot(name).is_some() => self.bind(name, now).into(),
-            Task::Bind(name) => self.bind_bound(name, false, now).into(),
-            Task::Unbind(name) => self.reconcile_stale_owners(name, now),
-            Task::Free(name) => Decision::Act(Action::Free(name.clone())),
-            Task::Restore(name) => self.restore(name).into(),
-            Task::Sweep(name) if self.index.bound(name).is_some() => self.release(name, now),
-            Task::Sweep(name) => self.sweep(name, now),
+            Task::Bind(name)
+            | Task::Unbind(name)
+            | Task::Free(name)
+            | Task::Restore(name)
+            | Task::Sweep(name) => self.reconcile_object(task, name, now),
             Task::Report(key) => {
                 self.report_missing_sources(key, now);
                 Decision::Done

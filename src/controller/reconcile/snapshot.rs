@@ -1,6 +1,6 @@
 //! Snapshots: which owners one gets and loses, when a missing one is restored, and when an unused one is deleted.
 //!
-//! Each of these is a task of its own, since each has its own delay, priority and pause after a failure.
+//! [`State::reconcile_object`] calls these steps.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// The most users of a lost snapshot that are read one by one, before the whole namespace is searched.
 const MAX_USERS_READ: usize = 3;
 
-/// The live read that is needed before these owners are removed; `None` if none of them is in doubt.
+/// The live read that is needed before these owners are removed; `None` if no owner needs one.
 pub(crate) fn verify<'o>(
     index: &Index,
     name: &Name,
@@ -108,18 +108,8 @@ impl State {
         Some(Action::SetOwners { snapshot: name.clone(), version, owners, hazard, verify, own: false })
     }
 
-    /// Removes stale owners of a snapshot or bound object, unless the controller of an owner may still create a revision
-    /// that refers to it.
-    pub(super) fn reconcile_stale_owners(&mut self, name: &Name, now: Timestamp) -> Decision {
-        if self.index.has_unobserved_owner(name) {
-            return Decision::Later(now + UNBIND_DELAY);
-        }
-        let is_snapshot = self.index.snapshot(name).is_some();
-        if is_snapshot { self.unbind(name) } else { self.bind_bound(name, true, now) }.into()
-    }
-
     /// Removes a snapshot's stale owners.
-    fn unbind(&mut self, name: &Name) -> Option<Action> {
+    pub(super) fn unbind(&mut self, name: &Name) -> Option<Action> {
         let record = self.index.snapshot(name)?;
         let Wanted::Owners(wanted) = owners::wanted(&self.index, name, record) else {
             self.index.rank_when_read(name);
@@ -168,7 +158,7 @@ impl State {
     pub(super) fn restore(&self, name: &Name) -> Option<Action> {
         let index = &self.index;
         // Nothing is known of a kind that is not watched, and every read would fail without the right to it.
-        if index.exists(name) || !self.config.source_kinds().contains(&name.object.kind) {
+        if !self.config.source_kinds().contains(&name.object.kind) {
             return None;
         }
         let content = self.memory.recall(name).map(Arc::clone);
