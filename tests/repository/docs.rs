@@ -92,6 +92,50 @@ fn links_of_the_docs_resolve() {
     }
 }
 
+/// The parts of the site: tutorials, how-to guides, reference and explanation. Each page has one of these purposes.
+const PARTS: [&str; 4] = ["# Learn", "# How to", "# Look up", "# Understand"];
+
+#[test]
+fn every_page_has_one_purpose() {
+    let summary = read(Path::new("docs/SUMMARY.md"));
+    let (head, pages) = summary.split_once(PARTS[0]).expect("the first part");
+    assert_eq!(links(head), ["README.md"], "a page is in no part");
+    let parts = pages.lines().filter(|line| line.starts_with('#'));
+    assert!(parts.eq(PARTS[1..].iter().copied()), "the parts are not {PARTS:?}");
+    for part in pages.split("\n# ") {
+        assert!(!links(part).is_empty(), "an empty part: {part}");
+    }
+}
+
+/// The parts in backticks that name a Rust file or a folder.
+fn code_paths(line: &str) -> impl Iterator<Item = &str> {
+    let words = line.split('`').skip(1).step_by(2);
+    words.filter(|word| !word.contains([' ', '*', '<']) && (word.ends_with(".rs") || word.ends_with('/')))
+}
+
+/// A path is relative to the root, to `src`, to `core/src`, or to a folder or crate that the same line names.
+#[test]
+fn guides_to_the_code_name_existing_files() {
+    let mut count = 0;
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "RELEASING.md", "docs/coverage.md"] {
+        for line in read(Path::new(page)).lines() {
+            let folders = code_paths(line).filter(|path| path.ends_with('/'));
+            let folders: Vec<_> = folders.flat_map(|path| [path.to_owned(), format!("{path}src")]).collect();
+            for path in code_paths(line) {
+                count += 1;
+                let bases = ["", "src", "core/src"].into_iter().chain(folders.iter().map(String::as_str));
+                let mut places = bases.map(|base| root().join(base).join(path));
+                assert!(places.any(|place| place.exists()), "{page}: {path} does not exist: {line}");
+            }
+        }
+    }
+    assert!(count > 100, "{count} paths were found");
+    for line in read(Path::new(".github/CODEOWNERS")).lines().filter(|line| line.starts_with('/')) {
+        let path = line.split_whitespace().next().unwrap_or_default();
+        assert!(root().join(path.trim_matches('/')).exists(), "CODEOWNERS: {path} does not exist");
+    }
+}
+
 /// Every picture is on a page, and every included file exists.
 #[test]
 fn summary_lists_every_page_once() {

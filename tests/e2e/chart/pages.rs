@@ -224,7 +224,7 @@ fn commands_for_client_certificates_and_uninstall_work() {
     assert!(image.starts_with("registry.example.com/confrev:"), "{image}");
 
     if admin.reader.has("openssl") {
-        admin.reader.open("docs/security.md", "Answer the API server alone");
+        admin.reader.open("docs/client-certificates.md", "Answer the API server alone");
         admin.types_each(&["openssl req -x509", "openssl req"]);
         let verify = ["verify", "-CAfile", "ca.crt", "-purpose", "sslclient", "webhooks.crt"];
         assert!(admin.reader.command("openssl").args(verify).status().expect("the command runs").success());
@@ -234,7 +234,7 @@ fn commands_for_client_certificates_and_uninstall_work() {
             assert!(arguments.contains(argument), "{arguments}");
         }
         assert!(container(&deployment(&admin))["image"] == image, "earlier settings stay");
-        admin.reader.open("docs/security.md", "The users who change sources");
+        admin.reader.open("docs/client-certificates.md", "Record the users who change sources");
         admin.types_each(&["helm upgrade"]);
         let arguments = container(&deployment(&admin))["args"].to_string();
         assert!(arguments.contains("--record-users"), "{arguments}");

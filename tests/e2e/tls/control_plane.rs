@@ -83,15 +83,16 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Starts the control plane. The API server's configuration files are those in docs/security.md.
+/// Starts the control plane. The API server's configuration files are those in docs/client-certificates.md.
 fn start() -> (ControlPlane, Service, Authority) {
     let (service, clients) = (Service::start(), Authority::new());
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("webhooks");
     fs::create_dir_all(&dir).unwrap();
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/client-certificates.md"))
+        .unwrap();
     for file in ["kubeconfig.yaml", "admission.yaml"] {
         let start = format!("```yaml\n# /etc/kubernetes/webhooks/{file}\n");
-        let (_, text) = docs.split_once(&start).expect("docs/security.md contains the file");
+        let (_, text) = docs.split_once(&start).expect("docs/client-certificates.md contains the file");
         let (text, _) = text.split_once("```").unwrap();
         let text = text.replace("/etc/kubernetes/webhooks", dir.to_str().unwrap());
         let text = text.replace("confrev.confrev.svc", &service.address.to_string());
