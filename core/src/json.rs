@@ -61,7 +61,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
-/// Reads the value at the end of `path` as a `T`, skipping all else; `None` if the path does not exist.
+/// Reads the value at the end of `path` as a `T`, skipping everything else; `None` if the path does not exist.
 pub struct At<'p, P, T> {
     path: &'p [P],
     value: PhantomData<T>,

@@ -229,7 +229,7 @@ impl Answer {
         Self { patch, ..Self::default() }
     }
 
-    /// Refuses for good: the request must be changed.
+    /// Refuses: another attempt fails too, until the request is changed.
     pub fn denied(message: impl Into<String>) -> Self {
         Self { refusal: Some((403, message.into())), ..Self::default() }
     }

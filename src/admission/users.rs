@@ -23,7 +23,7 @@ use crate::{
 
 /// The most writes that are remembered.
 const MAX_HINTS: usize = 512;
-/// The most of one namespace.
+/// The most writes of one namespace that are remembered.
 const MAX_OF_NAMESPACE: usize = 64;
 /// The time until the first read. The write has to be stored, and its snapshot created.
 const FIRST_READ: Duration = Duration::from_millis(500);
@@ -51,8 +51,8 @@ struct Hint {
     reads: u32,
 }
 
-/// The result of a read.
-enum Found {
+/// Whether a user has been recorded.
+enum Recording {
     /// The snapshot does not exist yet, or the write is not stored yet.
     NotYet,
     /// The snapshot has the user's name, or is of another write.
@@ -97,7 +97,7 @@ impl Users {
                     tracing::debug!(source = %key.0, %error, "the user of a change could not be recorded yet");
                 }
                 hint.reads += 1;
-                if hint.reads < READS && !matches!(found, Ok(Found::Done)) {
+                if hint.reads < READS && !matches!(found, Ok(Recording::Done)) {
                     hint.due = Instant::now() + FIRST_READ * 2_u32.pow(hint.reads);
                     // A newer review of the same content takes precedence.
                     self.hints().entry(key).or_insert(hint);
@@ -112,16 +112,20 @@ impl Users {
 }
 
 /// Writes the user's name to the snapshot of the reviewed write, if a live read finds that write.
-async fn record<A: Api>(api: &A, (source, digest): &(Name, Digest), hint: &Hint) -> Result<Found, ApiError> {
-    let Some(live) = api.read(&source.namespace, &source.object).await? else { return Ok(Found::NotYet) };
+async fn record<A: Api>(
+    api: &A,
+    (source, digest): &(Name, Digest),
+    hint: &Hint,
+) -> Result<Recording, ApiError> {
+    let Some(live) = api.read(&source.namespace, &source.object).await? else { return Ok(Recording::NotYet) };
     let is_it = live.digests().contains(digest) && (hint.uid.is_empty() || live.uid == hint.uid);
     if !is_it {
-        return Ok(Found::NotYet);
+        return Ok(Recording::NotYet);
     }
     for digits in DIGITS {
         let name = source.sibling(snapshot_name(&source.object.name, &live.digest(), digits));
         let Some(snapshot) = api.read(&name.namespace, &name.object).await? else {
-            return Ok(Found::NotYet);
+            return Ok(Recording::NotYet);
         };
         if !snapshot.is_snapshot_of(&source.object.name, &live.digest()) {
             continue;
@@ -135,7 +139,7 @@ async fn record<A: Api>(api: &A, (source, digest): &(Name, Digest), hint: &Hint)
             let by = hint.change.by_user(&hint.user);
             api.set_changed_by(&name.namespace, &name.object, &version, &by).await?;
         }
-        return Ok(Found::Done);
+        return Ok(Recording::Done);
     }
-    Ok(Found::Done)
+    Ok(Recording::Done)
 }

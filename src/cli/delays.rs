@@ -91,7 +91,7 @@ pub(super) async fn of(
     Ok(probe(target, workload, None).await)
 }
 
-/// The rest of the workload's `min-interval`.
+/// The time that remains of the workload's `min-interval`.
 pub(super) fn interval(workload: &OptedIn, now: Timestamp) -> Option<Delay> {
     let record = &workload.record;
     let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);

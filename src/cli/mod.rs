@@ -158,7 +158,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // The reader may have closed the pipe, which is no error.
+            // The reader may have closed the pipe, which is not an error.
             let _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()) * 2);
         }

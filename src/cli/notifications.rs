@@ -9,7 +9,7 @@ use crate::notify::{
     NotifyUrl, NotifyUrlError,
 };
 
-/// A URL or a key, or why it is none. The parser of the command line would print the wrong value, which may be a secret.
+/// A URL or a key, or why the value is neither. The parser of the command line would print the wrong value, which may be a secret.
 type UrlFlag = Result<NotifyUrl, NotifyUrlError>;
 type KeyFlag = Result<NotifyKey, KeyFormatError>;
 

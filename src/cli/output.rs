@@ -98,7 +98,7 @@ pub(super) fn to_yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_saphyr::to_string(value).map_err(|error| Failure::Output(std::io::Error::other(error.to_string())))
 }
 
-/// Writes to standard output. It is no error if the reader stops reading, as `head` does.
+/// Writes to standard output. It is not an error if the reader stops reading, as `head` does.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -170,12 +170,12 @@ struct Revocation {
 }
 
 /// The snapshots with the content, and all objects that may use them.
-struct Found {
+struct Affected {
     inventory: Arc<Inventory>,
     snapshots: BTreeMap<SourceKey, Snapshot>,
 }
 
-impl Found {
+impl Affected {
     fn rows(&self) -> Vec<RevokedSnapshot> {
         let row = |(key, snapshot): (&SourceKey, &Snapshot)| RevokedSnapshot {
             namespace: key.0.clone(),
@@ -198,7 +198,7 @@ impl Found {
         pods.map(|pod| text(pod, "/metadata/name").to_owned()).collect()
     }
 
-    /// The workloads that refer to one of the snapshots now, each with the sources of these.
+    /// The workloads that refer to one of the snapshots now, each with the sources of those snapshots.
     fn workloads(&self) -> impl Iterator<Item = (&OptedIn, BTreeSet<&ObjectName>)> {
         let rolling = self.inventory.workloads.iter().filter(|workload| workload.kind.rolls);
         rolling.filter_map(|workload| {
@@ -273,7 +273,7 @@ fn is_finished(job: &Value) -> bool {
 
 impl Revocation {
     /// Reads all snapshots with the content, and all objects that may use them.
-    async fn find(&self) -> Result<Found, Failure> {
+    async fn find(&self) -> Result<Affected, Failure> {
         let inventory = Arc::new(Inventory::read(&self.target, &self.scope).await?);
         let collection = self.scope.collection("v1", self.kind.plural());
         let listed = self.target.list(&collection, self.kind.as_str(), SNAPSHOTS).await?;
@@ -283,15 +283,15 @@ impl Revocation {
                 snapshots.insert(key, snapshot);
             }
         }
-        Ok(Found { inventory, snapshots })
+        Ok(Affected { inventory, snapshots })
     }
 
     fn is_revoked(&self, content: &Observed) -> bool {
         self.contents.iter().any(|revoked| revoked.same_content(content))
     }
 
-    /// Refuses to move workloads to the very content: every source must have another one.
-    async fn must_be_replaced(&self, found: &Found) -> Result<(), Failure> {
+    /// Fails if a source still has the content to revoke: its workloads would move to it.
+    async fn must_be_replaced(&self, found: &Affected) -> Result<(), Failure> {
         let sources: BTreeSet<SourceKey> =
             found.snapshots.iter().map(|(key, snapshot)| (key.0.clone(), snapshot.source.clone())).collect();
         for key in sources {
@@ -307,7 +307,7 @@ impl Revocation {
     }
 
     /// Rolls each workload that refers to a snapshot to the present content. Returns the workloads by uid, with their sources.
-    async fn move_workloads(&self, found: &Found) -> Result<Vec<(String, ObjectName)>, Failure> {
+    async fn move_workloads(&self, found: &Affected) -> Result<Vec<(String, ObjectName)>, Failure> {
         let mut moved = Vec::new();
         for (workload, sources) in found.workloads() {
             let mut target = self.target.clone();
@@ -356,7 +356,7 @@ impl Revocation {
     }
 
     /// Deletes the revisions that refer to a snapshot and have no pods. Returns their number, and why others are kept.
-    async fn delete_revisions(&self, found: &Found) -> Result<(usize, Vec<String>), Failure> {
+    async fn delete_revisions(&self, found: &Affected) -> Result<(usize, Vec<String>), Failure> {
         let (mut deleted, mut kept) = (0, Vec::new());
         for revision in found.inventory.revisions.iter().filter(|revision| found.is_used_by(revision)) {
             let name = format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name"));
@@ -395,7 +395,7 @@ impl Revocation {
     }
 
     /// Makes confrev release the snapshots that their sources keep.
-    async fn release(&self, found: &Found) -> Result<(), Failure> {
+    async fn release(&self, found: &Affected) -> Result<(), Failure> {
         let mut by_source: BTreeMap<SourceKey, BTreeSet<String>> = BTreeMap::new();
         for ((namespace, name), snapshot) in &found.snapshots {
             let owners = snapshot.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
@@ -423,8 +423,8 @@ impl Revocation {
         Ok(())
     }
 
-    /// Waits until every snapshot that nothing uses is deleted. Returns the rest.
-    async fn wait_for_deletion(&self) -> Result<Found, Failure> {
+    /// Waits until every snapshot that nothing uses is deleted. Returns the remaining snapshots.
+    async fn wait_for_deletion(&self) -> Result<Affected, Failure> {
         let end = Instant::now() + CLEAN_UP;
         loop {
             let found = self.find().await?;

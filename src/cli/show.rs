@@ -41,7 +41,7 @@ pub(super) struct ShowOptions {
 }
 
 /// A pod template, and the object that it belongs to.
-struct Found {
+struct NamedTemplate {
     /// `Kind/name`, and the number of the revision.
     object: String,
     template: Value,
@@ -131,7 +131,7 @@ pub(super) async fn run(options: &ShowOptions) -> Result<(), Failure> {
 }
 
 /// Finds the object by the user's words.
-async fn find(target: &Target, words: &str) -> Result<Found, Failure> {
+async fn find(target: &Target, words: &str) -> Result<NamedTemplate, Failure> {
     let form =
         || Failure::Usage(format!("invalid object {words:?}: use pod/NAME, KIND/NAME or KIND/NAME@REVISION"));
     let (kind, name) = words.split_once('/').ok_or_else(form)?;
@@ -158,7 +158,7 @@ async fn find(target: &Target, words: &str) -> Result<Found, Failure> {
         value["kind"] = kind.into();
         let template = if kind == "Pod" { Some(&value) } else { revision_template(&value) };
         let template = template.cloned().unwrap_or_default();
-        return Ok(Found { object: format!("{kind}/{name}"), template });
+        return Ok(NamedTemplate { object: format!("{kind}/{name}"), template });
     }
     let known = target.kinds.iter().find(|known| is_called(known, kind));
     let known = known.ok_or_else(|| Failure::Usage(format!("unknown kind of object {kind:?}")))?;
@@ -175,12 +175,12 @@ async fn present_template(
     kind: &WorkloadKind,
     workload: &Value,
     name: &str,
-) -> Result<Found, Failure> {
+) -> Result<NamedTemplate, Failure> {
     let object = format!("{}/{name}", kind.kind);
     let reference = workload.pointer("/spec/workloadRef").filter(|_| kind.kind == "Rollout");
     let Some(reference) = reference else {
         let template = workload.pointer(&kind.template_pointer()).cloned().unwrap_or_default();
-        return Ok(Found { object, template });
+        return Ok(NamedTemplate { object, template });
     };
     let (of, at) = (text(reference, "/kind"), text(reference, "/name"));
     let lender = target.kinds.by_kind(text(reference, "/apiVersion"), of).filter(|_| is_object_name(at));
@@ -189,7 +189,7 @@ async fn present_template(
     })?;
     let lent = get(target, &lender.api_version(), &lender.plural, of, at).await?;
     let template = lent.pointer(&lender.template_pointer()).cloned().unwrap_or_default();
-    Ok(Found { object: format!("{object} ({of}/{at})"), template })
+    Ok(NamedTemplate { object: format!("{object} ({of}/{at})"), template })
 }
 
 /// The revision of a workload with this number.
@@ -198,7 +198,7 @@ async fn revision_of(
     kind: &WorkloadKind,
     workload: &Value,
     number: i64,
-) -> Result<Found, Failure> {
+) -> Result<NamedTemplate, Failure> {
     let uid = text(workload, "/metadata/uid");
     let object = format!("{}/{}", kind.kind, text(workload, "/metadata/name"));
     let is_numbered = |kind: &&RevisionKind| kind.kind != "Job";
@@ -213,7 +213,7 @@ async fn revision_of(
             if revision_number(&revision) == Some(number) {
                 let object =
                     format!("{object}@{number} ({}/{})", kind.kind, text(&revision, "/metadata/name"));
-                return Ok(Found {
+                return Ok(NamedTemplate {
                     object,
                     template: revision_template(&revision).cloned().unwrap_or_default(),
                 });

@@ -50,7 +50,7 @@ pub(super) enum Progress {
     Done(usize, Vec<String>),
     /// Not yet done, and why.
     Waits(String),
-    /// It cannot be done without help, and why.
+    /// It needs an action of a user, and why.
     Stuck(String),
 }
 

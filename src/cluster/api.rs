@@ -21,7 +21,7 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// The calls that admission and the controller make. The tests' model has an implementation in memory.
 pub trait Api: Clone + Send + Sync + 'static {
     /// The same calls, which begin when `meter` admits them, and whose answers count against it until they are parsed. A call
-    /// or an answer beyond the meter's limit is an error. A read that another read answers is no call. Calls in memory are not
+    /// or an answer beyond the meter's limit is an error. A read that another read answers is not a call. Calls in memory are not
     /// counted.
     #[must_use]
     fn metered(&self, _meter: Arc<dyn Meter>) -> Self {
@@ -132,7 +132,7 @@ pub trait Api: Clone + Send + Sync + 'static {
         object: &ObjectName,
     ) -> impl Future<Output = Result<Vec<Owner>, ApiError>> + Send;
 
-    /// Writes an Event. It is no error if the same Event already exists.
+    /// Writes an Event. It is not an error if the same Event already exists.
     fn create_event(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;
 
     /// The workloads of a namespace without an `enabled` label. A kind that is not installed has none. A workload that

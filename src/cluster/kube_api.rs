@@ -205,7 +205,7 @@ impl KubeApi {
         self.send(verb, method, path, body, (Accept::Json, Keep::Errors)).await.map(drop)
     }
 
-    /// One call: its verb is counted, its time is limited, and an answer that is no success becomes an error. The
+    /// One call: its verb is counted, its time is limited, and an answer other than success becomes an error. The
     /// command line uses it for calls that the trait does not have.
     pub async fn call(
         &self,

@@ -89,7 +89,7 @@ impl Lease {
         self.outcome(written)
     }
 
-    /// Whether a conditional write took effect. It is no error if another replica was faster.
+    /// Whether a conditional write took effect. It is not an error if another replica was faster.
     fn outcome(&mut self, written: kube::Result<LeaseObject>) -> kube::Result<bool> {
         match written {
             Ok(lease) => {

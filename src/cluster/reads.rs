@@ -98,13 +98,13 @@ mod tests {
 
     /// A source whose value changes. Each read of it lasts until the test lets it finish.
     #[derive(Default)]
-    struct Source {
+    struct SlowSource {
         value: AtomicU64,
         begun: AtomicU64,
         reads: SharedReads<&'static str, u64>,
     }
 
-    impl Source {
+    impl SlowSource {
         async fn read(self: Arc<Self>, go: Arc<Semaphore>) -> u64 {
             let read = async {
                 self.begun.fetch_add(1, Ordering::SeqCst);
@@ -119,7 +119,7 @@ mod tests {
     /// No reader gets the answer of a request that began before the reader asked.
     #[tokio::test(start_paused = true)]
     async fn concurrent_reads_share_the_next_request() {
-        let (source, go) = (Arc::new(Source::default()), Arc::new(Semaphore::new(0)));
+        let (source, go) = (Arc::new(SlowSource::default()), Arc::new(Semaphore::new(0)));
         let ask = || tokio::spawn(Arc::clone(&source).read(Arc::clone(&go)));
         let first = ask();
         tokio::task::yield_now().await;
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn hanging_or_aborted_read_blocks_no_other() {
-        let (source, go) = (Arc::new(Source::default()), Arc::new(Semaphore::new(0)));
+        let (source, go) = (Arc::new(SlowSource::default()), Arc::new(Semaphore::new(0)));
         let hangs = tokio::spawn(Arc::clone(&source).read(Arc::new(Semaphore::new(0))));
         tokio::task::yield_now().await;
         let waits = tokio::spawn(Arc::clone(&source).read(Arc::clone(&go)));

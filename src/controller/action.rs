@@ -134,7 +134,7 @@ pub enum Outcome {
     Restored,
     /// A snapshot is referenced but missing, and its content is no longer known.
     Lost,
-    /// A snapshot is referenced but missing, and another object that is no snapshot has its name.
+    /// A snapshot is referenced but missing, and another object that is not a snapshot has its name.
     Taken,
     /// Done; the watches report any further change.
     Done,

@@ -25,7 +25,7 @@ impl fmt::Debug for NotifyUrl {
     }
 }
 
-/// A text that is no address of a receiver.
+/// A text that is not an address of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a URL of a receiver: use http://HOST/PATH or https://HOST/PATH, without a user or a password")]
 pub struct NotifyUrlError;
@@ -38,7 +38,7 @@ impl FromStr for NotifyUrl {
         let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
         let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
         let has_host = uri.host().is_some_and(|host| !host.is_empty());
-        // A port that is no number is cut off by the parser of the host.
+        // A port that is not a number is cut off by the parser of the host.
         let has_port = uri.authority().is_some_and(|authority| {
             let after = authority.as_str().rsplit(']').next().unwrap_or_default();
             !after.contains(':') || authority.port_u16().is_some_and(|port| port > 0)

@@ -66,15 +66,15 @@ enum Attempt {
 }
 
 impl Notifier {
-    /// Prepares the client, and checks what can be checked before the first post. Returns the queue's entrance beside the
-    /// notifier.
+    /// Prepares the client, and checks what can be checked before the first post. Returns the sender of the
+    /// queue and the notifier.
     pub fn new(options: NotifyOptions, metrics: Metrics) -> Result<(Notices, Self), ClientError> {
         let client = Client::new(&options.url, options.ca.as_deref())?;
         let (notices, queue) = queue::queue(metrics.clone());
         Ok((notices, Self { options, client, queue, metrics }))
     }
 
-    /// Posts Events as they are queued, one after the other, until no entrance of the queue is left.
+    /// Posts Events as they are queued, one after the other, until every sender of the queue is dropped.
     pub async fn run(mut self) {
         while let Some(event) = self.queue.next().await {
             self.deliver(&event).await;

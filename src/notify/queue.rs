@@ -10,7 +10,7 @@ use crate::{
 /// How many may wait. Each has a few hundred bytes.
 const MAX_WAITING: usize = 256;
 
-/// The entrance of the queue. Without a receiver, it takes nothing.
+/// The sender of the queue. Without a URL to post to, it drops every Event.
 #[derive(Clone, Debug, Default)]
 pub struct Notices(Option<(mpsc::Sender<Event>, Metrics)>);
 
@@ -24,11 +24,11 @@ impl Notices {
     }
 }
 
-/// The other end.
+/// The receiver of the queue.
 pub(super) struct Queue(mpsc::Receiver<Event>);
 
 impl Queue {
-    /// The next Event; `None` when no entrance is left.
+    /// The next Event; `None` when every sender is dropped.
     pub(super) async fn next(&mut self) -> Option<Event> {
         self.0.recv().await
     }

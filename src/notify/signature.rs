@@ -23,7 +23,7 @@ impl fmt::Debug for NotifyKey {
     }
 }
 
-/// A text that is no key.
+/// A text that is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a key: use the base64 of 24 to 64 random bytes, with or without whsec_ before it")]
 pub struct KeyFormatError;

@@ -180,7 +180,7 @@ labels! {
         Sent = "sent",
         /// An attempt failed, and is repeated.
         Failed = "failed",
-        /// The receiver refused it for good.
+        /// The receiver refused it, and it is not repeated.
         Refused = "refused",
         /// It was dropped: the receiver was away for too long, or too many waited.
         Dropped = "dropped",

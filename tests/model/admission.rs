@@ -130,7 +130,7 @@ impl Model {
         Ok((admitted, pins))
     }
 
-    /// Whether the `hold` annotation names an object that is no snapshot.
+    /// Whether the `hold` annotation names an object that is not a snapshot.
     pub(crate) fn holds_nothing(&self, key: &Key, object: &Value) -> bool {
         let text = annotation(object, names::HOLD).unwrap_or_default();
         let mut names = text.split(',').map(str::trim).filter(|name| !name.is_empty());

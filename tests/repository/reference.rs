@@ -54,7 +54,7 @@ fn tables() -> String {
     let flags = |command| -> BTreeSet<_> { options(command).filter(of_cluster).map(spelled).collect() };
     for command in cli.get_subcommands() {
         let extra: Vec<_> = flags(command).difference(&flags(status)).cloned().collect();
-        assert!(extra.is_empty(), "{}: {extra:?} are no cluster flags", command.get_name());
+        assert!(extra.is_empty(), "{}: {extra:?} are not cluster flags", command.get_name());
     }
     text += "\n### kubectl confrev\n\n| command | option | meaning |\n|---|---|---|\n";
     for command in

@@ -405,7 +405,7 @@ fn lost_and_restored_snapshots_are_reported() {
     let [first, second, _] = three();
     for (outcome, reason, part) in [
         (Outcome::Lost, "SnapshotLost", "its content is lost"),
-        (Outcome::Taken, "SnapshotLost", "its name is taken by an object that is no snapshot"),
+        (Outcome::Taken, "SnapshotLost", "its name is taken by an object that is not a snapshot"),
         (Outcome::Restored, "SnapshotRestored", "was recreated"),
     ] {
         let mut desk = desk(&second);

@@ -362,7 +362,7 @@ impl Observed {
         SpreadPolicy::read(|key| self.annotation_text(key))
     }
 
-    /// Why no workload resolves to it; `None` if it is no sound snapshot, or not refused.
+    /// Why no workload resolves to it; `None` if it is not a sound snapshot, or not refused.
     pub fn refusal(&self) -> Option<Refusal> {
         if self.sound { Refusal::read(|key| self.annotation_text(key)) } else { None }
     }

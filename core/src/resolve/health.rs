@@ -212,7 +212,7 @@ const FIELDS: [&str; 29] = [
     "workloadRef",
 ];
 
-/// The fields of a workload that its health depends on; `None` if its text is no JSON.
+/// The fields of a workload that its health depends on; `None` if its text is not JSON.
 fn parsed(text: &str) -> Option<Value> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = json::shallow(&FIELDS, &mut reader).ok()?;

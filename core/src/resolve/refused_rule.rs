@@ -202,7 +202,7 @@ impl Resolver<'_> {
             let is_present =
                 DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == *name);
             let Some(before) = before.filter(|_| is_present) else { continue };
-            // From a refused content, the way back is to the content before.
+            // A workload on refused content goes back to the content before it.
             let is_refused = present.spread_policy().reverts
                 && self
                     .live(&ObjectName::new(source.kind, before.as_str()))?

@@ -112,8 +112,8 @@ impl Window {
         Ok(Self { days, start, end, zone })
     }
 
-    /// The time in which the window is open that starts on this day. A time of the day that a change of the clock skips counts
-    /// as that much later, and the first of two equal times counts.
+    /// The time in which the window is open that starts on this day. A time that a clock change skips moves
+    /// later by the same amount. If a time occurs twice, the first one counts.
     fn on(&self, day: Date) -> Option<(Timestamp, Timestamp)> {
         if self.days & bit(day.weekday().to_monday_zero_offset()) == 0 {
             return None;

@@ -115,7 +115,7 @@ fn removed_hold_rolls_to_present_content() {
             assert_eq!(volume(&free, 0), wanted, "{color}, {what}");
             assert_eq!(world.clone().update(&free, &held), free, "{color}, {what}: admitted again");
         }
-        // A pin in the same request takes the place of the hold.
+        // A pin in the same request replaces the hold.
         let mut pinned = with_hold(&held, None);
         pinned["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(GREEN);
         assert_eq!(volume(&world.update(&pinned, &held), 0), GREEN, "{color}");
@@ -287,7 +287,7 @@ fn undo_of_present_content_makes_no_hold() {
     world.set("demo", json!({"color": "blue"}));
     let undone = world.update(&undo(&second, &first), &second);
     assert_eq!((volume(&undone, 0), hold_of(&undone)), (BLUE, None));
-    // A creation and an apply are no undos.
+    // A creation and an apply are not undos.
     let mut copy = undone.clone();
     copy["metadata"]["name"] = json!("copy");
     assert_eq!(hold_of(&world.create(&copy)), None);

@@ -233,7 +233,7 @@ fn undo_between_images_keeps_the_snapshot() {
     }
 }
 
-/// The undo restores a `roll` that confrev wrote, in place of one that a user wrote, or of none. It is no roll by confrev.
+/// The undo restores a `roll` that confrev wrote, in place of one that a user wrote, or of none. It is not a roll by confrev.
 #[test]
 fn undo_restores_config_before_manual_roll() {
     for by_hand in [Some("now"), None] {

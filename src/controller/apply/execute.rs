@@ -169,7 +169,7 @@ async fn stays_used<A: Api>(api: &A, object: &Name, users: &[Owner]) -> Result<b
     Ok(api.usages(namespace, &all, name).await?.contains(&Usage::Used))
 }
 
-/// Those of these owners that use the object and are not being deleted; a live read.
+/// The owners among these that use the object and are not being deleted; a live read.
 async fn using<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Result<Vec<Owner>, ApiError> {
     if owners.is_empty() {
         return Ok(owners);
@@ -260,7 +260,7 @@ async fn restore<A: Api>(
     Ok(Outcome::Restored)
 }
 
-/// Whether the object only has the name of this snapshot: it is no sound snapshot of the source, named after its content. The
+/// Whether the object only has the name of this snapshot: it is not a sound snapshot of the source, named after its content. The
 /// name of an object that is being deleted will be free.
 fn is_other(found: &Observed, name: &Name, source: &str) -> bool {
     let names = |digest: &Digest| {

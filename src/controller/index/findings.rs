@@ -20,7 +20,7 @@ struct Finding {
     used: BTreeSet<Owner>,
     /// Owners that refer to something else.
     unused: BTreeSet<Owner>,
-    /// Owners that are deleted. Their uids never come back, so they are no users, whatever a watch reports.
+    /// Owners that are deleted. Their uids never come back, so they are not users, whatever a watch reports.
     deleted: BTreeSet<Owner>,
     /// Users that were owners until another client removed them. The garbage collector removes deleted owners, so these are
     /// read live before they are added again.
@@ -64,7 +64,7 @@ impl Findings {
         self.0.get(name).is_some_and(|finding| finding.removed.contains(owner))
     }
 
-    /// Those of these owners that no live read has proven to be unused. Only users are in doubt, the source is not.
+    /// The owners among these that no live read has proven to be unused. The source needs no proof.
     pub(crate) fn doubtful<'o>(&self, name: &Name, owners: impl Iterator<Item = &'o Owner>) -> Vec<Owner> {
         let source = name.object.kind.as_str();
         let finding = self.0.get(name);

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) enum Loss {
     /// Its content is lost.
     Lost,
-    /// An object that is no snapshot has its name.
+    /// An object that is not a snapshot has its name.
     Taken,
     /// It was recreated.
     Restored,
@@ -249,7 +249,7 @@ pub(crate) fn unpins(
     let mut ended: Vec<&Use> = index.kept(&key.namespace, before).collect();
     ended.dedup_by(|a, b| a.source == b.source);
     ended.retain(|used| !index.kept(&key.namespace, after).any(|still| still.source == used.source));
-    // A hold of the same snapshot takes the place of the undo or the pin.
+    // A hold of the same snapshot replaces the undo or the pin.
     let is_kept_on =
         |used: &Use| on_hold(after).any(|now| (&now.source, &now.snapshot) == (&used.source, &used.snapshot));
     ended.retain(|used| !is_kept_on(used));
@@ -374,7 +374,7 @@ fn loss_note(name: &ObjectName, loss: Loss, users: &str) -> (Reason, String) {
         Loss::Taken => (
             Reason::SnapshotLost,
             format!(
-                "{name} is missing, and its name is taken by an object that is no snapshot: pods of {users} read that \
+                "{name} is missing, and its name is taken by an object that is not a snapshot: pods of {users} read that \
                  object. Delete it, so that confrev can recreate the snapshot, or apply the workload again"
             ),
         ),

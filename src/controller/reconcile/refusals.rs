@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl State {
-    /// Queues a check whether a workload failed because of a content, if that may be.
+    /// Queues a check whether a workload failed because of a content, if that is possible.
     pub(super) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
         let Some(record) = self.index.workload(key).filter(|record| !record.moved.is_empty()) else { return };
         let is_moved = || {

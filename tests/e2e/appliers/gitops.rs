@@ -99,7 +99,7 @@ fn undo_is_drift_until_the_next_sync() {
         world.wait_resolved(&web, "demo", "B");
         world.wait_replica_sets(&web, 2);
         world.wait_at_rest();
-        assert_eq!(drift(&world, &web, &complete(&web)), [""; 0], "a roll is no drift");
+        assert_eq!(drift(&world, &web, &complete(&web)), [""; 0], "a roll is not drift");
 
         world.undo(&web);
         world.wait_resolved(&web, "demo", "A");

@@ -5,14 +5,14 @@ use std::path::Path;
 use confrev_controlplane::Program;
 use confrev_test_support::{
     chart_setup,
-    shared::{Running, Shared},
+    shared::{Running, SharedProgram},
 };
 
 fn program() -> Program {
     chart_setup::program(Path::new(env!("CARGO_BIN_EXE_confrev")), &["--settle=5s"])
 }
 
-static CONFREV: Shared = Shared::new(program);
+static CONFREV: SharedProgram = SharedProgram::new(program);
 
 /// confrev, which keeps running while the result exists.
 pub(crate) fn running() -> Running {

@@ -68,7 +68,7 @@ fn rolls_are_posted_signed_and_retried() {
     assert!(!confrev.log_tail().contains("token=secret"), "the log shows the URL");
 }
 
-/// In Slack's form. While the receiver refuses everything, workloads roll as ever.
+/// In Slack's form. While the receiver refuses everything, workloads roll as usual.
 #[test]
 fn refusing_receiver_delays_no_roll() {
     let receiver = Receiver::start(&[]);

@@ -6,14 +6,14 @@ use confrev_controlplane::Program;
 pub(crate) use confrev_test_support::shared::Running;
 use confrev_test_support::{
     manifest_setup,
-    shared::{Exclusive, Shared},
+    shared::{Exclusive, SharedProgram},
 };
 
 fn program() -> Program {
     manifest_setup::program(Path::new(env!("CARGO_BIN_EXE_confrev")))
 }
 
-static CONFREV: Shared = Shared::new(program);
+static CONFREV: SharedProgram = SharedProgram::new(program);
 
 /// confrev, which keeps running while the result exists.
 pub(crate) fn running() -> Running {

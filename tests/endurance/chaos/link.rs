@@ -26,10 +26,10 @@ pub(crate) enum Weather {
 /// A loopback address, and the ports behind it.
 pub(crate) struct Link {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
 }
 
-struct Shared {
+struct LinkState {
     backends: Mutex<Vec<u16>>,
     weather: Mutex<Weather>,
     dice: Mutex<Dice>,
@@ -40,7 +40,7 @@ struct Shared {
 
 impl Link {
     pub(crate) fn start() -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkState {
             backends: Mutex::default(),
             weather: Mutex::new(Weather::Clear),
             dice: Mutex::new(Dice::new(0)),
@@ -76,7 +76,7 @@ impl Link {
     }
 }
 
-impl Shared {
+impl LinkState {
     /// Forwards in both directions, until one side or the weather ends the connection. Dropping a stream closes it.
     async fn forward(self: Arc<Self>, client: TcpStream) {
         let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();

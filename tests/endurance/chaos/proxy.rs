@@ -52,10 +52,10 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Failure>;
 
 pub(crate) struct Proxy {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     server: u16,
     tls: TlsConnector,
     connection: tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>,
@@ -75,7 +75,7 @@ impl Proxy {
         let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
         let mut config = config.with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             server: cluster.api_url().parse::<Uri>().unwrap().port_u16().unwrap(),
             tls: TlsConnector::from(Arc::new(config)),
             connection: tokio::sync::Mutex::new(None),
@@ -117,7 +117,7 @@ impl Proxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     pub(crate) fn strikes(&self, what: &'static str, often: u64) -> bool {
         let strikes = self.dice.lock().unwrap_or_else(PoisonError::into_inner).percent(often);
         if strikes {

@@ -9,7 +9,7 @@ use confrev_controlplane::{ControlPlane, Program, wait_for};
 use crate::link::Link;
 use crate::proxy::Proxy;
 
-/// Time limit until both are ready after all else has recovered. A new leader waits for the Lease to expire.
+/// Time limit until both are ready after everything else has recovered. A new leader waits for the Lease to expire.
 const LIMIT: Duration = Duration::from_mins(2);
 
 pub(crate) struct Replicas {

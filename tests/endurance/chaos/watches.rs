@@ -9,13 +9,13 @@ use hyper::body::{Bytes, Frame, Incoming};
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
-use crate::proxy::{Body, Failure, Shared, Trouble, gone, status_object};
+use crate::proxy::{Body, Failure, ProxyState, Trouble, gone, status_object};
 
 /// How often a silent watch sends a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(1);
 
 /// Forwards the response of a watch until a fault ends it. `version`: the version that the watch began from, if any.
-pub(crate) fn watched(shared: Arc<Shared>, body: Incoming, version: Option<String>) -> Body {
+pub(crate) fn watched(shared: Arc<ProxyState>, body: Incoming, version: Option<String>) -> Body {
     let trouble = shared.trouble.subscribe();
     let told = Told { version, ..Told::default() };
     let watch = Watch { shared, body: BodyStream::new(body), trouble, told, silent: None, ended: false };
@@ -27,7 +27,7 @@ pub(crate) fn watched(shared: Arc<Shared>, body: Incoming, version: Option<Strin
 }
 
 struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     body: BodyStream<Incoming>,
     trouble: Receiver<Trouble>,
     told: Told,
@@ -93,7 +93,7 @@ impl Watch {
     }
 }
 
-impl Shared {
+impl ProxyState {
     /// Waits until a fault ends a watch; returns the last bytes of the response.
     async fn until_it_ends(&self, mut trouble: Receiver<Trouble>) -> Option<Bytes> {
         let ends = |trouble: &Trouble| matches!(trouble, Trouble::WatchesClosed | Trouble::WatchesExpired);

@@ -6,7 +6,7 @@ use confrev_controlplane::Program;
 pub(crate) use confrev_test_support::shared::Running;
 use confrev_test_support::{
     chart_setup,
-    shared::{Exclusive, Shared},
+    shared::{Exclusive, SharedProgram},
 };
 
 /// Automatic rolls per second.
@@ -17,7 +17,7 @@ fn program() -> Program {
     chart_setup::program(Path::new(env!("CARGO_BIN_EXE_confrev")), &[&rate])
 }
 
-static CONFREV: Shared = Shared::new(program);
+static CONFREV: SharedProgram = SharedProgram::new(program);
 
 /// confrev, which keeps running while the result exists.
 pub(crate) fn running() -> Running {

@@ -13,12 +13,12 @@ pub struct Running(RwLockReadGuard<'static, Program>);
 pub struct Exclusive(RwLockWriteGuard<'static, Program>);
 
 /// The confrev of a suite: a `static` of the suite, set up by the first test.
-pub struct Shared {
+pub struct SharedProgram {
     set_up: fn() -> Program,
     program: OnceLock<RwLock<Program>>,
 }
 
-impl Shared {
+impl SharedProgram {
     /// `set_up` installs confrev.
     pub const fn new(set_up: fn() -> Program) -> Self {
         Self { set_up, program: OnceLock::new() }
