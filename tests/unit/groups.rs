@@ -348,7 +348,7 @@ fn order_of_namespace_counts_without_own() {
     }
 }
 
-/// Without settings, a group is only a label: a failure holds nobody.
+/// Without settings, a group is only a label: a failure holds no other workload.
 #[test]
 fn group_without_settings_holds_nothing() {
     let mut fleet = Fleet::new(3, 4, |_| json!({}));
