@@ -82,7 +82,8 @@ fn filters() -> Vec<String> {
         while let Some(word) = words.next() {
             match word {
                 "--test" | "--package" | "-p" | "--profile" => drop(words.next()),
-                word if word.starts_with('-') => {}
+                // A variable is the choice of the person who calls the target.
+                word if word.starts_with(['-', '$']) => {}
                 word => found.push(word.to_owned()),
             }
         }
