@@ -33,7 +33,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large bench-slo soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes compatibility test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large bench-slo soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets

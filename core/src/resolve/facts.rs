@@ -103,9 +103,9 @@ impl Facts {
         self.verdicts.insert(source, failure);
     }
 
-    /// Why the content of a source fails its schema: `Some(None)` if it does not, `None` if that is not known.
-    pub(super) fn verdict(&self, source: &ObjectName) -> Option<Option<&str>> {
-        self.verdicts.get(source).map(Option::as_deref)
+    /// Whether the content of a source matches its schema, or why it does not; `None` if that is not known.
+    pub(super) fn verdict(&self, source: &ObjectName) -> Option<Result<(), &str>> {
+        self.verdicts.get(source).map(|failure| failure.as_deref().map_or(Ok(()), Err))
     }
 
     /// Records the revisions that an undo may bring back.

@@ -15,8 +15,8 @@ impl Resolver<'_> {
             None => return Ok(None),
             Some(Err(invalid)) => invalid,
             Some(Ok(_)) => match self.facts.verdict(source) {
-                Some(None) => return Ok(None),
-                Some(Some(failure)) => failure.to_owned(),
+                Some(Ok(())) => return Ok(None),
+                Some(Err(failure)) => failure.to_owned(),
                 None => {
                     self.needs.insert(super::Need::Schema(source.clone()));
                     return Err(Stop::Unknown);
