@@ -40,6 +40,7 @@ fn spelling_policy_lists_every_key() {
         ("knownLabels", "Label on"),
         ("knownAnnotations", "Annotation on"),
         ("sourceAnnotations", "Annotation on sources:"),
+        ("workloadAnnotations", "Annotation on workloads:"),
     ] {
         let wanted = keys(beginning);
         assert!(!wanted.is_empty());

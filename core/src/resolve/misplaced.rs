@@ -28,12 +28,13 @@ const SETTINGS: [&str; 12] = [
     names::ON_UNDO,
 ];
 /// The annotations that users write on a source.
-const OF_SOURCES: [&str; 9] = [
+const OF_SOURCES: [&str; 10] = [
     names::KEEP,
     names::MAX_IN_FLIGHT,
     names::WAVES,
     names::BAKE,
     names::ON_FAILURE,
+    names::SET,
     names::PROMOTED,
     names::ABORTED,
     names::RETRIED,
@@ -94,6 +95,9 @@ fn wrong_annotation(key: &str) -> Option<String> {
 fn right_place(key: &str) -> String {
     if OF_SOURCES.contains(&key) {
         return "it is an annotation of a ConfigMap or Secret".to_owned();
+    }
+    if key == names::SECRETS_MODE {
+        return "it is an annotation of a Namespace".to_owned();
     }
     let known = SETTINGS.iter().chain(&OF_SOURCES).chain([&names::ENABLED]);
     // A key may be long, and an object may have many.

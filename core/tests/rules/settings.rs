@@ -27,6 +27,8 @@ fn keys_without_effect_are_reported_once() {
         ("annotations", "confrev.dev/enabled", "annotation confrev.dev/enabled has no effect: it is a label"),
         ("labels", "confrev.dev/track", "label confrev.dev/track has no effect: it is an annotation"),
         ("annotations", "confrev.dev/max-in-flight", "it is an annotation of a ConfigMap or Secret"),
+        ("annotations", "confrev.dev/set", "it is an annotation of a ConfigMap or Secret"),
+        ("annotations", "confrev.dev/secrets-mode", "it is an annotation of a Namespace"),
         ("annotations", "confrev.dev/anything", "confrev has no such key; use confrev.dev/secrets, "),
     ] {
         let mut object = deployment(&["demo"]);

@@ -51,6 +51,17 @@ fn keys_without_effect_are_warned_about() {
             "max-inflight=1",
             "use one of confrev.dev/bake, confrev.dev/keep, confrev.dev/max-in-flight, confrev.dev/on-failure, confrev.dev/schema, confrev.dev/schema-for, confrev.dev/schema-keys, confrev.dev/set, confrev.dev/waves",
         ),
+        (
+            "annotate",
+            "configmap/demo",
+            "track=false",
+            "confrev.dev/track has no effect: it is an annotation of a workload",
+        ),
+        ("annotate", "configmap/demo", "mount=/etc/x", "it is an annotation of a workload"),
+        ("annotate", "configmap/demo", "secrets-mode=live", "it is an annotation of a Namespace"),
+        ("annotate", namespace, "min-interval=1m", "it is an annotation of a workload"),
+        ("annotate", namespace, "waves=1", "it is an annotation of a ConfigMap or Secret"),
+        ("annotate", bare, "secrets-mode=live", "it is an annotation of a Namespace"),
         ("label", "configmap/demo", "keep=2", "label confrev.dev/keep has no effect: it is an annotation"),
     ] {
         let key = format!("confrev.dev/{key}");
@@ -74,7 +85,11 @@ fn right_and_known_keys_cause_no_warning() {
         ("label", &*namespace, "enabled=true"),
         ("annotate", &*namespace, "secrets-mode=live"),
         ("annotate", "deployment/web", "track=false"),
+        ("annotate", &*namespace, "order=1"),
+        ("annotate", &*namespace, "secrets=true"),
+        ("annotate", &*namespace, "window=00:00-24:00"),
         ("annotate", "configmap/demo", "max-in-flight=1"),
+        ("annotate", "configmap/demo", "window=00:00-24:00"),
         ("label", "configmap/demo", "enabled=false"),
     ] {
         let key = format!("confrev.dev/{key}");
