@@ -359,6 +359,7 @@ async fn admission_answers(target: &Target) -> Result<CheckResult, Failure> {
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "c"}]}},
         },
     });
+    target.require_namespace().await?;
     let path = format!("/apis/apps/v1/namespaces/{}/deployments", target.namespace);
     Ok(match target.create(&path, &deployment, true).await {
         Err(Failure::Refused(message)) if message.contains(names::TRACK) => {

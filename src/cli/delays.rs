@@ -137,7 +137,10 @@ pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<
         Wait::Bad(proof) => format!("held by {}, which failed with the change", proof.workload),
         Wait::Invalid(why) => format!("held by the settings of {source}: {why}"),
         Wait::Refused => format!("refused, see kubectl confrev history {}", source.name),
-        Wait::Aborted => "aborted, see kubectl confrev waves".to_owned(),
+        Wait::Aborted => {
+            let kind = source.kind.as_str().to_lowercase();
+            format!("aborted; to continue, run kubectl confrev waves retry {kind}/{}", source.name)
+        }
         Wait::Unproven => format!("{wave}: held by {}, not healthy yet", listed(unhealthy, NAMED)),
         Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
         Wait::Turn => format!("{wave}: others come first"),

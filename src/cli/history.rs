@@ -133,6 +133,7 @@ impl History {
             |snapshot: &Snapshot| present.as_ref().is_some_and(|present| holds(present, snapshot));
         snapshots.sort_by(|(a, x), (b, y)| (is_present(y), y.created, b).cmp(&(is_present(x), x.created, a)));
         if present.is_none() && snapshots.is_empty() {
+            target.require_namespace().await?;
             return Err(Failure::NotFound(format!(
                 "{source} does not exist in namespace {:?}, nor does a snapshot of it",
                 target.namespace
@@ -168,7 +169,10 @@ impl History {
         match found[..] {
             [one] => Ok(one),
             [] => {
-                Err(Failure::NotFound(format!("{} has no snapshot {text:?}: see its history", self.source)))
+                // A shell may replace an unquoted ~0 by a folder.
+                let quote = if text.starts_with('/') { "; quote ~N, as in '~1'" } else { "" };
+                let source = &self.source;
+                Err(Failure::NotFound(format!("{source} has no snapshot {text:?}: see its history{quote}")))
             }
             _ => Err(Failure::Usage(format!("{text:?} matches {} snapshots: give more digits", found.len()))),
         }

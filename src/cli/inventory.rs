@@ -271,6 +271,10 @@ impl Inventory {
         if inventory.unread.refused == target.kinds.iter().count() {
             return Err(Failure::Refused(inventory.unread.message));
         }
+        if inventory.workloads.is_empty() && matches!(scope, Scope::Namespace(of) if *of == target.namespace)
+        {
+            target.require_namespace().await?;
+        }
         sort(&mut inventory.workloads);
         Ok(inventory)
     }

@@ -38,6 +38,8 @@ fn join_names(program: &Command, words: Vec<String>) -> Vec<String> {
             "status" | "tree" | "history" | "show" | "diff" | "wait" | "impact" | "undo" | "unpin" | "pause"
             | "resume" | "restore" | "revoke",
         ) => 1,
+        // An action may come first.
+        Some("waves") => 2,
         _ => return words,
     };
     let command = words[0].clone();
@@ -104,6 +106,9 @@ mod tests {
             ("restore secret ~1", "restore secret ~1"),
             ("diff demo 3a18d34e26 736a916696", "diff demo 3a18d34e26 736a916696"),
             ("unpin web --source configmap", "unpin web --source configmap"),
+            ("waves cm demo", "waves cm/demo"),
+            ("waves promote cm demo --all", "waves promote cm/demo --all"),
+            ("waves abort demo", "waves abort demo"),
             ("status", "status"),
             ("--help", "--help"),
             ("--version", "--version"),

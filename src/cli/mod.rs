@@ -50,8 +50,8 @@ use crate::schema;
 
 /// Revisioned config for Kubernetes: every ReplicaSet keeps, for its whole life, the config it was born with.
 ///
-/// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`, `lint`). As with kubectl,
-/// `diff` has its own: 0 no difference; 1 a difference; 2 an error.
+/// Exit codes: 0 done; 1 the command failed; 2 wrong arguments; 3 the answer is no (`wait`, `check`, `render`, `lint`, `revoke`). As with
+/// kubectl, `diff` has its own: 0 no difference; 1 a difference; 2 an error.
 #[derive(Debug, Parser)]
 #[command(name = "confrev", version, about, max_term_width = 110)]
 pub struct Cli {

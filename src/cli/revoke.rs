@@ -110,10 +110,13 @@ pub(super) async fn run(options: &RevokeOptions) -> Result<(), Failure> {
     let found = revocation.find().await?;
     let nothing = format!("{} has no snapshot with another content than the present one", history.source);
     output::list(options.output.output, &found.rows(), &nothing)?;
-    if found.snapshots.is_empty() || options.dry_run.is_some_and(|mode| mode != DryRun::None) {
+    if found.snapshots.is_empty() {
         return Ok(());
     }
     revocation.must_be_replaced(&found).await?;
+    if options.dry_run.is_some_and(|mode| mode != DryRun::None) {
+        return Ok(());
+    }
     if !(options.yes || confirm("move the workloads, and delete these snapshots and their revisions?")?) {
         return output::print("nothing was written\n");
     }

@@ -14,7 +14,10 @@ use super::{
     diff::{self, Content, Side},
     failure::Failure,
     history::stated_change,
-    inventory::{is_called, is_owned, revision_number, revision_template, sources_of, text},
+    inventory::{
+        Inventory, Scope, is_called, is_owned, revision_number, revision_template, source_kind, sources_of,
+        text,
+    },
     output::{self, OutputFlag, OutputFormat},
     target::{Flags, Target},
 };
@@ -27,8 +30,8 @@ use crate::{
 /// Options of `show`.
 #[derive(Debug, Args)]
 pub(super) struct ShowOptions {
-    /// The object: pod/NAME, or a workload as kind/NAME or kind/NAME@REVISION. REVISION is the number of `kubectl rollout
-    /// history`, or of `kubectl argo rollouts history` for a Rollout.
+    /// The object: pod/NAME, or a workload as kind/NAME or NAME, or kind/NAME@REVISION. REVISION is the number of `kubectl
+    /// rollout history`, or of `kubectl argo rollouts history` for a Rollout.
     #[arg(value_name = "KIND/NAME[@REVISION]")]
     object: String,
     /// Show the values of Secrets.
@@ -134,7 +137,19 @@ pub(super) async fn run(options: &ShowOptions) -> Result<(), Failure> {
 async fn find(target: &Target, words: &str) -> Result<NamedTemplate, Failure> {
     let form =
         || Failure::Usage(format!("invalid object {words:?}: use pod/NAME, KIND/NAME or KIND/NAME@REVISION"));
-    let (kind, name) = words.split_once('/').ok_or_else(form)?;
+    let named;
+    let (kind, name) = if let Some(both) = words.split_once('/') {
+        both
+    } else {
+        let (name, revision) = words.find('@').map_or((words, ""), |at| words.split_at(at));
+        if !is_object_name(name) {
+            return Err(form());
+        }
+        let inventory =
+            Inventory::read_workloads(target, &Scope::Namespace(target.namespace.clone())).await?;
+        named = inventory.find(target, name)?.reference() + revision;
+        named.split_once('/').ok_or_else(form)?
+    };
     let (name, revision) = match name.split_once('@') {
         Some((name, number)) => (name, Some(number.parse::<i64>().map_err(|_| form())?)),
         None => (name, None),
@@ -161,7 +176,11 @@ async fn find(target: &Target, words: &str) -> Result<NamedTemplate, Failure> {
         return Ok(NamedTemplate { object: format!("{kind}/{name}"), template });
     }
     let known = target.kinds.iter().find(|known| is_called(known, kind));
-    let known = known.ok_or_else(|| Failure::Usage(format!("unknown kind of object {kind:?}")))?;
+    let known = known.ok_or_else(|| {
+        let source = source_kind(kind).map(|kind| kind.as_str().to_lowercase());
+        let then = source.map(|kind| format!(": for a source, run kubectl confrev history {kind}/{name}"));
+        Failure::Usage(format!("unknown kind of object {kind:?}{}", then.unwrap_or_default()))
+    })?;
     let workload = get(target, &known.api_version(), &known.plural, &known.kind, name).await?;
     match revision {
         None => present_template(target, known, &workload, name).await,
@@ -235,10 +254,11 @@ async fn get(target: &Target, version: &str, plural: &str, kind: &str, name: &st
     let root = if version.contains('/') { "/apis" } else { "/api" };
     let path = format!("{root}/{version}/namespaces/{}/{plural}", target.namespace);
     let found = target.get(&format!("{path}?fieldSelector=metadata.name%3D{name}")).await?;
-    let object = found.and_then(|mut list| list.get_mut("items")?.as_array_mut()?.pop());
-    object.ok_or_else(|| {
-        Failure::NotFound(format!("{kind}/{name} does not exist in namespace {:?}", target.namespace))
-    })
+    if let Some(object) = found.and_then(|mut list| list.get_mut("items")?.as_array_mut()?.pop()) {
+        return Ok(object);
+    }
+    target.require_namespace().await?;
+    Err(Failure::NotFound(format!("{kind}/{name} does not exist in namespace {:?}", target.namespace)))
 }
 
 /// The sources that a template refers to, and the name that it reads each under.

@@ -88,6 +88,12 @@ impl Row for WorkloadStatus {
     }
 }
 
+/// The state of a Rollout that takes its template from another workload; `None` for all others.
+pub(super) fn template_state(inventory: &Inventory, workload: &OptedIn) -> Option<String> {
+    let (of, is_opted_in) = inventory.template_of(workload)?;
+    Some(if is_opted_in { format!("see {of}") } else { format!("not protected: {of} is not opted in") })
+}
+
 /// Runs the command.
 pub(super) async fn run(options: &StatusOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
@@ -171,9 +177,7 @@ pub(super) fn status(
     let stopped = is_stopped.then(|| format!("paused ({}=false)", names::TRACK));
     let mut reasons: Vec<_> = delays.chain(stopped).chain(pause.clone().map(|pause| pause.at)).collect();
     reasons.dedup();
-    let template = inventory.template_of(workload).map(|(of, is_opted_in)| {
-        if is_opted_in { format!("see {of}") } else { format!("not protected: {of} is not opted in") }
-    });
+    let template = template_state(inventory, workload);
     WorkloadStatus {
         show_namespace,
         namespace: workload.namespace().to_owned(),

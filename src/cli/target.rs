@@ -183,6 +183,17 @@ impl Target {
         Ok(Self { api, kinds, rotated, namespace, url })
     }
 
+    /// Fails if the selected namespace does not exist. Called when nothing was found in it. A user may lack the right to read it.
+    pub(super) async fn require_namespace(&self) -> Result<(), Failure> {
+        let path = format!("/api/v1/namespaces/{}", self.namespace);
+        match self.api.call("get", Method::GET, path, "", Vec::new()).await {
+            Err(error) if error.is_not_found() => {
+                Err(Failure::NotFound(format!("namespace {:?} does not exist", self.namespace)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads an object; `None` if it does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>, Failure> {
         match self.api.call("get", Method::GET, path.to_owned(), "", Vec::new()).await {

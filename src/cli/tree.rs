@@ -55,7 +55,8 @@ pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
     inventory.unread.warn();
     let workload = inventory.find(&target, &options.workload)?;
     let sources = source_state::of_workload(&target, &inventory, workload).await?;
-    let mut notes = vec![status::state(&sources)];
+    let template = status::template_state(&inventory, workload);
+    let mut notes = vec![template.unwrap_or_else(|| status::state(&sources))];
     notes.extend(sources.iter().filter_map(|used| used.reason.clone()));
     notes.extend(pauses::of(&inventory, workload).map(|pause| pause.at));
     let mut root = Node { object: workload.reference(), notes, below: Vec::new() };

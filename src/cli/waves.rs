@@ -81,6 +81,8 @@ struct WavesStatus {
     moved: usize,
     /// How many workloads use the source and follow its changes.
     workloads: usize,
+    /// Whether a person has stopped the change.
+    aborted: bool,
     /// The workloads that may move now.
     next: Vec<String>,
     /// Moved workloads that are not healthy.
@@ -93,6 +95,11 @@ struct WavesStatus {
 /// Runs the command.
 pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
     let (action, source) = match &options.words[..] {
+        [action] if parse_action(action).is_ok() => {
+            return Err(Failure::Usage(format!(
+                "give the source, as in `waves {action} demo`; for a source of this name, give configmap/{action}"
+            )));
+        }
         [source] => (None, source),
         [action, source] => (Some(parse_action(action)?), source),
         _ => return Err(Failure::Usage("give one source".to_owned())),
@@ -103,9 +110,21 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
     let history = History::read(&target, source.clone()).await?;
     let others = Others::of(&target, &history).await?;
     let retried = if action == Action::Retry { retry(&history) } else { None };
-    let (key, value, said) = match retried {
-        Some(retried) => retried,
-        None => decision(action, &status_of(&target, &source, &history, &others).await?, options.all)?,
+    let (key, value, said) = if let Some(retried) = retried {
+        retried
+    } else {
+        let status = status_of(&target, &source, &history, &others).await?;
+        // The sources of the other namespaces of a group may lack the decision.
+        let nothing = match action {
+            _ if status.group.is_some() => None,
+            Action::Abort if status.aborted => Some("is already aborted"),
+            Action::Retry if !status.aborted => Some("is neither aborted nor refused: nothing to retry"),
+            _ => None,
+        };
+        if let Some(nothing) = nothing {
+            return output::print(&format!("{}: {} {nothing}\n", status.source, status.snapshot));
+        }
+        decision(action, &status, options.all)?
     };
     let suffix = match options.dry_run {
         Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
@@ -303,7 +322,8 @@ async fn status_of(
     let waiting = progress.total > progress.moved;
     let reason = spread.reason().filter(|_| waiting).map(|wait| delays::describe(source, &spread, wait));
     let group = others.group.clone();
-    Ok(WavesStatus { group, ..of_progress(source, target, snapshot, progress, reason) })
+    let aborted = policy.aborted.as_deref() == Some(&*snapshot);
+    Ok(WavesStatus { group, aborted, ..of_progress(source, target, snapshot, progress, reason) })
 }
 
 /// The name that the snapshot of the present content gets.
@@ -333,6 +353,7 @@ fn of_progress(
         limit: progress.limit,
         moved: progress.moved,
         workloads: progress.total,
+        aborted: false,
         next: sorted(&progress.next),
         unhealthy: sorted(&progress.unhealthy),
         reason,

@@ -110,6 +110,29 @@ const ARGUMENTS: &[(&str, &str)] = &[
         "completion x",
         "invalid value 'x' for '<SHELL>' [possible values: bash, elvish, fish, powershell, zsh]; see --help",
     ),
+    ("waves", "the following required arguments were not provided: <[ACTION] SOURCE>...; see --help"),
+    (
+        "waves promote demo --al",
+        "unexpected argument '--al' found; a similar argument exists: '--all'; see --help",
+    ),
+    (
+        "waves abort",
+        "give the source, as in `waves abort demo`; for a source of this name, give configmap/abort",
+    ),
+    ("waves begin demo", "unknown action \"begin\", use promote, abort or retry"),
+    ("waves retry deployment/web", "invalid source \"deployment/web\": use configmap/NAME or secret/NAME"),
+    ("revoke", "the following required arguments were not provided: <SOURCE>; see --help"),
+    (
+        "revoke demo --timeout=x",
+        "invalid value 'x' for '--timeout <DURATION>': expected a duration such as \"30s\", \"5m\" or \"1h30m\"; see \
+         --help",
+    ),
+    ("show", "the following required arguments were not provided: <KIND/NAME[@REVISION]>; see --help"),
+    (
+        "undo web --hold=false",
+        "unexpected value 'false' for '--hold' found; no more were expected; see --help",
+    ),
+    ("pin web demo --hold", "the following required arguments were not provided: <SNAPSHOT>; see --help"),
     // These are only found while the command runs.
     ("status -n Bad_NS", "invalid namespace \"Bad_NS\""),
     ("history pod/x", "invalid source \"pod/x\": use configmap/NAME or secret/NAME"),

@@ -236,6 +236,8 @@ fn status_names_unprotected_template_of_rollout() {
     world.apply(&shop).ok();
     let row = status(&world, "shop");
     assert!(row.contains("not protected: Deployment/web is not opted in"), "{row}");
+    let tree = world.confrev(&["tree", "rollout/shop"]).ok();
+    assert!(tree.starts_with("Rollout/shop   not protected: Deployment/web is not opted in"), "{tree}");
     let line = stuck(&world, "rollout/shop");
     assert!(line.contains("label Deployment/web"), "{line}");
     world.apply(&web.manifest()).ok();

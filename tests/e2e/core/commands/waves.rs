@@ -55,11 +55,18 @@ fn person_promotes_aborts_and_retries_waves() {
         assert_eq!(said, format!("ConfigMap/demo: wave 2 of 3 of {b} begins now\n"));
         wait_for("the second wave", LIMIT, || expect(&on(), &2));
         world.confrev(&["waves", "abort", "demo"]).ok();
+        let again = world.confrev(&["waves", "abort", "demo"]).ok();
+        assert!(again.contains("is already aborted"), "{again}");
         world.confrev(&["waves", "promote", "demo"]).ok();
         holds_for("the aborted change", Duration::from_secs(3), || expect(&on(), &2));
         let reason = text(&world.confrev_json(&["waves", "demo"])["reason"]);
-        assert!(reason.contains("aborted"), "{reason}");
+        assert!(
+            reason.contains("aborted; to continue, run kubectl confrev waves retry configmap/demo"),
+            "{reason}"
+        );
         world.confrev(&["waves", "retry", "demo"]).ok();
+        let again = world.confrev(&["waves", "retry", "demo"]).ok();
+        assert!(again.contains("is neither aborted nor refused: nothing to retry"), "{again}");
         wait_for("the rest", LIMIT, || expect(&on(), &3));
         let none = world.confrev(&["waves", "promote", "demo"]).failed(1);
         assert!(none.contains("the last wave"), "{none}");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Commands as _;
+use super::{Commands as _, confrev};
 use crate::manifests::{Kind, Workload};
 use crate::shared::running;
 use crate::world::World;
@@ -120,9 +120,102 @@ const LINES: &[(&str, i32, &str)] = &[
         1,
         "configmaps \"demo\" is forbidden: User \"reader\" cannot patch resource \"configmaps\" in API group \"\" in the namespace \"NS\"",
     ),
+    ("waves demo", 1, "ConfigMap \"demo\" has no waves: see the annotation confrev.dev/waves"),
+    ("waves promote demo", 1, "ConfigMap \"demo\" has no waves: see the annotation confrev.dev/waves"),
+    ("waves abort cm demo", 1, "ConfigMap \"demo\" has no waves: see the annotation confrev.dev/waves"),
+    (
+        "waves retry nothing",
+        1,
+        "ConfigMap \"nothing\" does not exist in namespace \"NS\", nor does a snapshot of it",
+    ),
+    (
+        "waves promote staged",
+        1,
+        "ConfigMap/staged: the last wave of STAGED has begun, so none is left to promote",
+    ),
+    (
+        "waves abort staged --as reader",
+        1,
+        "configmaps \"staged\" is forbidden: User \"reader\" cannot patch resource \"configmaps\" in API group \"\" in the namespace \"NS\"",
+    ),
+    (
+        "revoke nothing",
+        1,
+        "ConfigMap \"nothing\" does not exist in namespace \"NS\", nor does a snapshot of it",
+    ),
+    ("revoke demo ~9", 1, "ConfigMap \"demo\" has 2 snapshots, and no \"~9\""),
+    (
+        "revoke demo ~0",
+        1,
+        "B is the present content of ConfigMap \"demo\": change ConfigMap \"demo\" first, then revoke the snapshot",
+    ),
+    (
+        "revoke demo --dry-run",
+        1,
+        "ConfigMap \"once\" in namespace \"NS\" has the content that is revoked: change it first; nothing was written",
+    ),
+    ("show pod/nothing", 1, "Pod/nothing does not exist in namespace \"NS\""),
+    (
+        "show nothing",
+        1,
+        "no opted-in workload \"nothing\" in namespace \"NS\": is it labelled confrev.dev/enabled=true?",
+    ),
+    ("show web@9", 1, "Deployment/web has no revision 9: it has 1, 2"),
+    (
+        "show cm/demo",
+        2,
+        "unknown kind of object \"cm\": for a source, run kubectl confrev history configmap/demo",
+    ),
+    (
+        "undo web --hold --as reader",
+        1,
+        "deployments.apps \"web\" is forbidden: User \"reader\" cannot patch resource \"deployments\" in API group \"apps\" in the namespace \"NS\"",
+    ),
+    ("undo once --hold", 1, "Deployment/once has no revision with other config to roll back to"),
+    ("pin web demo 0000 --hold", 1, "ConfigMap \"demo\" has no snapshot \"0000\": see its history"),
+    // A shell has replaced an unquoted ~0.
+    (
+        "pin web demo /root",
+        1,
+        "ConfigMap \"demo\" has no snapshot \"/root\": see its history; quote ~N, as in '~1'",
+    ),
     ("status --token wrong", 1, "the API server at URL rejected the credentials: log in again"),
     ("check --confrev-namespace nowhere", 3, "2 of 8 checks failed"),
 ];
+
+#[test]
+fn every_command_names_a_missing_namespace() {
+    let _confrev = running();
+    for line in [
+        "status",
+        "tree web",
+        "history demo",
+        "show web",
+        "show pod/web",
+        "diff demo",
+        "wait demo",
+        "waves demo",
+        "impact demo",
+        "undo web",
+        "pin web demo ~1",
+        "unpin web",
+        "pause web",
+        "resume web",
+        "restore demo",
+        "revoke demo",
+        "prune",
+    ] {
+        let said = confrev(&[&line.split(' ').collect::<Vec<_>>()[..], &["-n", "no-such"]].concat());
+        assert_eq!(said.stderr, "error: namespace \"no-such\" does not exist\n", "{line}");
+        assert_eq!(said.code, if line.starts_with("diff") { 2 } else { 1 }, "{line}");
+    }
+    let said = confrev(&["check", "-n", "no-such"]);
+    assert!(
+        said.stdout.contains("failed   admission    namespace \"no-such\" does not exist"),
+        "{}",
+        said.stdout
+    );
+}
 
 #[test]
 fn wrong_inputs_get_one_exact_line() {
@@ -140,6 +233,10 @@ fn wrong_inputs_get_one_exact_line() {
     for kind in Kind::ALL {
         world.apply(&Workload::new(kind, "twice", &["once"]).replicas(0).manifest()).ok();
     }
+    let staged = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "staged",
+        "annotations": {"confrev.dev/waves": "1"}}, "data": {"text": "C"}});
+    world.apply(&staged).ok();
+    world.apply(&Workload::new(Kind::Deployment, "staged", &["staged"]).replicas(0).manifest()).ok();
     world.set_config("demo", "B");
     world.wait_resolved(&web, "demo", "B");
     world.wait_at_rest();
@@ -152,13 +249,18 @@ fn wrong_inputs_get_one_exact_line() {
         if said.code == 0 { Ok(()) } else { Err(said.stderr) }
     });
     let (a, b) = (world.snapshot_name("demo", "A"), world.snapshot_name("demo", "B"));
+    let staged = world.snapshot_name("staged", "C");
     let url = world.cluster.api_url();
     let mut wrong = Vec::new();
     for (line, code, wanted) in LINES {
         let said = world.confrev(&line.split(' ').collect::<Vec<_>>());
         let found = said.stderr.replace(&format!("\"{}\"", world.name()), "\"NS\"");
-        let found =
-            found.replace(&a, "A").replace(&b, "B").replace(&format!("{url}/"), "URL").replace(url, "URL");
+        let found = found
+            .replace(&a, "A")
+            .replace(&b, "B")
+            .replace(&staged, "STAGED")
+            .replace(&format!("{url}/"), "URL")
+            .replace(url, "URL");
         let is_so = said.code == *code && found == format!("error: {wanted}\n");
         if !is_so {
             wrong.push(format!("$ {line}\n  {} {found}  wanted: {code} {wanted}", said.code));
