@@ -89,10 +89,8 @@ fn compile(schema: Value) -> Result<(Schemas, SchemaIndex), Failure> {
     compiler.set_default_draft(Draft::V2020_12);
     compiler.enable_format_assertions();
     let mut schemas = Schemas::new();
-    let compiled =
-        compiler.add_resource(SCHEMA, schema).and_then(|()| compiler.compile(SCHEMA, &mut schemas));
-    match compiled {
-        Ok(index) => Ok((schemas, index)),
-        Err(error) => Err(Failure::Schema(rule::compilation(&error))),
-    }
+    let failure = |error| Failure::Schema(rule::compilation(&error));
+    compiler.add_resource(SCHEMA, schema).map_err(failure)?;
+    let index = compiler.compile(SCHEMA, &mut schemas).map_err(failure)?;
+    Ok((schemas, index))
 }

@@ -33,13 +33,12 @@ fn command_first(program: &Command, mut words: Vec<String>) -> Vec<String> {
 /// Joins a type and a name in two words, where the command expects a workload or a source.
 fn join_names(program: &Command, words: Vec<String>) -> Vec<String> {
     let names = match words.first().map(String::as_str) {
-        Some("pin") => 2,
+        // The workload and the snapshot; of `waves`, an action may come first.
+        Some("pin" | "waves") => 2,
         Some(
             "status" | "tree" | "history" | "show" | "diff" | "wait" | "impact" | "undo" | "unpin" | "pause"
             | "resume" | "restore" | "revoke",
         ) => 1,
-        // An action may come first.
-        Some("waves") => 2,
         _ => return words,
     };
     let command = words[0].clone();

@@ -137,8 +137,8 @@ fn check_source(
         findings.push(Finding::warning(Rule::Setting, file, name, odd));
     }
     match given.schema_failure(namespace, observed) {
-        Some(None) => {}
-        Some(Some(failure)) => findings.push(Finding::error(Rule::Schema, file, name, failure)),
+        Some(Ok(())) => {}
+        Some(Err(failure)) => findings.push(Finding::error(Rule::Schema, file, name, failure)),
         None => {
             let message = "the manifests do not contain its schema, so its content is not checked";
             findings.push(Finding::warning(Rule::Schema, file, name, message.to_owned()));

@@ -187,7 +187,7 @@ impl Given {
                 let content = facts.object(&source).flatten().filter(|_| !self.ignores_schemas).cloned();
                 let failure = content.and_then(|content| self.schema_failure(namespace, &content));
                 // Without the schema, admission decides.
-                facts.set_verdict(source, failure.flatten());
+                facts.set_verdict(source, failure.and_then(Result::err));
             }
             // The decision also asks for the snapshot by its name.
             Need::Newest { .. } => {}
@@ -203,8 +203,8 @@ impl Given {
         }
     }
 
-    /// Why a content fails its schema; `None` if the manifests do not have the schema.
-    pub(super) fn schema_failure(&self, namespace: &str, content: &Observed) -> Option<Option<String>> {
+    /// Whether a content matches its schema, or why it does not; `None` if the manifests do not have the schema.
+    pub(super) fn schema_failure(&self, namespace: &str, content: &Observed) -> Option<Result<(), String>> {
         let given = |namespace: &str, name: &ObjectName| {
             self.objects.get(&(namespace.to_owned(), name.clone())).cloned()
         };

@@ -71,24 +71,24 @@ impl Schemas {
         Ok(text(&reference, run.await.unwrap_or(None)))
     }
 
-    /// The same for objects that are given, such as those of manifests. `None`: the schema is not among them.
+    /// The same for objects that are given, such as those of manifests: `Ok` if the content matches its schema. `None`: the
+    /// schema is not among them.
     pub(crate) fn failure_of_given(
         &self,
         namespace: &str,
         given: impl Fn(&str, &ObjectName) -> Option<Observed>,
         source: &Observed,
-    ) -> Option<Option<String>> {
+    ) -> Option<Result<(), String>> {
         let reference = match source.schema() {
-            None => return Some(None),
-            Some(Err(invalid)) => return Some(Some(invalid)),
+            None => return Some(Ok(())),
+            Some(Err(invalid)) => return Some(Err(invalid)),
             Some(Ok(reference)) => reference,
         };
         let at = reference.namespace.as_deref().unwrap_or(namespace);
         let found = given(at, &ObjectName::new(SourceKind::ConfigMap, reference.config_map.as_str()))?;
-        Some(match job(&reference, namespace, Some(&found), source) {
-            Ok(job) => text(&reference, child::run(&self.program, &job)),
-            Err(failure) => Some(failure),
-        })
+        let failure = job(&reference, namespace, Some(&found), source)
+            .map_or_else(Some, |job| text(&reference, child::run(&self.program, &job)));
+        Some(failure.map_or(Ok(()), Err))
     }
 }
 

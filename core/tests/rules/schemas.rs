@@ -95,7 +95,9 @@ fn reads(key: &str, missing: Option<&str>) -> Value {
     let reference = json!({"configMapKeyRef": {"name": "demo", "key": key}});
     object["spec"]["template"]["spec"]["containers"][0]["env"] =
         json!([{"name": "A", "valueFrom": reference}]);
-    missing.into_iter().for_each(|missing| annotate(&mut object, names::MISSING, missing));
+    if let Some(missing) = missing {
+        annotate(&mut object, names::MISSING, missing);
+    }
     object
 }
 

@@ -185,7 +185,7 @@ impl World {
             Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
             Need::Newest { .. } => {}
             Need::Schema(source) => {
-                facts.set_verdict(source.clone(), self.schema_failures.get(source).cloned())
+                facts.set_verdict(source.clone(), self.schema_failures.get(source).cloned());
             }
             Need::Revisions(of) => facts.set_revisions(self.revisions_of(of)),
             Need::Object(name) => facts.set_object(name.clone(), self.observe(name)),
