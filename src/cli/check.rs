@@ -393,4 +393,15 @@ mod tests {
         .await;
         assert_eq!(last, 3);
     }
+
+    #[test]
+    fn each_workload_before_its_source_is_a_warning() {
+        let of = |warnings: &[&str]| -> Vec<_> {
+            let warnings: Vec<_> = warnings.iter().map(|text| (*text).to_owned()).collect();
+            order(&warnings).map(|(grade, message, _)| (grade == Grade::Warning, message)).collect()
+        };
+        assert_eq!(of(&["one", "two"]), [(true, "one".to_owned()), (true, "two".to_owned())]);
+        let [(is_warning, _)] = of(&[])[..] else { panic!("one finding without warnings") };
+        assert!(!is_warning);
+    }
 }

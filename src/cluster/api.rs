@@ -81,14 +81,14 @@ pub trait Api: Clone + Send + Sync + 'static {
         by: &str,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Marks a snapshot as refused, or removes the mark, if the snapshot has this version.
+    /// Marks a snapshot as refused, or removes the mark, if the snapshot has this version. Returns its new resourceVersion.
     fn set_refused(
         &self,
         namespace: &str,
         snapshot: &ObjectName,
         version: &Version,
         refusal: Option<&Refusal>,
-    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+    ) -> impl Future<Output = Result<String, ApiError>> + Send;
 
     /// Adds one owner to a snapshot, whatever its version: merged by uid, so repeating it changes nothing.
     fn add_owner(

@@ -463,7 +463,7 @@ impl Api for KubeApi {
         snapshot: &ObjectName,
         version: &Version,
         refusal: Option<&Refusal>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<String, ApiError> {
         let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
         let body = json!({"metadata": {
             "uid": version.uid,
@@ -474,7 +474,13 @@ impl Api for KubeApi {
                 names::PREVIOUS: refusal.and_then(|refusal| refusal.previous.as_ref()),
             },
         }});
-        self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
+        let body = (PatchFormat::Merge.content_type(), body.to_string().into_bytes());
+        let keep = (Accept::Metadata, Keep::UpTo(usize::MAX));
+        let answer = self.send("patch", Method::PATCH, path.clone(), body, keep).await?;
+        let (bytes, _metered) = answer.into_parts();
+        let answer: Value = parse(&bytes, &path)?;
+        let after = answer["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        after.ok_or_else(|| ApiError::Answer { what: path, reason: "no resourceVersion".to_owned() })
     }
 
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {

@@ -109,6 +109,19 @@ pub enum Action {
     OptIn(Arc<str>),
 }
 
+/// A mark on a snapshot that was written or removed.
+#[derive(Debug)]
+pub struct RefusedSet {
+    /// The snapshot.
+    pub snapshot: Name,
+    /// The version that the write required.
+    pub before: Version,
+    /// The resourceVersion after the write.
+    pub after: String,
+    /// The mark; `None`: it was removed.
+    pub refusal: Option<Box<Refusal>>,
+}
+
 /// The outcome of an action.
 #[derive(Debug)]
 pub enum Outcome {
@@ -123,7 +136,7 @@ pub enum Outcome {
     /// Owners were set on a snapshot that the garbage collector may be about to delete; this is the object after the write.
     OwnersSet(Box<Observed>),
     /// A snapshot was marked as refused, or its mark was removed.
-    RefusedSet(Name, Option<Box<Refusal>>),
+    RefusedSet(RefusedSet),
     /// Owners were read live.
     Verified(Verified),
     /// A source in bind mode was deleted; this is the object before the deletion.

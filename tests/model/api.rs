@@ -236,7 +236,7 @@ impl Api for Memory {
         snapshot: &ObjectName,
         version: &Version,
         refusal: Option<&confrev::resolve::Refusal>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<String, ApiError> {
         let key = key_of(namespace, snapshot);
         let what = format!("mark {key}");
         let (version, refusal) = (version.clone(), refusal.cloned());
@@ -249,8 +249,8 @@ impl Api for Memory {
             {
                 set_meta(&mut object, "annotations", name, value);
             }
-            model.commit(&key, object);
-            Ok(())
+            let marked = model.commit(&key, object);
+            Ok(marked["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
         })
         .await
     }

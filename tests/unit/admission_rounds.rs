@@ -372,3 +372,67 @@ async fn pages_of_revisions_count_while_they_are_read() {
         assert_eq!((held, peak > BYTES), (0, is_enough), "{peak}");
     }
 }
+
+/// Snapshots that are being created, and the most at once.
+#[derive(Debug, Default)]
+struct Creations {
+    open: AtomicUsize,
+    peak: AtomicUsize,
+    done: AtomicUsize,
+}
+
+/// A workload with many new sources, and with it any number of workloads, makes no more calls at once than allowed.
+#[tokio::test]
+async fn snapshots_are_created_few_at_a_time() {
+    const SOURCES: usize = 40;
+    let names: Vec<_> = (0..SOURCES).map(|number| format!("demo-{number}")).collect();
+    let mut world = World::default();
+    for name in &names {
+        world.set(name, json!({"name": name}));
+    }
+    let text = deployment(&names.iter().map(String::as_str).collect::<Vec<_>>()).to_string();
+    let kind = kind("Deployment");
+    for (calls, peaks) in [(1000, SOURCES..=SOURCES), (8, 2..=8)] {
+        let creations = Arc::new(Creations::default());
+        let server = Server { world: Arc::new(Mutex::new(world.clone())), ..Server::default() };
+        let counted = Arc::clone(&creations);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (server, creations) = (server.clone(), Arc::clone(&counted));
+            async move {
+                if request.method() != Method::POST {
+                    return server.answer(request).await;
+                }
+                let open = creations.open.fetch_add(1, Ordering::SeqCst) + 1;
+                creations.peak.fetch_max(open, Ordering::SeqCst);
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                creations.open.fetch_sub(1, Ordering::SeqCst);
+                creations.done.fetch_add(1, Ordering::SeqCst);
+                Ok(Response::new(Body::from(b"{}".to_vec())))
+            }
+        });
+        let metrics = Metrics::new();
+        let client = kube::Client::new(service, NAMESPACE);
+        let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
+        let new = Workload::parse(&kind, &text).unwrap();
+        let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
+        let limits = ReviewLimits { calls, ..ReviewLimits::default() };
+        let share = ReadBudget::new(&limits).share(Client::default(), Instant::now() + DECISION_LIMIT);
+        let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
+        let decider = Decider {
+            api: &api,
+            limits,
+            dry_run: false,
+            share,
+            metrics: &metrics,
+            shared: &shared,
+            schemas: &Schemas::default(),
+        };
+        let decision = decider.decide(&request, None, &mut Facts::default()).await.unwrap();
+        assert_eq!((decision.denial, decision.ensure.len()), (None, SOURCES));
+        let (done, peak) = (creations.done.load(Ordering::SeqCst), creations.peak.load(Ordering::SeqCst));
+        assert_eq!(done, SOURCES);
+        assert!(peaks.contains(&peak), "{peak} snapshots at once, with {calls} calls");
+    }
+}

@@ -10,7 +10,7 @@ use std::{
 
 use confrev::{
     cluster::WorkloadKey,
-    controller::{Action, Name, NamespaceSettings, Outcome, SnapshotRecord},
+    controller::{Action, Name, NamespaceSettings, Outcome, RefusedSet, SnapshotRecord},
     names,
     resolve::{
         Health::{self, Failed, Progressing, Settled},
@@ -201,7 +201,7 @@ impl Fleet {
                 self.desk.state.apply_workload(&workload, Some(known.clone()), self.desk.now);
                 Outcome::Poked(Box::new(known))
             }
-            Action::SetRefused { snapshot, refusal, .. } => {
+            Action::SetRefused { snapshot, version: before, refusal, .. } => {
                 let world = self.worlds.get_mut(&snapshot.namespace).unwrap();
                 let annotations =
                     &mut world.objects.get_mut(&snapshot.object).unwrap()["metadata"]["annotations"];
@@ -212,7 +212,8 @@ impl Fleet {
                 annotations[names::PREVIOUS] = of(mark.and_then(|mark| mark.previous.as_deref()));
                 let namespace = Arc::clone(&snapshot.namespace);
                 self.report_snapshots(&namespace);
-                Outcome::RefusedSet(snapshot, refusal)
+                let after = format!("{} with the mark", before.resource_version);
+                Outcome::RefusedSet(RefusedSet { snapshot, before, after, refusal })
             }
             _ => Outcome::Done,
         }

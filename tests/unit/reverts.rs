@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     cluster::WorkloadKey,
-    controller::{Action, Outcome, Referring, SnapshotRecord, take},
+    controller::{Action, Outcome, Referring, RefusedSet, SnapshotRecord, take},
     kinds::Kinds,
     names,
     resolve::{
@@ -89,15 +89,11 @@ fn acts(
                     acts.rolled.insert(workload.name.to_string());
                     continue;
                 }
-                Action::SetRefused { snapshot, refusal, .. } => {
+                // The watch of snapshots is silent.
+                Action::SetRefused { snapshot, version: before, refusal, .. } => {
                     acts.refused.push((snapshot.object.name.to_string(), refusal.as_deref().cloned()));
-                    let marked = SnapshotRecord {
-                        refused: refusal.clone(),
-                        resource_version: format!("{}", 2 + acts.refused.len()),
-                        ..green.clone()
-                    };
-                    desk.state.apply_snapshot(&snapshot, Some(marked), desk.now);
-                    Outcome::RefusedSet(snapshot, refusal)
+                    let after = format!("{}", 2 + acts.refused.len());
+                    Outcome::RefusedSet(RefusedSet { snapshot, before, after, refusal })
                 }
                 Action::WriteEvent(event) => {
                     acts.reasons.push(event.reason);

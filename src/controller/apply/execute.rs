@@ -10,7 +10,7 @@ use crate::{
         owners_of_others,
     },
     controller::{
-        action::{Action, Outcome},
+        action::{Action, Outcome, RefusedSet},
         index::findings::Verified,
         name::Name,
         reconcile::owners::MAX_OWNERS,
@@ -52,13 +52,14 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
-        Action::SetRefused { snapshot, version, digest, refusal } => {
+        Action::SetRefused { snapshot, version: before, digest, refusal } => {
             if !is_sound(api, &snapshot, &digest).await? {
                 tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
                 return Ok(Outcome::Done);
             }
-            api.set_refused(&snapshot.namespace, &snapshot.object, &version, refusal.as_deref()).await?;
-            Ok(Outcome::RefusedSet(snapshot, refusal))
+            let (namespace, name) = (&snapshot.namespace, &snapshot.object);
+            let after = api.set_refused(namespace, name, &before, refusal.as_deref()).await?;
+            Ok(Outcome::RefusedSet(RefusedSet { snapshot, before, after, refusal }))
         }
         Action::Verify { snapshot, owners } => verify(api, &snapshot, owners).await,
         Action::Ensure { source, content } => {

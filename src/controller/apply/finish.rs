@@ -60,8 +60,8 @@ impl State {
             Task::Roll(key) => self.roll_finished(key, rolling, outcome, now),
             Task::Restore(name) => self.restore_finished(name, &outcome, now),
             Task::Ensure(name) => {
-                if let Outcome::RefusedSet(snapshot, refusal) = &outcome {
-                    self.refusal_was_set(snapshot, refusal.as_deref(), now);
+                if let Outcome::RefusedSet(set) = outcome {
+                    self.refusal_was_set(set, now);
                 }
                 self.queue.done(task);
                 return self.enqueue_users(name, now);
@@ -108,9 +108,7 @@ impl State {
             (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed)) => {
                 self.memory.remember_endangered(name.clone(), Arc::new(*observed), now);
             }
-            (Task::Judge(_), Outcome::RefusedSet(snapshot, refusal)) => {
-                self.refusal_was_set(&snapshot, refusal.as_deref(), now);
-            }
+            (Task::Judge(_), Outcome::RefusedSet(set)) => self.refusal_was_set(set, now),
             (Task::Sweep(name), Outcome::Released(observed)) => {
                 self.memory.remember_deleted(name.clone(), Arc::new(*observed), now);
             }

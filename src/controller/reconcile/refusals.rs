@@ -10,7 +10,12 @@ use jiff::Timestamp;
 use super::{decision::Decision, hold::standing, messages, state::State};
 use crate::{
     cluster::WorkloadKey,
-    controller::{action::Action, name::Name, queue::Task},
+    controller::{
+        action::{Action, RefusedSet},
+        index::records::SnapshotRecord,
+        name::Name,
+        queue::Task,
+    },
     resolve::{Health, Record, Referrer, Refusal, Standing},
 };
 
@@ -175,14 +180,17 @@ impl State {
         }
     }
 
-    /// Reports that a content was refused, or is no longer.
-    pub(in crate::controller) fn refusal_was_set(
-        &mut self,
-        snapshot: &Name,
-        refusal: Option<&Refusal>,
-        now: Timestamp,
-    ) {
-        let event = messages::refused(&self.index, snapshot, refusal, now);
+    /// Applies a mark that was written or removed, and reports it. Workloads go back at once, even if no watch reports the
+    /// mark.
+    pub(in crate::controller) fn refusal_was_set(&mut self, set: RefusedSet, now: Timestamp) {
+        let RefusedSet { snapshot, before, after, refusal } = set;
+        let event = messages::refused(&self.index, &snapshot, refusal.as_deref(), now);
         self.report(event, now);
+        // What a watch has reported since is newer than the answer: the write required the version before it.
+        let known = self.index.snapshot(&snapshot).filter(|known| known.version() == before);
+        if let Some(known) = known.cloned() {
+            let marked = SnapshotRecord { resource_version: after, refused: refusal, ..known };
+            self.apply_snapshot(&snapshot, Some(marked), now);
+        }
     }
 }

@@ -324,7 +324,7 @@ fn every_promise_holds_with_every_fault() {
 }
 
 /// Runs that once broke a promise: the scenario, the calls and their faults.
-const FORMER: [(&str, &[(usize, CallFault)]); 11] = [
+const FORMER: [(&str, &[(usize, CallFault)]); 12] = [
     // A roll whose answer never came did not count as rolling, so a second workload rolled to content that fails.
     ("limited-apply", &[(20, CallFault::Stale), (21, CallFault::Late)]),
     ("limited-workload-ref", &[(13, CallFault::Stale), (14, CallFault::Lost)]),
@@ -340,6 +340,8 @@ const FORMER: [(&str, &[(usize, CallFault)]); 11] = [
     // A workload failed before the watch reported its new snapshot, which was then never refused.
     ("bad-wave-reverts", &[(10, CallFault::StaleOf(Class::Snapshots))]),
     ("bad-content-reverts", &[(11, CallFault::StaleOf(Class::Snapshots))]),
+    // Workloads kept refused content until a watch reported the mark.
+    ("bad-content-reverts", &[(20, CallFault::Stale), (31, CallFault::Stale)]),
 ];
 
 #[test]

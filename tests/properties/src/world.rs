@@ -169,7 +169,7 @@ impl Api for World {
         _: &ObjectName,
         _: &Version,
         _: Option<&Refusal>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<String, ApiError> {
         unreachable!("admission marks no snapshot")
     }
 
