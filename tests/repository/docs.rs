@@ -110,7 +110,9 @@ fn every_page_has_one_purpose() {
 /// The parts in backticks that name a Rust file or a folder.
 fn code_paths(line: &str) -> impl Iterator<Item = &str> {
     let words = line.split('`').skip(1).step_by(2);
-    words.filter(|word| !word.contains([' ', '*', '<']) && (word.ends_with(".rs") || word.ends_with('/')))
+    let names_code =
+        |word: &str| word.ends_with('/') || Path::new(word).extension().is_some_and(|end| end == "rs");
+    words.filter(move |word| !word.contains([' ', '*', '<']) && names_code(word))
 }
 
 /// A path is relative to the root, to `src`, to `core/src`, or to a folder or crate that the same line names.

@@ -146,12 +146,12 @@ impl Fleet {
 
     /// The workloads whose templates have this content.
     fn on(&self, color: &str) -> BTreeSet<usize> {
-        let name = self.snapshot(color);
+        let name = Self::snapshot(color);
         let on = self.loads.values().filter(|load| volume(&load.object, 0) == name);
         on.map(|load| load.number).collect()
     }
 
-    fn snapshot(&self, color: &str) -> String {
+    fn snapshot(color: &str) -> String {
         let mut world = World::default();
         set(&mut world, color, &json!({}), 1);
         let digest = world.observe(&configmap("demo")).unwrap().digest();
@@ -193,7 +193,7 @@ impl Fleet {
                 let (number, now_on) = (load.number, volume(&load.object, 0).to_owned());
                 let known = record(&load.object, Progressing);
                 self.pokes += 1;
-                if now_on != was && now_on != self.snapshot("blue") {
+                if now_on != was && now_on != Self::snapshot("blue") {
                     self.check_promise(&now_on, number, &before);
                 }
                 let namespace = Arc::clone(&workload.namespace);
@@ -241,7 +241,7 @@ impl Fleet {
     fn pass(&mut self, seconds: i64) {
         for _ in 0..seconds {
             self.desk.pass(1);
-            let bad = self.snapshot(self.bad.0);
+            let bad = Self::snapshot(self.bad.0);
             for (key, load) in &mut self.loads {
                 let is_bad = (self.bad.1)(load.number) && volume(&load.object, 0) == bad;
                 let health = if is_bad { Failed } else { Settled };
@@ -342,7 +342,9 @@ fn order_of_namespace_counts_without_own() {
         fleet.restart();
         fleet.act();
         let namespaces: Vec<_> = fleet.worlds.keys().cloned().collect();
-        namespaces.iter().for_each(|namespace| fleet.write(namespace, "green"));
+        for namespace in &namespaces {
+            fleet.write(namespace, "green");
+        }
         fleet.pass(3);
         let moved: Vec<_> = fleet.on("green").into_iter().map(|number| number / 4).collect();
         assert_eq!(moved, [first[3..].parse::<usize>().unwrap()], "{own:?}");
@@ -371,7 +373,7 @@ fn one_namespace_holds_its_group() {
     fleet.act();
     let first: Arc<str> = "ns-000".into();
     let mut aborted = waves();
-    aborted[names::ABORTED] = json!(fleet.snapshot("green"));
+    aborted[names::ABORTED] = json!(Fleet::snapshot("green"));
     let world = fleet.worlds.get_mut(&first).unwrap();
     world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"] = aborted;
     fleet.write_all("green");

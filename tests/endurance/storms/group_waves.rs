@@ -208,7 +208,7 @@ fn failed_change_comes_back_in_all_namespaces() {
     let confrev = restarted(confrev, Program::kill, || {});
     // Until a workload fails, whole waves may pass: those of workloads without pods.
     let refused = || {
-        let snapshots = fleet.worlds.iter().flat_map(|world| world.snapshots());
+        let snapshots = fleet.worlds.iter().flat_map(confrev_test_support::world::World::snapshots);
         snapshots.filter(|one| one["metadata"]["annotations"]["confrev.dev/refused"].is_string()).count()
     };
     wait_for("the first mark", 4 * fleet.limit, || {
