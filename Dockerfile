@@ -25,7 +25,7 @@ COPY tests/support tests/support
 ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/confrev/target \
-    cargo build --release --locked --bin confrev && cp target/release/confrev /usr/local/bin/confrev
+    cargo build --release --locked --bin confrev --no-default-features && cp target/release/confrev /usr/local/bin/confrev
 
 FROM scratch
 COPY --from=build /usr/local/bin/confrev /confrev

@@ -15,6 +15,8 @@ IMAGE_VALUES = $(if $(IMAGE_REPOSITORY),--set-string image.repository=$(IMAGE_RE
 IMAGE ?= target/image
 IMAGE_TARGET ?= $(shell uname -m)-unknown-linux-musl
 IMAGE_PROFILE ?= release
+# The image serves, so its program has no dashboard. The plugin's archive has one.
+IMAGE_FEATURES ?= --no-default-features
 IMAGE_BINARY = $(IMAGE)/build/$(IMAGE_TARGET)/$(subst dev,debug,$(IMAGE_PROFILE))/confrev
 IMAGE_VARIABLE = $(subst -,_,$(IMAGE_TARGET))
 # The C compiler for that target, which is also the linker if the target is another architecture.
@@ -33,7 +35,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes compatibility test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew docs recording picture clean instructions fuzz static bench bench-quick bench-large bench-slo soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes compatibility test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -187,7 +189,7 @@ toolchain:
 static: toolchain
 	RUSTFLAGS="$(IMAGE_RUSTFLAGS)" CC_$(IMAGE_VARIABLE)=$(IMAGE_CC) $(IMAGE_LINKER) \
 		CFLAGS_$(IMAGE_VARIABLE)=-U_FORTIFY_SOURCE \
-		$(CARGO) build --profile $(IMAGE_PROFILE) --locked --bin confrev --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
+		$(CARGO) build --profile $(IMAGE_PROFILE) --locked --bin confrev $(IMAGE_FEATURES) --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
 
 image: static ## Write target/image/confrev.tar, an OCI image, and its bill of materials, without a container engine
 	$(CARGO) run --quiet --locked -p confrev-image -- write --binary $(IMAGE_BINARY) \
@@ -196,8 +198,13 @@ image: static ## Write target/image/confrev.tar, an OCI image, and its bill of m
 # One archive for IMAGE_TARGET. The manifest lists all existing archives, so that platforms can be built one by one.
 KREW ?= target/krew
 KREW_URL ?= https://example.com/confrev
-krew: image ## Write target/krew: kubectl-confrev as an archive, and its manifest for krew (KREW_URL: its address)
-	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) krew/pack.sh $(IMAGE_BINARY) \
+PLUGIN_BINARY = $(IMAGE)/plugin/confrev
+plugin: image
+	$(MAKE) --no-print-directory static IMAGE_FEATURES=
+	mkdir -p $(dir $(PLUGIN_BINARY)) && cp $(IMAGE_BINARY) $(PLUGIN_BINARY)
+
+krew: plugin ## Write target/krew: kubectl-confrev as an archive, and its manifest for krew (KREW_URL: its address)
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) krew/pack.sh $(PLUGIN_BINARY) \
 		$(if $(filter aarch64-%,$(IMAGE_TARGET)),arm64,amd64) $(KREW) "$(KREW_URL)"
 
 # RELEASE_KEY is the file of a private key (EC or RSA, in PEM); without it, nothing is signed. A target without a standard
@@ -259,6 +266,12 @@ bench-slo: static controlplane ## Measure writes of workloads while 5,000 others
 
 picture: controlplane ## Draw the dashboard again, with data of a real Prometheus (Debian's package `prometheus`)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test core -- picture:: --include-ignored --test-threads=1
+
+pictures: controlplane ## Take the pictures of `kubectl confrev dashboard` again (Debian's package `chromium`)
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test dashboard -- pictures:: --include-ignored --test-threads=1
+
+dashboard-figures: controlplane ## Measure the pages of `kubectl confrev dashboard` with 2,000 workloads
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test dashboard -- measures_pages --ignored --nocapture
 
 clean: ## Remove the build output; the control plane's binaries stay
 	$(CARGO) clean

@@ -154,25 +154,65 @@ pub(super) fn keys_that_differ<'s>(old: &'s Side, new: &'s Side) -> impl Iterato
     keys.into_iter().filter(|&key| old.content.0.get(key) != new.content.0.get(key))
 }
 
+/// The change of one key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KeyChange<'s> {
+    /// The key.
+    pub(super) key: &'s str,
+    /// The old and the new value.
+    pub(super) values: ChangedValue<'s>,
+}
+
+/// The two values of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ChangedValue<'s> {
+    /// Texts that may be shown; empty if a side lacks the key.
+    Texts(&'s str, &'s str),
+    /// The texts in place of values of a Secret, or of values that are not text.
+    Summaries(String, String),
+}
+
+/// The keys that differ, with their values. The values of a Secret are left out unless `show_values`.
+pub(super) fn changes<'s>(
+    kind: SourceKind,
+    old: &'s Side,
+    new: &'s Side,
+    show_values: bool,
+) -> impl Iterator<Item = KeyChange<'s>> {
+    let hidden = kind == SourceKind::Secret && !show_values;
+    keys_that_differ(old, new).map(move |key| {
+        let (before, after) = (old.content.0.get(key), new.content.0.get(key));
+        let texts = [before, after].map(|value| std::str::from_utf8(value.map_or(&[], Vec::as_slice)));
+        let values = match texts {
+            [Ok(before), Ok(after)] if !hidden => ChangedValue::Texts(before, after),
+            _ => ChangedValue::Summaries(summary(before), summary(after)),
+        };
+        KeyChange { key, values }
+    })
+}
+
 /// The differences in unified format, key by key; empty if there are none.
 pub(super) fn compare(kind: SourceKind, old: &Side, new: &Side, show_values: bool) -> String {
     let mut out = String::new();
-    for key in keys_that_differ(old, new) {
-        let (before, after) = (old.content.0.get(key), new.content.0.get(key));
-        let texts = [before, after].map(|value| std::str::from_utf8(value.map_or(&[], Vec::as_slice)));
-        let hidden = kind == SourceKind::Secret && !show_values;
-        if let ([Ok(before), Ok(after)], false) = (texts, hidden) {
-            let diff = TextDiff::from_lines(before, after);
-            let heads = (format!("{} {key}", old.name), format!("{} {key}", new.name));
-            let mut unified = diff.unified_diff();
-            let text =
-                unified.context_radius(3).missing_newline_hint(false).header(&heads.0, &heads.1).to_string();
-            out.extend(text.lines().map(|line| coloured(line) + "\n"));
-        } else {
-            let old_line = format!("-{key}: {}", summary(before));
-            let new_line = format!("+{key}: {}", summary(after));
-            let head = format!("--- {} {key}\n+++ {} {key}\n", old.name, new.name);
-            out.extend([head, coloured(&old_line) + "\n", coloured(&new_line) + "\n"]);
+    for KeyChange { key, values } in changes(kind, old, new, show_values) {
+        match values {
+            ChangedValue::Texts(before, after) => {
+                let diff = TextDiff::from_lines(before, after);
+                let heads = (format!("{} {key}", old.name), format!("{} {key}", new.name));
+                let mut unified = diff.unified_diff();
+                let text = unified
+                    .context_radius(3)
+                    .missing_newline_hint(false)
+                    .header(&heads.0, &heads.1)
+                    .to_string();
+                out.extend(text.lines().map(|line| coloured(line) + "\n"));
+            }
+            ChangedValue::Summaries(before, after) => {
+                let old_line = format!("-{key}: {before}");
+                let new_line = format!("+{key}: {after}");
+                let head = format!("--- {} {key}\n+++ {} {key}\n", old.name, new.name);
+                out.extend([head, coloured(&old_line) + "\n", coloured(&new_line) + "\n"]);
+            }
         }
     }
     out

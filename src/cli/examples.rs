@@ -121,6 +121,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "dashboard",
+        &[
+            ("The workloads of all namespaces, without actions", "kubectl confrev dashboard -A --read-only"),
+            ("The same pages as files", "kubectl confrev dashboard --output report"),
+        ],
+    ),
+    (
         "render",
         &[
             (

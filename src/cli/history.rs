@@ -34,29 +34,29 @@ pub(super) struct HistoryOptions {
 /// One snapshot.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+pub(super) struct Line {
     kind: &'static str,
-    snapshot: String,
+    pub(super) snapshot: String,
     /// Whether it holds the source's current content.
-    present: bool,
-    created: Timestamp,
-    digest: String,
+    pub(super) present: bool,
+    pub(super) created: Timestamp,
+    pub(super) digest: String,
     /// A short form for people: the scheme and the first digits.
     #[serde(skip)]
-    short: String,
+    pub(super) short: String,
     /// Bytes of keys and values.
-    size: usize,
+    pub(super) size: usize,
     /// When the source got this content.
     #[serde(skip_serializing_if = "Option::is_none")]
-    changed_at: Option<String>,
+    pub(super) changed_at: Option<String>,
     /// Who wrote it: the field manager, its operation, and the user, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    changed_by: Option<String>,
+    pub(super) changed_by: Option<String>,
     /// Why no workload resolves to it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<String>,
+    pub(super) refused: Option<String>,
     /// The workloads and revisions that refer to it.
-    used_by: Vec<String>,
+    pub(super) used_by: Vec<String>,
 }
 
 impl Row for Line {
@@ -186,9 +186,14 @@ pub(super) async fn run(options: &HistoryOptions) -> Result<(), Failure> {
     let history = History::read(&target, source).await?;
     let inventory = Inventory::read_partly(&target, &Scope::Namespace(target.namespace.clone())).await?;
     inventory.unread.warn();
-    let lines: Vec<_> =
-        history.snapshots.iter().map(|(name, snapshot)| line(&history, &inventory, name, snapshot)).collect();
+    let lines = lines(&history, &inventory);
     output::list(options.output.output, &lines, &format!("{} has no snapshots", history.source))
+}
+
+/// The snapshots of a source, with the users of each.
+pub(super) fn lines(history: &History, inventory: &Inventory) -> Vec<Line> {
+    let snapshots = history.snapshots.iter();
+    snapshots.map(|(name, snapshot)| line(history, inventory, name, snapshot)).collect()
 }
 
 fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapshot) -> Line {

@@ -44,19 +44,19 @@ pub(super) struct ImpactOptions {
 
 /// The effect on one workload.
 #[derive(Debug, Serialize)]
-struct Effect {
+pub(super) struct Effect {
     #[serde(skip)]
     show_namespace: bool,
-    namespace: String,
-    source: String,
-    workload: String,
-    rolls: bool,
+    pub(super) namespace: String,
+    pub(super) source: String,
+    pub(super) workload: String,
+    pub(super) rolls: bool,
     /// The workload would roll, but admission would refuse it.
-    refused: bool,
+    pub(super) refused: bool,
     /// Why it would not roll at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    delay: Option<String>,
-    why: String,
+    pub(super) delay: Option<String>,
+    pub(super) why: String,
 }
 
 impl Row for Effect {
@@ -64,15 +64,9 @@ impl Row for Effect {
         (&["NAMESPACE", "SOURCE", "WORKLOAD", "ROLLS", "WHY"], 5);
 
     fn cells(&self) -> Vec<String> {
-        let rolls = match (self.rolls, self.refused, &self.delay) {
-            (true, _, None) => "yes",
-            (true, _, Some(_)) => "later",
-            (false, true, _) => "refused",
-            (false, false, _) => "no",
-        };
         let namespace = if self.show_namespace { self.namespace.clone() } else { String::new() };
         let why = std::iter::once(&self.why).chain(&self.delay).map(String::as_str).collect::<Vec<_>>();
-        vec![namespace, self.source.clone(), self.workload.clone(), rolls.to_owned(), why.join("; ")]
+        vec![namespace, self.source.clone(), self.workload.clone(), self.word().to_owned(), why.join("; ")]
     }
 
     fn name(&self) -> String {
@@ -80,10 +74,25 @@ impl Row for Effect {
     }
 }
 
+impl Effect {
+    /// Whether the workload would roll, in one word.
+    pub(super) const fn word(&self) -> &'static str {
+        match (self.rolls, self.refused, &self.delay) {
+            (true, _, None) => "yes",
+            (true, _, Some(_)) => "later",
+            (false, true, _) => "refused",
+            (false, false, _) => "no",
+        }
+    }
+}
+
+/// A change of a source in a namespace, with its content then; `None`: any change of the whole source.
+pub(super) type ChangedSource = (ObjectName, String, Option<Observed>);
+
 /// Runs the command.
 pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
-    let mut changes: Vec<(ObjectName, String, Option<Observed>)> = Vec::new();
+    let mut changes: Vec<ChangedSource> = Vec::new();
     if let Some(source) = &options.source {
         changes.push((source_name(source)?, target.namespace.clone(), None));
     }
@@ -98,23 +107,29 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
         let namespace = source.namespace.unwrap_or_else(|| target.namespace.clone());
         changes.push((source.name, namespace, Some(observed)));
     }
+    let effects = effects(&target, &changes).await?;
+    output::list(options.output.output, &effects, "no opted-in workload uses these sources")
+}
+
+/// The effects of changes on the workloads that use the sources.
+pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Result<Vec<Effect>, Failure> {
     let mut effects = Vec::new();
     let show_namespace = changes.windows(2).any(|pair| pair[0].1 != pair[1].1);
     // The sources that each namespace would then have.
     let mut given: BTreeMap<&str, BTreeMap<&ObjectName, &Observed>> = BTreeMap::new();
-    for (source, namespace, content) in &changes {
+    for (source, namespace, content) in changes {
         given.entry(namespace).or_default().extend(content.as_ref().map(|content| (source, content)));
     }
     let mut read = BTreeSet::new();
-    for (source, namespace, content) in &changes {
+    for (source, namespace, content) in changes {
         let scope = Scope::Namespace(namespace.clone());
-        let inventory = Inventory::read_workloads(&target, &scope).await?;
+        let inventory = Inventory::read_workloads(target, &scope).await?;
         if read.insert(namespace) {
             inventory.unread.warn();
         }
         let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
         let users: Vec<_> = users.collect();
-        let present = match inventory::source(&target, &(namespace.clone(), source.clone())).await {
+        let present = match inventory::source(target, &(namespace.clone(), source.clone())).await {
             // The user may not read it.
             Err(Failure::Refused(_)) => None,
             Ok(None) if content.is_none() && users.is_empty() => {
@@ -129,10 +144,10 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
         let first = effects.len();
         for workload in &users {
             let (mut rolls, mut why) =
-                effect(&target, workload, source, (content.as_ref(), present.as_ref())).await?;
+                effect(target, workload, source, (content.as_ref(), present.as_ref())).await?;
             let given = given.get(namespace.as_str()).filter(|_| rolls);
             let refusal = match given {
-                Some(given) => refusal(&target, workload, given).await?,
+                Some(given) => refusal(target, workload, given).await?,
                 None => None,
             };
             let refused = refusal.is_some();
@@ -146,7 +161,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
             let gate = match content_then.filter(|_| rolls) {
                 Some(content) => {
                     let given = given.cloned().unwrap_or_default();
-                    gates::of(&target, &inventory, workload, source, content, &given).await?
+                    gates::of(target, &inventory, workload, source, content, &given).await?
                 }
                 None => None,
             };
@@ -168,7 +183,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
             }
         }
     }
-    output::list(options.output.output, &effects, "no opted-in workload uses these sources")
+    Ok(effects)
 }
 
 /// Whether a workload would roll, and why or why not.

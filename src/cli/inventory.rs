@@ -1,6 +1,9 @@
 //! The objects of one namespace, or of all: opted-in workloads, their revisions and pods, snapshots and sources.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::OnceLock,
+};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -76,6 +79,31 @@ pub(super) struct Inventory {
     pub(super) orders: BTreeMap<String, i32>,
     /// What the user may not list, and what is therefore left out.
     pub(super) unread: Unread,
+    /// The revisions and pods by controller, made at their first use.
+    pub(super) owned: OnceLock<Owned>,
+}
+
+/// The positions of revisions and of pods, by the uid of their controller.
+#[derive(Debug, Default)]
+pub(super) struct Owned {
+    revisions: HashMap<String, Vec<usize>>,
+    pods: HashMap<String, Vec<usize>>,
+}
+
+impl Owned {
+    fn of(inventory: &Inventory) -> Self {
+        let by_owner = |objects: &[Value]| {
+            let mut found: HashMap<String, Vec<usize>> = HashMap::new();
+            for (i, object) in objects.iter().enumerate() {
+                let owners = object["metadata"]["ownerReferences"].as_array();
+                for owner in owners.into_iter().flatten().filter(|owner| owner["controller"] == true) {
+                    found.entry(text(owner, "/uid").to_owned()).or_default().push(i);
+                }
+            }
+            found
+        };
+        Self { revisions: by_owner(&inventory.revisions), pods: by_owner(&inventory.pods) }
+    }
 }
 
 /// The settings of a namespace that decide when a change may reach its workloads.
@@ -91,7 +119,7 @@ pub(super) struct Settings {
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     /// `resource.group`, as in kubectl.
-    resources: BTreeSet<String>,
+    pub(super) resources: BTreeSet<String>,
     /// The API server's message about the first of them.
     message: String,
     /// How many lists were refused.
@@ -234,11 +262,13 @@ impl Inventory {
         for kind in &REVISION_KINDS {
             let of = (&*kind.api_version(), kind.plural, kind.kind);
             let mut found = inventory.unread.list(target, scope, of, "").await?;
-            found.retain(|revision| inventory.has_config(revision));
+            let owners = inventory.owners();
+            found.retain(|revision| has_config(&owners, revision));
             inventory.revisions.extend(found);
         }
         let mut pods = inventory.unread.list(target, scope, ("v1", "pods", "Pod"), "").await?;
-        pods.retain(|pod| inventory.has_config(pod));
+        let owners = inventory.owners();
+        pods.retain(|pod| has_config(&owners, pod));
         inventory.pods = pods;
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         inventory.read_sources(target).await?;
@@ -279,13 +309,11 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// Whether the revision or pod has the `revision` label, or belongs to an opted-in workload. Those from before the opt-in, and
-    /// those whose sources are missing, have no label.
-    fn has_config(&self, object: &Value) -> bool {
+    /// The uids of everything that may own a revision or a pod with config.
+    pub(super) fn owners(&self) -> HashSet<String> {
         let workloads = self.workloads.iter().map(|workload| text(&workload.value, "/metadata/uid"));
         let others = self.rollouts.iter().chain(&self.revisions);
-        let mut uids = workloads.chain(others.map(|other| text(other, "/metadata/uid")));
-        label(object, names::REVISION).is_some() || is_owned(object, |owner| uids.any(|uid| uid == owner))
+        workloads.chain(others.map(|other| text(other, "/metadata/uid"))).map(str::to_owned).collect()
     }
 
     /// The Rollouts that take their template from this workload.
@@ -333,7 +361,7 @@ impl Inventory {
     }
 
     /// The kinds of sources in use. Secrets are read only if a workload uses one.
-    fn source_kinds(&self) -> Vec<SourceKind> {
+    pub(super) fn source_kinds(&self) -> Vec<SourceKind> {
         let uses = self.workloads.iter().flat_map(|workload| &workload.record.uses);
         let mut kinds: BTreeSet<_> = uses.map(|used| used.source.kind).collect();
         kinds.insert(SourceKind::ConfigMap);
@@ -439,20 +467,20 @@ impl Inventory {
     /// The revision objects of a workload, newest first. If a Rollout takes its template from the workload, also the
     /// Rollout's.
     pub(super) fn revisions_of(&self, workload: &OptedIn) -> Vec<&Value> {
-        let mut uids = BTreeSet::from([workload.record.uid.clone()]);
-        let refers = |rollout: &&Value| takes_template_from(rollout, workload);
-        uids.extend(self.rollouts.iter().filter(refers).map(|rollout| text(rollout, "/metadata/uid").into()));
-        let mut found: Vec<_> = self
-            .revisions
-            .iter()
-            .filter(|revision| is_owned(revision, |uid| uids.contains(&uid.into())))
-            .collect();
+        let owned = self.owned.get_or_init(|| Owned::of(self));
+        let itself = text(&workload.value, "/metadata/uid");
+        let uids = self.referrers(workload).map(|rollout| text(rollout, "/metadata/uid"));
+        let uids: BTreeSet<_> = uids.chain([itself]).collect();
+        let positions = uids.into_iter().filter_map(|uid| owned.revisions.get(uid)).flatten();
+        let positions: BTreeSet<_> = positions.copied().collect();
+        let mut found: Vec<_> = positions.into_iter().map(|i| &self.revisions[i]).collect();
         found.sort_by_key(|revision| std::cmp::Reverse(text(revision, "/metadata/creationTimestamp")));
         found
     }
 
     /// The pods of a revision object.
     pub(super) fn pods_of(&self, workload: &OptedIn, revision: &Value) -> Vec<&Value> {
+        let owned = self.owned.get_or_init(|| Owned::of(self));
         let uid = text(revision, "/metadata/uid");
         let name = text(revision, "/metadata/name");
         let hash = label(revision, "controller-revision-hash").unwrap_or(name);
@@ -461,7 +489,11 @@ impl Inventory {
             is_owned(pod, |owner| workload.record.uid == owner.into())
                 && pods.is_some_and(|pods| pods == hash || pods == name)
         };
-        self.pods.iter().filter(|pod| is_owned(pod, |owner| owner == uid) || of_set(pod)).collect()
+        let uids = BTreeSet::from([uid, text(&workload.value, "/metadata/uid")]);
+        let positions = uids.into_iter().filter_map(|uid| owned.pods.get(uid)).flatten();
+        let positions: BTreeSet<_> = positions.copied().collect();
+        let pods = positions.into_iter().map(|i| &self.pods[i]);
+        pods.filter(|pod| is_owned(pod, |owner| owner == uid) || of_set(pod)).collect()
     }
 }
 
@@ -494,6 +526,12 @@ impl Unread {
     }
 }
 
+/// Whether the revision or pod has the `revision` label, or belongs to an opted-in workload. Those from before the opt-in, and
+/// those whose sources are missing, have no label.
+pub(super) fn has_config(owners: &HashSet<String>, object: &Value) -> bool {
+    label(object, names::REVISION).is_some() || is_owned(object, |owner| owners.contains(owner))
+}
+
 /// Whether the API server has a resource. If that cannot be known, it has.
 async fn is_served(target: &Target, group_version: &str, plural: &str) -> bool {
     let root = if group_version.contains('/') { "/apis" } else { "/api" };
@@ -508,7 +546,7 @@ async fn is_served(target: &Target, group_version: &str, plural: &str) -> bool {
 }
 
 /// The label selector of opted-in workloads, with a further one.
-fn opted_in(selector: &str) -> String {
+pub(super) fn opted_in(selector: &str) -> String {
     let comma = if selector.is_empty() { "" } else { "," };
     format!("{selector}{comma}{0},{0}!=false", names::ENABLED)
 }
@@ -519,7 +557,8 @@ fn opted_in_of(target: &Target, kind: &WorkloadKind, items: Vec<Value>) -> impl 
     own.filter_map(|item| OptedIn::read(kind, item, &target.rotated))
 }
 
-fn sort(workloads: &mut [OptedIn]) {
+/// Sorts by namespace and name.
+pub(super) fn sort(workloads: &mut [OptedIn]) {
     workloads.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
 }
 

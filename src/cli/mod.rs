@@ -3,6 +3,8 @@
 mod admitted;
 mod check;
 mod complete;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 mod delays;
 mod diff;
 mod digest;
@@ -91,6 +93,9 @@ enum Command {
     Restore(restore::Restore),
     /// Remove a content from the cluster: move its workloads, and delete the revisions and snapshots that hold it.
     Revoke(revoke::RevokeOptions),
+    /// Show workloads and sources in a browser, with the actions of the other commands.
+    #[cfg(feature = "dashboard")]
+    Dashboard(dashboard::DashboardOptions),
     /// Print manifests as admission would change them, without a cluster.
     Render(render::RenderOptions),
     /// Check manifests as admission would, without a cluster: settings, schemas, references and the order of an apply.
@@ -208,6 +213,8 @@ impl Command {
             Self::Resume(track) => track.run(true).await,
             Self::Restore(restore) => restore.run().await,
             Self::Revoke(options) => revoke::run(&options).await,
+            #[cfg(feature = "dashboard")]
+            Self::Dashboard(options) => dashboard::run(&options).await,
             Self::Prune(options) => prune::run(&options).await,
             Self::Check(options) => check::run(&options).await,
             Self::Version(options) => version::run(&options).await,

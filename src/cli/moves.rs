@@ -35,13 +35,13 @@ use crate::{
 pub(super) struct Common {
     /// The workload, as kind/name or name.
     #[arg(index = 1)]
-    workload: String,
+    pub(super) workload: String,
     /// Only print what would change. With `server`, the default, the API server and confrev check the change, and nothing is
     /// written.
     #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "server")]
-    dry_run: Option<DryRun>,
+    pub(super) dry_run: Option<DryRun>,
     #[command(flatten)]
-    flags: Flags,
+    pub(super) flags: Flags,
 }
 
 /// Options of `undo`.
@@ -49,16 +49,16 @@ pub(super) struct Common {
 pub(super) struct Undo {
     /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
-    source: Option<String>,
+    pub(super) source: Option<String>,
     /// The revision to roll back to, as `tree` numbers it. Default: the previous one with other config.
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, value_parser = number)]
-    to_revision: i64,
+    pub(super) to_revision: i64,
     /// Keep the config until `unpin`, whatever is applied (annotation confrev.dev/hold).
     #[arg(long)]
-    hold: bool,
+    pub(super) hold: bool,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 /// Options of `pin`.
@@ -66,16 +66,16 @@ pub(super) struct Undo {
 pub(super) struct Pin {
     /// The source: NAME, configmap/NAME or secret/NAME.
     #[arg(index = 2)]
-    source: String,
+    pub(super) source: String,
     /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0.
     #[arg(index = 3)]
-    snapshot: String,
+    pub(super) snapshot: String,
     /// Keep the snapshot until `unpin`, whatever is applied (annotation confrev.dev/hold).
     #[arg(long)]
-    hold: bool,
+    pub(super) hold: bool,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 /// Options of `unpin`.
@@ -83,17 +83,34 @@ pub(super) struct Pin {
 pub(super) struct Unpin {
     /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
-    source: Option<String>,
+    pub(super) source: Option<String>,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 /// Options of `pause` and `resume`.
 #[derive(Debug, Args)]
 pub(super) struct Track {
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
+}
+
+/// A move that was made, or tried.
+#[cfg_attr(not(feature = "dashboard"), allow(dead_code, reason = "only the dashboard shows the workload"))]
+pub(super) struct Made {
+    /// Lines for the user.
+    pub(super) said: Vec<String>,
+    /// The workload as the API server stores it, or would store it; `None` if nothing was sent, or if references stay.
+    pub(super) after: Option<OptedIn>,
+    /// The workload as it was read.
+    pub(super) before: Option<OptedIn>,
+}
+
+impl Made {
+    fn without_write(said: String) -> Self {
+        Self { said: vec![said], after: None, before: None }
+    }
 }
 
 /// The `hold` annotation to write; `None`: it is removed.
@@ -114,7 +131,9 @@ pub(super) async fn to_present(
     source: &ObjectName,
 ) -> Result<String, Failure> {
     let (target, inventory) = (target.clone(), Arc::clone(inventory));
-    FoundWorkload { target, inventory, workload: workload.clone() }.unpin(Some(source), None).await
+    let found = FoundWorkload { target, inventory, workload: workload.clone() };
+    let made = found.unpin(Some(source), None).await?;
+    Ok(made.said.join("; "))
 }
 
 /// A revision's number; 0 is the previous one, as with kubectl.
@@ -124,8 +143,7 @@ fn number(text: &str) -> Result<i64, String> {
 }
 
 impl Common {
-    async fn find(&self) -> Result<FoundWorkload, Failure> {
-        let target = Target::find(&self.flags).await?;
+    async fn find(&self, target: Target) -> Result<FoundWorkload, Failure> {
         let inventory = Inventory::read_partly(&target, &Scope::Namespace(target.namespace.clone())).await?;
         let workload = inventory.find(&target, &self.workload)?.clone();
         // A labelled Rollout that takes its template from another workload has no template to move.
@@ -152,7 +170,7 @@ impl FoundWorkload {
         goals: &BTreeMap<ObjectName, Goal>,
         hold: Option<&Hold>,
         dry_run: Option<DryRun>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<OptedIn>, Failure> {
         let workload = Workload::read(&self.workload.kind, &self.workload.value)
             .map_err(|error| Failure::Refused(format!("{}: {error}", self.workload.reference())))?;
         let entered = workload.sources();
@@ -198,7 +216,7 @@ impl FoundWorkload {
         operations: Vec<Value>,
         goals: &BTreeMap<ObjectName, Goal>,
         dry_run: Option<DryRun>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<OptedIn>, Failure> {
         let patch = ("application/json-patch+json", &Value::Array(operations));
         match self.write_admitted(patch, goals, dry_run).await {
             // The API server's message for a failed test has no more details.
@@ -216,13 +234,13 @@ impl FoundWorkload {
         patch: (&str, &Value),
         goals: &BTreeMap<ObjectName, Goal>,
         dry_run: Option<DryRun>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<OptedIn>, Failure> {
         let only_try = match dry_run {
-            Some(DryRun::Client) => return Ok(()),
+            Some(DryRun::Client) => return Ok(None),
             Some(DryRun::Server) => true,
             Some(DryRun::None) | None => false,
         };
-        admitted::write(&self.target, &self.workload, patch, goals, only_try).await.map(drop)
+        admitted::write(&self.target, &self.workload, patch, goals, only_try).await.map(Some)
     }
 
     fn annotation(&self, key: &str, value: &Value) -> Value {
@@ -332,8 +350,14 @@ impl FoundWorkload {
 impl Undo {
     /// Rolls the config back to a previous revision; the rest of the template stays as it is.
     pub(super) async fn run(&self) -> Result<(), Failure> {
+        let target = Target::find(&self.common.flags).await?;
+        self.common.done(&self.make(target).await?.said)
+    }
+
+    /// Makes the move in this cluster. Returns lines for the user.
+    pub(super) async fn make(&self, target: Target) -> Result<Made, Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
-        let found = self.common.find().await?;
+        let found = self.common.find(target).await?;
         if let Some(only) = &only {
             found.must_use(only)?;
         }
@@ -352,19 +376,19 @@ impl Undo {
             let said: Vec<_> =
                 names.iter().map(|(source, name)| found.says_held(source, held.get(source), name)).collect();
             let hold = found.hold_with(&names);
-            found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
-            return self.common.done(&said);
+            let after = found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
+            return Ok(Made { said, after, before: Some(found.workload) });
         }
         if before.is_empty() {
             let workload = found.workload.reference();
             let said = format!("{workload} already uses the config of revision {}", self.to_revision);
-            return self.common.done(&[said]);
+            return Ok(Made::without_write(said));
         }
         found.must_be_free(&before)?;
         let said: Vec<_> =
             before.iter().map(|(source, name)| found.says(source, held.get(source), name)).collect();
-        found.point(&before, &snapshots(&before), None, self.common.dry_run).await?;
-        self.common.done(&said)
+        let after = found.point(&before, &snapshots(&before), None, self.common.dry_run).await?;
+        Ok(Made { said, after, before: Some(found.workload) })
     }
 
     /// The snapshots of the given revision, or of the newest one with other config, as far as they differ from `held`.
@@ -414,8 +438,14 @@ fn snapshots(names: &BTreeMap<ObjectName, String>) -> BTreeMap<ObjectName, Goal>
 impl Pin {
     /// Pins one source to a snapshot of it, until the source changes again; with `--hold`, until `unpin`.
     pub(super) async fn run(&self) -> Result<(), Failure> {
+        let target = Target::find(&self.common.flags).await?;
+        self.common.done(&self.make(target).await?.said)
+    }
+
+    /// Makes the move in this cluster. Returns lines for the user.
+    pub(super) async fn make(&self, target: Target) -> Result<Made, Failure> {
         let source = source_name(&self.source)?;
-        let found = self.common.find().await?;
+        let found = self.common.find(target).await?;
         found.must_use(&source)?;
         let history = History::read(&found.target, source.clone()).await?;
         let (name, snapshot) = history.find(&self.snapshot)?;
@@ -425,8 +455,8 @@ impl Pin {
         if self.hold {
             let said = found.says_held(&source, held.get(&source), name);
             let hold = found.hold_with(&names);
-            found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
-            return self.common.done(&[said]);
+            let after = found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
+            return Ok(Made { said: vec![said], after, before: Some(found.workload) });
         }
         if history.is_present(snapshot) {
             let then = if held.get(&source) == Some(name) {
@@ -447,31 +477,36 @@ impl Pin {
             )));
         }
         if held.get(&source) == Some(name) {
-            return self.common.done(&[format!("{workload} already uses {name}")]);
+            return Ok(Made::without_write(format!("{workload} already uses {name}")));
         }
         found.must_be_free(&names)?;
         let said = found.says(&source, held.get(&source), name);
-        found.point(&names, &snapshots(&names), None, self.common.dry_run).await?;
-        self.common.done(&[said])
+        let after = found.point(&names, &snapshots(&names), None, self.common.dry_run).await?;
+        Ok(Made { said: vec![said], after, before: Some(found.workload) })
     }
 }
 
 impl Unpin {
     /// Ends the hold of one source, or of all, and rolls to the current content.
     pub(super) async fn run(&self) -> Result<(), Failure> {
+        let target = Target::find(&self.common.flags).await?;
+        self.common.done(&self.make(target).await?.said)
+    }
+
+    /// Makes the move in this cluster. Returns lines for the user.
+    pub(super) async fn make(&self, target: Target) -> Result<Made, Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
-        let found = self.common.find().await?;
+        let found = self.common.find(target).await?;
         if let Some(source) = &only {
             found.must_use(source)?;
         }
-        let said = found.unpin(only.as_ref(), self.common.dry_run).await?;
-        self.common.done(&[said])
+        found.unpin(only.as_ref(), self.common.dry_run).await
     }
 }
 
 impl FoundWorkload {
     /// Ends the undo, the pin and the hold of one source, or of all. Returns a line for the user.
-    async fn unpin(&self, only: Option<&ObjectName>, dry_run: Option<DryRun>) -> Result<String, Failure> {
+    async fn unpin(&self, only: Option<&ObjectName>, dry_run: Option<DryRun>) -> Result<Made, Failure> {
         let workload = self.workload.reference();
         let mut sources = source_state::of_workload(&self.target, &self.inventory, &self.workload).await?;
         sources.retain(|used| only.is_none_or(|only| *only == used.object));
@@ -485,7 +520,7 @@ impl FoundWorkload {
         if behind.is_empty() {
             let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
             let states: Vec<_> = sources.iter().map(state).collect();
-            return Ok(format!("{workload}: nothing to unpin: {}", states.join(", ")));
+            return Ok(Made::without_write(format!("{workload}: nothing to unpin: {}", states.join(", "))));
         }
         // References to a source in mode `live` stay as written.
         let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
@@ -501,8 +536,8 @@ impl FoundWorkload {
             (format!("unpin-{now}"), said)
         };
         let body = self.annotation(names::ROLL, &json!(roll));
-        self.write_admitted(("application/merge-patch+json", &body), &goals, dry_run).await?;
-        Ok(said)
+        let after = self.write_admitted(("application/merge-patch+json", &body), &goals, dry_run).await?;
+        Ok(Made { said: vec![said], after, before: Some(self.workload.clone()) })
     }
 
     /// Removes the annotation, or this source from it. If another source has an undo or a pin, that ends too.
@@ -512,7 +547,7 @@ impl FoundWorkload {
         hold: &Hold,
         others: bool,
         dry_run: Option<DryRun>,
-    ) -> Result<String, Failure> {
+    ) -> Result<Made, Failure> {
         let mut operations = self.operations(Some(hold));
         if others {
             let path = format!("/metadata/annotations/{}", names::pointer_token(names::ROLL));
@@ -525,7 +560,7 @@ impl FoundWorkload {
         // References to a source in mode `live` stay as written.
         let goal = |used: &UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
         let goals: BTreeMap<_, _> = moves.filter_map(goal).collect();
-        self.patch(operations, &goals, dry_run).await?;
+        let after = self.patch(operations, &goals, dry_run).await?;
         let workload = self.workload.reference();
         let what = if goals.is_empty() {
             "the hold ends".to_owned()
@@ -533,7 +568,7 @@ impl FoundWorkload {
             let names: Vec<_> = goals.keys().map(|source| &*source.name).collect();
             format!("the hold ends: rolls to the present content of {}", names.join(", "))
         };
-        Ok(format!("{workload}: {what}"))
+        Ok(Made { said: vec![format!("{workload}: {what}")], after, before: Some(self.workload.clone()) })
     }
 }
 
@@ -545,11 +580,17 @@ fn unpin_value() -> String {
 impl Track {
     /// Lets the workload follow changes by itself, or stops that.
     pub(super) async fn run(&self, follow: bool) -> Result<(), Failure> {
-        let found = self.common.find().await?;
+        let target = Target::find(&self.common.flags).await?;
+        self.common.done(&self.make(target, follow).await?.said)
+    }
+
+    /// Makes the move in this cluster. Returns lines for the user.
+    pub(super) async fn make(&self, target: Target, follow: bool) -> Result<Made, Failure> {
+        let found = self.common.find(target).await?;
         let workload = found.workload.reference();
         if found.workload.record.track == follow {
             let already = if follow { "already follows changes" } else { "already paused" };
-            return self.common.done(&[format!("{workload}: {already}")]);
+            return Ok(Made::without_write(format!("{workload}: {already}")));
         }
         if !found.workload.kind.rolls {
             let kind = &found.workload.kind;
@@ -568,6 +609,6 @@ impl Track {
         } else {
             "paused: ignores changes; an apply takes the present content once"
         };
-        self.common.done(&[format!("{workload}: {what}")])
+        Ok(Made::without_write(format!("{workload}: {what}")))
     }
 }

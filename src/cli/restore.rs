@@ -12,13 +12,17 @@ use super::{
     output,
     target::{Flags, Target},
 };
-use crate::{names, resolve::Observed, snapshot::SourceKind};
+use crate::{
+    names,
+    resolve::Observed,
+    snapshot::{ObjectName, SourceKind},
+};
 
 /// Options of `restore`.
 #[derive(Debug, Args)]
 pub(super) struct Restore {
     /// The source: NAME, configmap/NAME or secret/NAME.
-    source: String,
+    pub(super) source: String,
     /// A snapshot of the source: its name, the digits at its end, or ~N, the Nth in its history, counted from 0. A deleted source
     /// is restored from its newest snapshot by default.
     snapshot: Option<String>,
@@ -33,12 +37,17 @@ pub(super) struct Restore {
 }
 
 /// The write of a restored source, and how it is reported.
-struct RestoredSource {
+pub(super) struct RestoredSource {
+    /// The source with its snapshots.
+    history: History,
+    /// The name of the snapshot whose content is written.
+    pub(super) snapshot: String,
     /// The write: a patch of the source, or a new object.
     write: Write,
     /// The differences, as `diff` prints them.
-    difference: String,
-    said: String,
+    pub(super) difference: String,
+    /// A line about the write.
+    pub(super) said: String,
 }
 
 enum Write {
@@ -50,44 +59,62 @@ impl Restore {
     /// Writes a snapshot's content back to its source, after showing the difference.
     pub(super) async fn run(&self) -> Result<(), Failure> {
         let target = Target::find(&self.flags).await?;
-        let history = History::read(&target, source_name(&self.source)?).await?;
-        let source = &history.source;
-        let found = match (&self.snapshot, &history.present) {
-            (Some(snapshot), _) => history.find(snapshot)?,
-            (None, Some(_)) => {
-                return Err(Failure::Refused(format!(
-                    "{source} exists: give the snapshot to restore its content from, see kubectl confrev history {}/{}",
-                    source.kind.as_str().to_lowercase(),
-                    source.name
-                )));
-            }
-            // A source without snapshots does not get here.
-            (None, None) => newest(&target, &history).await?,
-        };
-        let restored = match &history.present {
-            Some(present) => changed(&history, present, found)?,
-            None => created(&history, found),
-        };
-        if restored.difference.is_empty() && matches!(restored.write, Write::Patch(_)) {
-            return output::print(&format!("{source} already has the content of {}\n", found.0));
+        let restored = restored(&target, source_name(&self.source)?, self.snapshot.as_deref()).await?;
+        let (source, snapshot) = (&restored.history.source, &restored.snapshot);
+        if restored.changes_nothing() {
+            return output::print(&format!("{source} already has the content of {snapshot}\n"));
         }
         output::print(&restored.difference)?;
         if self.dry_run != Some(DryRun::Client) {
             // A refusal comes before the question.
-            restored.send(&target, &history, true).await?;
+            restored.send(&target, true).await?;
         }
         let only_try = matches!(self.dry_run, Some(DryRun::Client | DryRun::Server));
-        if only_try || !(self.yes || confirm(&format!("write {} to {source}?", found.0))?) {
+        if only_try || !(self.yes || confirm(&format!("write {snapshot} to {source}?"))?) {
             return output::print("nothing was written\n");
         }
-        restored.send(&target, &history, false).await?;
+        restored.send(&target, false).await?;
         output::print(&restored.said)
     }
 }
 
+/// The write that restores a source from a snapshot, and its difference from the present content. Nothing is written yet.
+pub(super) async fn restored(
+    target: &Target,
+    source: ObjectName,
+    snapshot: Option<&str>,
+) -> Result<RestoredSource, Failure> {
+    let history = History::read(target, source).await?;
+    let source = &history.source;
+    let (name, found) = match (snapshot, &history.present) {
+        (Some(snapshot), _) => history.find(snapshot)?,
+        (None, Some(_)) => {
+            return Err(Failure::Refused(format!(
+                "{source} exists: give the snapshot to restore its content from, see kubectl confrev history {}/{}",
+                source.kind.as_str().to_lowercase(),
+                source.name
+            )));
+        }
+        // A source without snapshots does not get here.
+        (None, None) => newest(target, &history).await?,
+    };
+    let (write, difference, said) = match &history.present {
+        Some(present) => changed(&history, present, name, found)?,
+        None => created(&history, name, found),
+    };
+    let snapshot = name.clone();
+    Ok(RestoredSource { history, snapshot, write, difference, said })
+}
+
 impl RestoredSource {
-    async fn send(&self, target: &Target, history: &History, dry_run: bool) -> Result<(), Failure> {
-        let source = &history.source;
+    /// Whether the source already has the content.
+    pub(super) const fn changes_nothing(&self) -> bool {
+        self.difference.is_empty() && matches!(self.write, Write::Patch(_))
+    }
+
+    /// Makes the write, or only tries it.
+    pub(super) async fn send(&self, target: &Target, dry_run: bool) -> Result<(), Failure> {
+        let source = &self.history.source;
         let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, source.kind.plural());
         let sent = match &self.write {
             Write::Create(object) => target.create(&collection, object, dry_run).await,
@@ -127,8 +154,9 @@ async fn newest<'h>(target: &Target, history: &'h History) -> Result<&'h (String
 fn changed(
     history: &History,
     present: &Observed,
-    (name, snapshot): &(String, Snapshot),
-) -> Result<RestoredSource, Failure> {
+    name: &String,
+    snapshot: &Snapshot,
+) -> Result<(Write, String, String), Failure> {
     let (old, new) = diff::sides(history, std::slice::from_ref(name))?;
     let difference = diff::compare(history.source.kind, &new, &old, false);
     let live: Value = serde_json::from_slice(present.json()).unwrap_or_default();
@@ -143,15 +171,16 @@ fn changed(
         }
     }
     let said = format!("{} restored to the content of {name}\n", history.source);
-    Ok(RestoredSource { write: Write::Patch(Value::Array(operations)), difference, said })
+    Ok((Write::Patch(Value::Array(operations)), difference, said))
 }
 
 /// A deleted source: it gets the content of the snapshot, and the labels that the snapshot copied from it.
-fn created(history: &History, (name, snapshot): &(String, Snapshot)) -> RestoredSource {
+fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, String, String) {
     let source = &history.source;
     let nothing = diff::Side { name: source.name.to_string(), content: diff::Content::default() };
     let content = diff::Content::of(source.kind, &snapshot.value);
-    let difference = diff::compare(source.kind, &nothing, &diff::Side { name: name.clone(), content }, false);
+    let difference =
+        diff::compare(source.kind, &nothing, &diff::Side { name: name.to_owned(), content }, false);
     let mut labels = snapshot.value["metadata"]["labels"].clone();
     if let Some(labels) = labels.as_object_mut() {
         labels.retain(|key, _| key != names::MANAGED_BY && key != names::SOURCE);
@@ -172,7 +201,7 @@ fn created(history: &History, (name, snapshot): &(String, Snapshot)) -> Restored
     let said = format!(
         "{source} created with the content of {name}; its own annotations are lost, and its labels except copied ones\n"
     );
-    RestoredSource { write: Write::Create(object), difference, said }
+    (Write::Create(object), difference, said)
 }
 
 /// Asks on the terminal. Without a terminal, the error says how to continue.

@@ -111,11 +111,7 @@ pub(super) async fn of_workload(
 ) -> Result<Vec<UsedSource>, Failure> {
     let mut found: Vec<UsedSource> = Vec::new();
     for used in &workload.record.uses {
-        // A second snapshot of one source is recorded under its own name; the first one decides for the source.
-        if used.snapshot.as_ref() == Some(&used.source.name) && !is_bound(inventory, workload, &used.source) {
-            continue;
-        }
-        if found.iter().any(|known| known.object == used.source) {
+        if is_repeated(inventory, workload, used, &found) {
             continue;
         }
         let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&LiveSource::Forbidden);
@@ -147,17 +143,45 @@ pub(super) async fn of_workload(
             Some(Delay::SecretsOff) => standing = SourceState::SecretsOff,
             Some(Delay::Unanswered(_) | Delay::Held(_) | Delay::Interval(_)) | None => {}
         }
-        let name = format!("{}/{}", used.source.kind.as_str(), used.source.name);
-        found.push(UsedSource {
-            source: name,
+        found.push(UsedSource::new(used, standing, beneath, delay.map(|delay| delay.to_string())));
+    }
+    Ok(found)
+}
+
+/// The state of a workload towards all its sources, each once, as far as names and digests show it. Makes no call.
+#[cfg(feature = "dashboard")]
+pub(super) fn at_a_glance(inventory: &Inventory, workload: &OptedIn) -> Vec<UsedSource> {
+    let mut found: Vec<UsedSource> = Vec::new();
+    for used in &workload.record.uses {
+        if is_repeated(inventory, workload, used, &found) {
+            continue;
+        }
+        let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&LiveSource::Forbidden);
+        let beneath = without_contents(workload, inventory, used, present);
+        let standing = if used.on_hold { SourceState::Held } else { beneath };
+        found.push(UsedSource::new(used, standing, beneath, None));
+    }
+    found
+}
+
+/// Whether a use needs no state of its own. A second snapshot of one source is recorded under its own name; the first one decides
+/// for the source.
+fn is_repeated(inventory: &Inventory, workload: &OptedIn, used: &Use, found: &[UsedSource]) -> bool {
+    (used.snapshot.as_ref() == Some(&used.source.name) && !is_bound(inventory, workload, &used.source))
+        || found.iter().any(|known| known.object == used.source)
+}
+
+impl UsedSource {
+    fn new(used: &Use, standing: SourceState, beneath: SourceState, reason: Option<String>) -> Self {
+        Self {
+            source: format!("{}/{}", used.source.kind.as_str(), used.source.name),
             snapshot: used.snapshot.as_deref().map(str::to_owned),
             standing,
             beneath,
-            reason: delay.map(|delay| delay.to_string()),
+            reason,
             object: used.source.clone(),
-        });
+        }
     }
-    Ok(found)
 }
 
 /// The current Secret, with the digests of the snapshots that the workload uses or has seen, if their content is equal.

@@ -46,21 +46,21 @@ pub(super) struct StatusOptions {
 pub(super) struct WorkloadStatus {
     #[serde(skip)]
     show_namespace: bool,
-    namespace: String,
-    workload: String,
+    pub(super) namespace: String,
+    pub(super) workload: String,
     /// The digest of its config: the `revision` label of the template.
-    config: String,
+    pub(super) config: String,
     /// Pods by the digest of their config.
-    pods: BTreeMap<String, usize>,
+    pub(super) pods: BTreeMap<String, usize>,
     /// The state of the template's rollout.
-    rollout: &'static str,
-    sources: Vec<UsedSource>,
+    pub(super) rollout: &'static str,
+    pub(super) sources: Vec<UsedSource>,
     /// Why the workload or its rollout is in this state, if that needs mention.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    reasons: Vec<String>,
+    pub(super) reasons: Vec<String>,
     /// The state of a Rollout that takes its template from another workload, in place of its sources.
     #[serde(skip_serializing_if = "Option::is_none")]
-    template: Option<String>,
+    pub(super) template: Option<String>,
 }
 
 impl Row for WorkloadStatus {
@@ -200,7 +200,7 @@ fn pod_config(pod: &Value) -> String {
 }
 
 /// `8 present, 2 of 3f2a61c0de`.
-fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
+pub(super) fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
     let mut parts: Vec<_> = pods
         .iter()
         .map(|(config, count)| {

@@ -88,7 +88,7 @@ pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
 }
 
 /// The live sources of a template.
-fn live_of(template: Option<&Value>) -> SourceMap<Digest> {
+pub(super) fn live_of(template: Option<&Value>) -> SourceMap<Digest> {
     let entered = template.and_then(|template| annotation(template, names::LIVE));
     entered.and_then(SourceMap::parse).unwrap_or_default()
 }
@@ -143,7 +143,7 @@ impl Node {
 }
 
 /// The role of a ReplicaSet in its Rollout or Deployment, if these show it.
-fn role(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Option<&'static str> {
+pub(super) fn role(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Option<&'static str> {
     if let Some(hash) = label(revision, "rollouts-pod-template-hash") {
         let owner = text(revision, "/metadata/ownerReferences/0/uid");
         let rollout = inventory.rollouts.iter().find(|rollout| text(rollout, "/metadata/uid") == owner)?;
@@ -161,7 +161,8 @@ fn role(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Option<&
     (present && annotation(revision, number) == annotation(&workload.value, number)).then_some("present")
 }
 
-fn pod_state(pod: &Value) -> String {
+/// The state of a pod, in one word.
+pub(super) fn pod_state(pod: &Value) -> String {
     let ready = pod["status"]["conditions"].as_array().into_iter().flatten();
     let is_ready = ready.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
     let phase = text(pod, "/status/phase");

@@ -57,39 +57,42 @@ pub(super) struct WavesOptions {
 
 /// A decision of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+pub(super) enum Action {
+    /// Begin the next wave.
     Promote,
+    /// Stop the change.
     Abort,
+    /// End an abort, or a refusal of the content.
     Retry,
 }
 
 /// How far a change has spread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct WavesStatus {
-    source: String,
-    namespace: String,
+pub(super) struct WavesStatus {
+    pub(super) source: String,
+    pub(super) namespace: String,
     /// The group of the namespace, whose workloads are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<String>,
+    pub(super) group: Option<String>,
     /// The snapshot of the present content.
-    snapshot: String,
-    wave: usize,
-    waves: usize,
+    pub(super) snapshot: String,
+    pub(super) wave: usize,
+    pub(super) waves: usize,
     /// How many workloads may have moved in this wave.
-    limit: usize,
-    moved: usize,
+    pub(super) limit: usize,
+    pub(super) moved: usize,
     /// How many workloads use the source and follow its changes.
-    workloads: usize,
+    pub(super) workloads: usize,
     /// Whether a person has stopped the change.
-    aborted: bool,
+    pub(super) aborted: bool,
     /// The workloads that may move now.
-    next: Vec<String>,
+    pub(super) next: Vec<String>,
     /// Moved workloads that are not healthy.
-    unhealthy: Vec<String>,
+    pub(super) unhealthy: Vec<String>,
     /// Why no further workload moves now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
 }
 
 /// Runs the command.
@@ -107,13 +110,29 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
     let source = source_name(source)?;
     let target = Target::find(&options.flags).await?;
     let Some(action) = action else { return show(&target, &source, options).await };
-    let history = History::read(&target, source.clone()).await?;
-    let others = Others::of(&target, &history).await?;
+    let said = act(&target, &source, action, options.all, options.dry_run).await?;
+    let suffix = match options.dry_run {
+        Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
+        Some(DryRun::None) | None => "",
+    };
+    output::print(&format!("{said}{suffix}\n"))
+}
+
+/// Writes a decision. Returns a line for the user.
+pub(super) async fn act(
+    target: &Target,
+    source: &ObjectName,
+    action: Action,
+    all: bool,
+    dry_run: Option<DryRun>,
+) -> Result<String, Failure> {
+    let history = History::read(target, source.clone()).await?;
+    let others = Others::of(target, &history).await?;
     let retried = if action == Action::Retry { retry(&history) } else { None };
     let (key, value, said) = if let Some(retried) = retried {
         retried
     } else {
-        let status = status_of(&target, &source, &history, &others).await?;
+        let status = status_of(target, source, &history, &others).await?;
         // The sources of the other namespaces of a group may lack the decision.
         let nothing = match action {
             _ if status.group.is_some() => None,
@@ -122,13 +141,9 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
             _ => None,
         };
         if let Some(nothing) = nothing {
-            return output::print(&format!("{}: {} {nothing}\n", status.source, status.snapshot));
+            return Ok(format!("{}: {} {nothing}", status.source, status.snapshot));
         }
-        decision(action, &status, options.all)?
-    };
-    let suffix = match options.dry_run {
-        Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
-        Some(DryRun::None) | None => "",
+        decision(action, &status, all)?
     };
     // In a group, the decision is about the change in all namespaces.
     let own = snapshot_of(&history);
@@ -144,14 +159,14 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
     for (namespace, value) in values {
         let body = json!({"metadata": {"annotations": {key: value}}});
         let path = format!("/api/v1/namespaces/{namespace}/{}/{}", source.kind.plural(), source.name);
-        if options.dry_run != Some(DryRun::Client) {
-            let only_try = options.dry_run == Some(DryRun::Server);
+        if dry_run != Some(DryRun::Client) {
+            let only_try = dry_run == Some(DryRun::Server);
             target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
         }
     }
     let count = others.sources.len();
     let of_group = if count > 0 { format!(", in {} namespaces", count + 1) } else { String::new() };
-    output::print(&format!("{}/{}: {said}{of_group}{suffix}\n", source.kind.as_str(), source.name))
+    Ok(format!("{}/{}: {said}{of_group}", source.kind.as_str(), source.name))
 }
 
 /// The annotation that ends the refusal of the present content; `None` if the content is not refused.
@@ -185,7 +200,8 @@ fn of_namespace(value: &Value, own: Option<&str>, other: Option<&str>) -> Value 
     }
 }
 
-fn parse_action(text: &str) -> Result<Action, Failure> {
+/// The action with this name.
+pub(super) fn parse_action(text: &str) -> Result<Action, Failure> {
     match text {
         "promote" => Ok(Action::Promote),
         "abort" => Ok(Action::Abort),
@@ -286,7 +302,7 @@ fn text(status: &WavesStatus, bar: bool) -> String {
 }
 
 /// Derives how far the present content of a source has spread.
-async fn status(target: &Target, source: &ObjectName) -> Result<WavesStatus, Failure> {
+pub(super) async fn status(target: &Target, source: &ObjectName) -> Result<WavesStatus, Failure> {
     let history = History::read(target, source.clone()).await?;
     let others = Others::of(target, &history).await?;
     status_of(target, source, &history, &others).await

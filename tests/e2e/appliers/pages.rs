@@ -69,6 +69,8 @@ fn commands_of_the_page_print_its_output() {
         let said = page.reader.tries(line);
         assert_eq!(said.status.code(), Some(code), "{said}");
     }
+    page.reader.open("docs/commands.md", "dashboard");
+    page.types("kubectl confrev dashboard --output report");
     page.reader.open("docs/commands.md", "prune");
     page.reader.says("kubectl confrev prune");
 

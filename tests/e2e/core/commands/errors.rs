@@ -16,7 +16,7 @@ struct Row {
     works: &'static [&'static str],
 }
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 19] = [
     Row {
         command: "status",
         wrong: (&["--outptu", "json"], "'--output'"),
@@ -106,6 +106,13 @@ const ROWS: [Row; 18] = [
         wrong: (&["demo", "~0", "more"], "'more'"),
         missing: Some((&["demo", "~7"], "has 1 snapshots, and no \"~7\"")),
         works: &["demo", "--dry-run"],
+    },
+    Row {
+        command: "dashboard",
+        wrong: (&["--port", "70000"], "'--port"),
+        missing: None,
+        // The command would serve forever. Here, it ends before it writes anything.
+        works: &["--output", "never-written"],
     },
     Row { command: "prune", wrong: (&["-A", "-n", "a"], "cannot be used with"), missing: None, works: &[] },
     // `check` reports a missing object as a finding, not as an error.

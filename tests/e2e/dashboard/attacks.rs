@@ -1,0 +1,85 @@
+//! Attacks from other pages in the browser of a person who has the dashboard open. The cookie of one port is sent to all ports of a
+//! host, so the checks of the server are what stops these pages.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use crate::page::Page;
+use crate::shared::{Dashboard, running};
+use crate::story::shop;
+
+/// A web server on another port that answers every request with this page.
+fn hostile(page: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 8192]);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                page.len()
+            );
+            let _ = stream.write_all((head + &page).as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn other_pages_can_neither_read_nor_act() {
+    let _confrev = running();
+    let (world, web) = shop("dashboard-attacks");
+    let dashboard = Dashboard::start(&["-n", world.name()]);
+    let mut page = Page::open(&dashboard);
+    page.press("Rollout/web");
+    page.sees("Actions");
+    // The page knows even the secret of the forms.
+    let secret = page.browser.eval("document.querySelector('[name=form]').value");
+    let (origin, secret) = (dashboard.origin().to_owned(), secret.as_str().unwrap());
+    let fields =
+        [("form", secret), ("action", "pause"), ("namespace", world.name()), ("workload", "Rollout/web")]
+            .map(|(name, value)| format!("<input name='{name}' value='{value}'>"))
+            .concat();
+    let attack = hostile(format!(
+        "<form id=f method=post action='{origin}/actions/preview'>{fields}</form><iframe src='{origin}/'></iframe>
+         <script>window.read = fetch('{origin}/', {{credentials: 'include'}}).then((a) => a.text(), () => 'refused');</script>"
+    ));
+    page.browser.open(&attack);
+    page.browser.eval(
+        "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))",
+    );
+    assert_eq!(page.browser.eval("window.read"), "refused", "another page reads nothing");
+    page.browser.eval("document.getElementById('f').submit()");
+    page.sees("another web page asked for this");
+    // A name that resolves to loopback.
+    page.browser.open(&format!("{}/", origin.replace("127.0.0.1", "localhost")));
+    page.sees("no session");
+    let live = world.live(&web);
+    assert_eq!(
+        live["metadata"]["annotations"]["confrev.dev/track"],
+        serde_json::Value::Null,
+        "nothing was written"
+    );
+    page.browser.open(&format!("{origin}/"));
+    page.sees("Rollout/web");
+}
+
+/// Names of keys and contents come from users of the cluster.
+#[test]
+fn hostile_content_is_shown_as_text() {
+    let _confrev = running();
+    let (world, _) = shop("dashboard-hostile");
+    let hostile =
+        "<img src=x onerror=\"document.title='attacked'\"><script>document.title='attacked'</script>\n";
+    world.set_config("demo", hostile);
+    let dashboard = Dashboard::start(&["-n", world.name()]);
+    let mut page = Page::open(&dashboard);
+    page.press("Rollout/web");
+    page.sees("onerror=");
+    page.press("ConfigMap/demo");
+    page.sees("onerror=");
+    assert_ne!(page.browser.eval("document.title"), "attacked");
+    assert_eq!(page.browser.eval("document.querySelectorAll('main img, main script').length"), 0);
+    page.has_no_errors();
+}
