@@ -28,7 +28,7 @@ fn waves_are_shown_aborted_retried_and_promoted() {
     page.press("Abort");
     page.sees("no further workload moves");
     page.press("Confirm");
-    page.sees("aborted, see kubectl confrev waves");
+    page.sees("Waits aborted");
     page.press("Retry");
     page.press("Confirm");
     page.sees("bakes until");
