@@ -157,6 +157,9 @@ fn only_failures_of_the_move_refuse() {
     deployed[0].1["metadata"]["managedFields"] =
         json!([{"manager": "kubectl", "time": time, "fieldsV1": {"f:spec": {"f:template": {}}}}]);
     assert!(!is_refused(&deployed));
+    // The controller of Rollouts writes the whole Rollout at each new revision.
+    deployed[0].1["metadata"]["managedFields"][0]["manager"] = json!("rollouts-controller");
+    assert!(is_refused(&deployed));
     // It was unhealthy before.
     let mut unwell = all.clone();
     let seen = unwell[0].1["metadata"]["annotations"][names::SEEN].clone();

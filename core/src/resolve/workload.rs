@@ -80,9 +80,10 @@ impl Managers {
         self.0.iter().flatten().flatten().any(|manager| manager.fields_v1.label)
     }
 
-    /// When a manager last changed the spec. Subresources (`status`, `scale`) do not count.
+    /// When a manager last changed the spec. Subresources (`status`, `scale`) do not count, nor does the controller of Rollouts.
     fn last_write_of_spec(&self) -> Option<Timestamp> {
-        let of_spec = |manager: &&ManagedFields| manager.fields_v1.spec && !manager.subresource;
+        let of_spec =
+            |manager: &&ManagedFields| manager.fields_v1.spec && !manager.subresource && !manager.normalizes;
         self.0.iter().flatten().flatten().filter(of_spec).filter_map(|manager| manager.time).max()
     }
 }
@@ -102,7 +103,14 @@ struct ManagedFields {
     /// Whether it writes a subresource.
     #[serde(default, deserialize_with = "is_text")]
     subresource: bool,
+    /// Whether it is the controller of Rollouts, which writes the whole Rollout at each new revision: it adds defaults and
+    /// normalizes quantities. That is no deployment.
+    #[serde(default, rename = "manager", deserialize_with = "is_rollouts_controller")]
+    normalizes: bool,
 }
+
+/// The field manager of the controller of Rollouts: the name of its program. Source: Argo Rollouts, `Dockerfile`.
+const ROLLOUTS_CONTROLLER: &str = "rollouts-controller";
 
 /// The fields of a manager that matter.
 #[derive(Debug, Default)]
@@ -121,6 +129,11 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>,
 /// Whether the value is a text that is not empty.
 fn is_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(json::shallow(&[], deserializer)?.as_str().is_some_and(|text| !text.is_empty()))
+}
+
+/// Whether the value is the field manager of the controller of Rollouts.
+fn is_rollouts_controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(json::shallow(&[], deserializer)?.as_str() == Some(ROLLOUTS_CONTROLLER))
 }
 
 /// A whole number; `None` if the value is anything else.

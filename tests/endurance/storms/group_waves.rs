@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::restart::restarted;
-use crate::shared::running;
+use crate::shared::{held_workloads, running};
 use crate::world::{World, expect, snapshot_of, text};
 
 /// The label with which the stage finds the pods that fail.
@@ -196,6 +196,7 @@ impl Fleet {
 /// `make test-waves` runs this with 2,000 workloads in 200 namespaces.
 #[test]
 fn failed_change_comes_back_in_all_namespaces() {
+    let _alone = held_workloads();
     let confrev = running();
     let fleet = Fleet::new();
     let before = fleet.good_sets();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::restart::restarted;
-use crate::shared::{Running, running};
+use crate::shared::{Running, held_workloads, running};
 use crate::world::{LIMIT, World, expect, name_of, text};
 
 const WORKLOADS: usize = 20;
@@ -63,6 +63,7 @@ impl Drop for Stop<'_> {
 #[test]
 fn failed_change_is_held_until_corrected() {
     let (stopped, sound) = (AtomicBool::new(false), Sound::default());
+    let _alone = held_workloads();
     let confrev = running();
     let world = World::new("in-flight");
     thread::scope(|scope| {
@@ -123,7 +124,7 @@ fn held_and_corrected(world: &World, sound: &Sound, confrev: Running) {
     let all = f64::from(u32::try_from(WORKLOADS).unwrap());
     let metric = |confrev: &Running| {
         let held = confrev.metric("confrev_held_workloads");
-        // The failed workload keeps the content that it rolled to. The other tests here have no held workloads.
+        // The failed workload keeps the content that it rolled to. No other test has held workloads now.
         expect(&held, &(all - 2.0))
     };
     wait_for("the metric of held workloads", LIMIT, || metric(&confrev));

@@ -1,6 +1,9 @@
 //! The confrev of `tests/e2e/kinds`, with a rate of rolls low enough to observe.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use confrev_controlplane::Program;
 pub(crate) use confrev_test_support::shared::Running;
@@ -27,4 +30,12 @@ pub(crate) fn running() -> Running {
 /// confrev, for one test alone.
 pub(crate) fn exclusive() -> Exclusive {
     CONFREV.exclusive()
+}
+
+static HELD: Mutex<()> = Mutex::new(());
+
+/// The metric of held workloads, for one test alone: it counts those of all namespaces. A test waits for it before it uses
+/// confrev.
+pub(crate) fn held_workloads() -> MutexGuard<'static, ()> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
