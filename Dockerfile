@@ -12,6 +12,7 @@ RUN apk add --no-cache build-base
 WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
 COPY core core
+COPY schema schema
 COPY src src
 # Members of the workspace: cargo reads their manifests, but does not build them.
 COPY bench bench

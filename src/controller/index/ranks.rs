@@ -10,7 +10,7 @@ use super::{
 use crate::controller::name::Name;
 
 impl Index {
-    /// Reports the snapshots whose rank changes with a new snapshot of the source.
+    /// Reports the snapshots whose rank changes with a new or a deleted snapshot of the source.
     pub(crate) fn rank_neighbours(&mut self, source: &Name, changes: &mut Vec<Change>) {
         let known = self.existing_source(source).map(Ranking::of);
         let Some(by_age) = self.by_source.get_mut(source) else { return };

@@ -92,7 +92,8 @@ impl Index {
                 self.by_source.remove(&source);
                 self.unwatch_namespace(&source.namespace);
             } else {
-                self.report_ranks(&source, 0, changes);
+                // An older one may follow into the newest `keep`.
+                self.rank_neighbours(&source, changes);
             }
         }
         self.forget_source(&source, changes);
