@@ -120,6 +120,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("One content, in all namespaces", "kubectl confrev revoke secret/db '~1' -A --yes"),
         ],
     ),
+    #[cfg(feature = "dashboard")]
     (
         "dashboard",
         &[
