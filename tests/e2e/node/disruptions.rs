@@ -1,12 +1,15 @@
 //! Nodes that are drained or restart.
 
+use std::collections::BTreeSet;
+
 use confrev_controlplane::{Nodes, wait_for};
 use serde_json::json;
 
+use crate::any_kind::Load;
 use crate::confrev_pods::Writer;
 use crate::printing::{all_printed, canary, delete_source, keep_printed, wait_printed};
 use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, wait_serving};
-use crate::world::{World, expect};
+use crate::world::{World, expect, text};
 
 /// The drain evicts one replica of confrev at a time, and the pods of the canary within their PodDisruptionBudget. No
 /// write is refused meanwhile.
@@ -42,6 +45,13 @@ fn drain_keeps_configs_and_admission() {
     keep_printed(&world, &web, &both);
 }
 
+/// The containers of the ready pods of a workload on a node.
+fn containers(world: &World, load: &Load, node: &str) -> BTreeSet<String> {
+    let pods = load.pods(world);
+    let on_node = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node);
+    on_node.map(|pod| text(&pod["status"]["containerStatuses"][0]["containerID"])).collect()
+}
+
 /// Both replicas of confrev are down when the node restarts, and the source has changed again.
 #[test]
 #[ignore = "it needs real nodes: make test-node"]
@@ -64,8 +74,13 @@ fn restarted_node_reads_same_configs_without_confrev() {
     scale("0");
     wait_for("confrev to be down", LIMIT, || expect(&confrev_pods().len(), &0));
     world.set_config("demo", "red");
+    let before = containers(&world, &web, "node-2");
     nodes.restart("node-2");
     wait_for("the pods to run again", LIMIT, || {
+        let now = containers(&world, &web, "node-2");
+        expect(&now.len(), &before.len())?;
+        // At first, the API server shows the pods as they were before the restart.
+        expect(&now.is_disjoint(&before), &true)?;
         expect(&web.pods(&world).len(), &4)?;
         expect(&all_printed(&world, &web), &both)
     });

@@ -9,8 +9,9 @@ use crate::any_kind::Load;
 use crate::shared::LIMIT;
 use crate::world::{World, expect, name_of};
 
-/// Prints a file and a variable, at the start and after each change. So the whole log is what the container ever found.
-const SCRIPT: &str = r#"trap 'exit 0' TERM
+/// Prints a file and a variable, at the start and after each change. So the whole log is what the container ever found. A
+/// container that is ended has not succeeded: a Job replaces its pod.
+const SCRIPT: &str = r#"trap 'exit 143' TERM
 last=
 while true; do
   now="$(cat /demo/text 2>&1) $text"
