@@ -113,14 +113,11 @@ impl Story {
         self.paused();
         self.reads("rolls", "api", &[("green", 2)]);
         let green = group_of(&canary, "green");
-        self.at_rest("dry");
-        let before = self.stage.versions();
         let answer = self.stage.kubectl(
             &self.screen,
             "annotate rollout web confrev.dev/roll=again --dry-run=server \
              -o jsonpath={.spec.template.metadata.annotations.confrev\\.dev/sources}",
         );
-        self.stays("dry", "that nothing is written", SETTLED, |stage| unchanged(&before, &stage.versions()));
         self.judge(
             "dry",
             tried == done && answer.stdout.contains(&green.object),
