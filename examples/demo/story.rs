@@ -115,7 +115,7 @@ impl Story {
         let green = group_of(&canary, "green");
         let answer = self.stage.kubectl(
             &self.screen,
-            "annotate rollout web confrev.dev/roll=again --dry-run=server \
+            "annotate rollout web confrev.dev/roll=again --overwrite --dry-run=server \
              -o jsonpath={.spec.template.metadata.annotations.confrev\\.dev/sources}",
         );
         self.judge(
