@@ -31,8 +31,8 @@ pub use index::{
 };
 pub use leader::{Leadership, lead};
 pub use name::Name;
-pub use queue::{Queue, Task};
-pub use reconcile::{Step, owners::MAX_OWNERS, state::State};
+pub use queue::{ObjectStep, Queue, Task};
+pub use reconcile::{Next, owners::MAX_OWNERS, state::State};
 pub use run::run;
 pub use shared::Shared;
 pub use watch::{

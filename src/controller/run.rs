@@ -7,7 +7,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::Instrument as _;
 
 use super::{
-    action::Outcome, apply::execute::execute, leader::Leadership, queue::Task, reconcile::Step,
+    action::Outcome, apply::execute::execute, leader::Leadership, queue::Task, reconcile::Next,
     reconcile::state::State, shared::Shared,
 };
 use crate::{
@@ -90,15 +90,15 @@ async fn start_due<A: Api>(
 ) {
     while under_way.len() < CONCURRENCY {
         let now = shared.now();
-        let step = shared.lock().next_step(now);
-        let (task, action) = match step {
-            Step::Act(task, action) => (task, action),
-            Step::More => {
+        let next = shared.lock().next_step(now);
+        let (task, action) = match next {
+            Next::Act(task, action) => (task, action),
+            Next::More => {
                 // Admission waits for the same lock.
                 tokio::task::yield_now().await;
                 continue;
             }
-            Step::Rest => return,
+            Next::Rest => return,
         };
         let api = api.clone();
         let span = traces::task(&task.work(), &task);

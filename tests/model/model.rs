@@ -7,7 +7,7 @@ use std::sync::{
 
 use confrev::{
     cluster::{DigestKeys, Owner},
-    controller::{Outcome, Task, execute},
+    controller::{ObjectStep, Outcome, Task, execute},
     kinds::Kinds,
     names,
     snapshot::{KEY_BYTES, SourceKind},
@@ -312,7 +312,7 @@ impl Model {
         }
         let outcome = execute(&api, action, now).now_or_never();
         let outcome = outcome.unwrap_or_else(|| panic!("{task:?} did not end without waiting"));
-        if let (Task::Restore(name), Ok(Outcome::Lost)) = (&task, &outcome) {
+        if let (Task::Object(name, ObjectStep::Restore), Ok(Outcome::Lost)) = (&task, &outcome) {
             self.check_lost(&name.namespace, &name.object.name);
         }
         // A watch may report the action before its response is processed.

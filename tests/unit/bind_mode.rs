@@ -40,11 +40,13 @@ fn bound_source_gets_users_and_keeps_foreign_owners() {
     desk.state.apply_bound(&name("demo"), Some(bound), desk.now);
     assert!(desk.state.is_in_use(&name("demo")) && !desk.state.is_in_use(&name("other")));
     desk.pass(1);
-    let actions: Vec<_> = desk.actions().into_iter().map(|(_, action)| action).collect();
-    let owners = actions.iter().find_map(|action| match action {
-        Action::SetOwners { owners, .. } => Some(owners.clone()),
-        _ => None,
-    });
+    let mut owners = None;
+    for (task, action) in desk.actions() {
+        if let Action::SetOwners { owners: set, .. } = action {
+            owners = Some(set);
+        }
+        desk.state.finish(&task, Ok(Outcome::Done), desk.now);
+    }
     let owners = owners.unwrap();
     assert!(
         owners.contains(&foreign) && owners.iter().any(|owner| owner.uid == "uid-web".into()),

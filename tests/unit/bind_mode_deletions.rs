@@ -10,7 +10,9 @@ use axum::body::Body as ReviewBody;
 use confrev::{
     admission::{Context, ReviewLimits, router},
     cluster::{ApiError, KubeApi, Owner, Version},
-    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared, Task, execute},
+    controller::{
+        Action, BoundRecord, Name, ObjectStep, Outcome, Revision, RevisionKey, Shared, Task, execute,
+    },
     kinds::{Kinds, REVISION_KINDS},
     names,
     resolve::Use,
@@ -212,7 +214,7 @@ impl Stage {
                 Action::Restore { .. } => execute(&self.server.api(), action, now).await,
                 _ => Ok(Outcome::Done),
             };
-            if let (Task::Restore(name), Ok(Outcome::Restored)) = (&task, &outcome) {
+            if let (Task::Object(name, ObjectStep::Restore), Ok(Outcome::Restored)) = (&task, &outcome) {
                 restored.push(name.clone());
             }
             self.shared.lock().finish(&task, outcome, now);
@@ -401,9 +403,9 @@ fn restore_is_retried_while_name_is_taken() {
     for turn in 0..10 {
         desk.pass(60);
         let tasks: Vec<_> = desk.actions().into_iter().map(|(task, _)| task).collect();
-        assert!(tasks.contains(&Task::Restore(name(BLUE))), "turn {turn}: {tasks:?}");
+        assert!(tasks.contains(&Task::Object(name(BLUE), ObjectStep::Restore)), "turn {turn}: {tasks:?}");
         for task in tasks {
-            let is_restore = matches!(task, Task::Restore(_));
+            let is_restore = matches!(task, Task::Object(_, ObjectStep::Restore));
             let outcome = if is_restore { Outcome::Taken } else { Outcome::Done };
             desk.state.finish(&task, Ok(outcome), desk.now);
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use confrev::{
     cluster::{ApiError, KubeApi, Owner, Version},
-    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, Task, Verified, execute},
+    controller::{Action, BoundRecord, ObjectStep, Outcome, Revision, RevisionKey, Task, Verified, execute},
     kinds::Kinds,
     names,
     resolve::Use,
@@ -212,7 +212,7 @@ fn unverified_snapshot_gets_no_owners() {
                     Ok(Outcome::Read(Some(Box::new(observed(blue.clone(), json!({}), "1")))))
                 }
                 // The read before the write fails.
-                (Task::Bind(_), Action::SetOwners { verify: Some(_), .. }) => {
+                (Task::Object(_, ObjectStep::Bind), Action::SetOwners { verify: Some(_), .. }) => {
                     Err(ApiError::Answer { what: "read".to_owned(), reason: "500".to_owned() })
                 }
                 (_, Action::SetOwners { verify, owners, .. }) => {

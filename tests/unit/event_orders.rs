@@ -2,7 +2,7 @@
 
 use confrev::{
     cluster::{ApiError, Owner},
-    controller::{Action, Outcome, SnapshotRecord, SourceMeta, Task},
+    controller::{Action, ObjectStep, Outcome, SnapshotRecord, SourceMeta, Task},
     resolve::{Health, Record},
     snapshot::{ObjectName, SourceKind},
 };
@@ -158,8 +158,11 @@ fn snapshot_recreated_during_verification_is_bound() {
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     desk.act(&json!({"color": "blue"}), &json!({}), "1");
     desk.pass(1);
-    let (task, action) =
-        desk.actions().into_iter().find(|(task, _)| *task == Task::Bind(name(BLUE))).unwrap();
+    let (task, action) = desk
+        .actions()
+        .into_iter()
+        .find(|(task, _)| *task == Task::Object(name(BLUE), ObjectStep::Bind))
+        .unwrap();
     let Action::SetOwners { verify: Some(_), version, .. } = action else { panic!("{action:?}") };
     // The snapshot is missing when it is read, and recreated before the result is processed.
     desk.state.apply_snapshot(&name(BLUE), None, desk.now);

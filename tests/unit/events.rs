@@ -2,7 +2,7 @@
 
 use confrev::{
     cluster::{ApiError, Event},
-    controller::{Action, Name, Outcome, Revision, RevisionKey, SourceMeta, Task},
+    controller::{Action, Name, ObjectStep, Outcome, Revision, RevisionKey, SourceMeta, Task},
     kinds::REVISION_KINDS,
     names,
     resolve::{Health, Record, Use},
@@ -33,7 +33,7 @@ impl Desk {
 
     /// Lets the restore of a snapshot find no content. Events stay queued.
     fn look_in_vain_once(&mut self, snapshot: &Name) {
-        let task = Task::Restore(snapshot.clone());
+        let task = Task::Object(snapshot.clone(), ObjectStep::Restore);
         let (due, _) = self.actions().into_iter().find(|(due, _)| *due == task).unwrap();
         self.state.finish(&due, Ok(Outcome::Lost), self.now);
     }
@@ -427,7 +427,7 @@ fn lost_and_restored_snapshots_are_reported() {
         desk.state.apply_revision(&set, Some(revision), desk.now);
         desk.state.apply_workload(&key("old"), Some(record(&first, Health::Settled)), desk.now);
         desk.state.apply_snapshot(&name(BLUE), None, desk.now);
-        let task = Task::Restore(name(BLUE));
+        let task = Task::Object(name(BLUE), ObjectStep::Restore);
         let is_due = |desk: &mut Desk| desk.actions().iter().any(|(due, _)| *due == task);
         assert!(is_due(&mut desk), "the snapshot is restored");
         let is_taken = matches!(outcome, Outcome::Taken);

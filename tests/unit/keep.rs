@@ -6,7 +6,7 @@ use std::{
 };
 
 use confrev::{
-    controller::{Action, Name, Outcome, SnapshotRecord, SourceMeta, Step, Task, Verified},
+    controller::{Action, Name, Next, ObjectStep, Outcome, SnapshotRecord, SourceMeta, Task, Verified},
     names,
     snapshot::Digest,
 };
@@ -54,8 +54,11 @@ impl Keeper {
         for _ in 0..30 {
             loop {
                 match self.desk.state.next_step(self.desk.now) {
-                    Step::Act(task, action) => {
-                        looked += usize::from(matches!(task, Task::Bind(_) | Task::Unbind(_)));
+                    Next::Act(task, action) => {
+                        looked += usize::from(matches!(
+                            task,
+                            Task::Object(_, ObjectStep::Bind | ObjectStep::Unbind)
+                        ));
                         let outcome = match action {
                             Action::Read(_) => {
                                 let content = json!({"color": self.version.to_string()});
@@ -87,8 +90,8 @@ impl Keeper {
                         };
                         self.desk.state.finish(&task, Ok(outcome), self.desk.now);
                     }
-                    Step::More => {}
-                    Step::Rest => break,
+                    Next::More => {}
+                    Next::Rest => break,
                 }
             }
             self.desk.pass(1);
@@ -195,9 +198,9 @@ fn few_tasks_are_decided_under_one_lock() {
     let mut locks = 0;
     loop {
         match desk.state.next_step(desk.now) {
-            Step::Act(task, _) => desk.state.finish(&task, Ok(Outcome::Done), desk.now),
-            Step::More => {}
-            Step::Rest => break,
+            Next::Act(task, _) => desk.state.finish(&task, Ok(Outcome::Done), desk.now),
+            Next::More => {}
+            Next::Rest => break,
         }
         locks += 1;
     }

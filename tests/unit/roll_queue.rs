@@ -8,7 +8,7 @@ use std::{
 
 use confrev::{
     cluster::{ApiError, Event, KubeApi, Live, Precondition, WorkloadKey},
-    controller::{Action, Config, Name, Outcome, Queue, State, Task, execute},
+    controller::{Action, Config, Name, ObjectStep, Outcome, Queue, State, Task, execute},
     kinds::Kinds,
     names,
     resolve::{Health, Record},
@@ -364,7 +364,7 @@ fn refused_roll_is_reported_on_workload_and_source() {
 
 /// The restore of a snapshot of a namespace.
 fn restore(namespace: &str, snapshot: &str) -> Task {
-    Task::Restore(Name::new(namespace, ObjectName::new(SourceKind::ConfigMap, snapshot)))
+    Task::Object(Name::new(namespace, ObjectName::new(SourceKind::ConfigMap, snapshot)), ObjectStep::Restore)
 }
 
 fn at(second: i64) -> Timestamp {

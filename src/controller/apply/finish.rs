@@ -9,7 +9,7 @@ use crate::{
     controller::{
         action::Outcome,
         name::Name,
-        queue::Task,
+        queue::{ObjectStep, Task},
         reconcile::state::State,
         reconcile::{
             messages::{self, Loss},
@@ -58,7 +58,7 @@ impl State {
         };
         let end = match task {
             Task::Roll(key) => self.roll_finished(key, rolling, outcome, now),
-            Task::Restore(name) => self.restore_finished(name, &outcome, now),
+            Task::Object(name, ObjectStep::Restore) => self.restore_finished(name, &outcome, now),
             Task::Ensure(name) => {
                 if let Outcome::RefusedSet(set) = outcome {
                     self.refusal_was_set(set, now);
@@ -67,12 +67,12 @@ impl State {
                 return self.enqueue_users(name, now);
             }
             // The findings may require other owners at once.
-            Task::Bind(name) | Task::Unbind(name) | Task::Sweep(name)
+            Task::Object(name, step @ (ObjectStep::Bind | ObjectStep::Unbind | ObjectStep::Sweep))
                 if matches!(outcome, Outcome::Verified(_)) =>
             {
                 self.queue.done(task);
                 let Outcome::Verified(verified) = outcome else { return };
-                return self.owners_were_verified(task, name, verified, now);
+                return self.owners_were_verified(*step, name, verified, now);
             }
             _ => {
                 self.succeeded(task, outcome, now);
@@ -100,16 +100,16 @@ impl State {
             (Task::OptIn(_), Outcome::Unlabelled(found)) => self.join(found, now),
             (Task::Read(name), Outcome::Read(observed)) => self.finish_read(name, observed, now),
             // Another version may exist by now.
-            (Task::Bind(name) | Task::Unbind(name), Outcome::Impostor(version))
+            (Task::Object(name, ObjectStep::Bind | ObjectStep::Unbind), Outcome::Impostor(version))
                 if self.index.snapshot(name).is_some_and(|record| record.version() == version) =>
             {
                 self.apply_snapshot(name, None, now);
             }
-            (Task::Bind(name) | Task::Unbind(name), Outcome::OwnersSet(observed)) => {
+            (Task::Object(name, ObjectStep::Bind | ObjectStep::Unbind), Outcome::OwnersSet(observed)) => {
                 self.memory.remember_endangered(name.clone(), Arc::new(*observed), now);
             }
             (Task::Judge(_), Outcome::RefusedSet(set)) => self.refusal_was_set(set, now),
-            (Task::Sweep(name), Outcome::Released(observed)) => {
+            (Task::Object(name, ObjectStep::Sweep), Outcome::Released(observed)) => {
                 self.memory.remember_deleted(name.clone(), Arc::new(*observed), now);
             }
             _ => {}
@@ -255,7 +255,9 @@ impl State {
         }
         match error {
             // Each try lists objects, and the cause may last: as long as a watch is silent, or a revision exists.
-            ApiError::Conflict { .. } if matches!(task, Task::Restore(_) | Task::Sweep(_)) => {
+            ApiError::Conflict { .. }
+                if matches!(task, Task::Object(_, ObjectStep::Restore | ObjectStep::Sweep)) =>
+            {
                 self.queue.failed(task.clone(), now);
             }
             // The watches report the present object; the next try decides by that.

@@ -1,4 +1,6 @@
 //! The task queue. A task only names an object to check; the action is decided when the task is due, from the state then.
+//!
+//! A snapshot or bound object has one task with several steps ([`ObjectStep`]), of which one at a time is worked on.
 
 pub(crate) mod clock;
 mod lanes;
@@ -8,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::task::Task;
+pub use self::task::{ObjectStep, Task};
 use self::{lanes::Lanes, task::Tasks};
 
 /// The first pause after a failure; it doubles with each further one.
@@ -31,8 +33,8 @@ const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 /// delay the rolls of others.
 const MAX_SLOW: usize = 4;
 
-/// Tasks by time. Each task is queued at most once, and is never handed out while it is being worked on: until then, only its
-/// time is known.
+/// Tasks by time. Each task is queued at most once, and is never handed out while it, or another step of its object, is being
+/// worked on: until then, only its time is known.
 #[derive(Debug, Default)]
 pub struct Queue {
     urgent: Tasks,
@@ -82,9 +84,10 @@ impl Queue {
         }
     }
 
-    /// Puts a task into its queue, unless it is being worked on.
+    /// Puts a task into its queue, unless it or another step of its object is being worked on.
     fn insert(&mut self, entry: (Timestamp, Task)) {
-        if self.working.contains(&entry.1) {
+        let (task, working) = (&entry.1, &self.working);
+        if working.contains(task) || task.other_steps().any(|other| working.contains(&other)) {
             return;
         }
         if entry.1.is_slow() {
@@ -120,6 +123,11 @@ impl Queue {
             self.peers(&entry.1).remove(&entry);
         }
         self.at.remove(&entry.1);
+        for other in entry.1.other_steps() {
+            if let Some(at) = self.at.get(&other) {
+                self.remove(&(*at, other));
+            }
+        }
         // After a start or a storm, the map has capacity for many more tasks than it holds.
         if self.at.capacity() > MAX_ROOM.max(4 * self.at.len()) {
             self.at.shrink_to_fit();
@@ -139,9 +147,11 @@ impl Queue {
     fn leave(&mut self, task: &Task) {
         if self.working.remove(task) {
             self.slow_working -= usize::from(task.is_slow());
-            // It may have been queued again meanwhile.
-            if let Some(at) = self.at.get(task) {
-                self.insert((*at, task.clone()));
+            // It may have been queued again meanwhile, and other steps of its object have waited.
+            for step in std::iter::once(task.clone()).chain(task.other_steps()) {
+                if let Some(at) = self.at.get(&step) {
+                    self.insert((*at, step));
+                }
             }
         }
     }
@@ -258,7 +268,8 @@ mod tests {
 
     #[test]
     fn low_priority_task_waits_for_a_limited_time() {
-        let bind = Task::Bind(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")));
+        let bind =
+            Task::Object(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")), ObjectStep::Bind);
         for (urgent, first) in [(1, task("a")), (3, task("a")), (4, bind.clone()), (9, bind.clone())] {
             for now in [9, 100] {
                 let mut queue = Queue::default();
@@ -274,8 +285,9 @@ mod tests {
 
     #[test]
     fn slow_tasks_leave_room_for_others() {
-        let restore =
-            |name: String| Task::Restore(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)));
+        let restore = |name: String| {
+            Task::Object(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)), ObjectStep::Restore)
+        };
         let mut queue = Queue::default();
         for number in 0..2 * MAX_SLOW {
             queue.schedule(restore(format!("s{number}")), at(1));
@@ -290,6 +302,37 @@ mod tests {
         assert!(queue.pop(at(3), at(0)).is_some_and(|task| task.is_slow()));
         queue.failed(slow[1].clone(), at(3));
         assert!(queue.pop(at(3), at(0)).is_some());
+    }
+
+    /// A step that fails pauses alone: the others go on.
+    #[test]
+    fn steps_of_an_object_run_one_by_one() {
+        let object = Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s"));
+        let first = Task::Object(object, ObjectStep::Bind);
+        let steps: Vec<_> = std::iter::once(first.clone()).chain(first.other_steps()).collect();
+        for (one, other) in steps.iter().flat_map(|one| one.other_steps().map(move |other| (one, other))) {
+            for is_queued_later in [false, true] {
+                let mut queue = Queue::default();
+                queue.schedule(one.clone(), at(1));
+                if !is_queued_later {
+                    queue.schedule(other.clone(), at(1));
+                }
+                let popped = queue.pop(at(9), at(0)).unwrap();
+                queue.schedule(other.clone(), at(2));
+                queue.schedule(one.clone(), at(2));
+                assert_eq!(
+                    (queue.pop(at(9), at(0)), queue.next(at(0))),
+                    (None, None),
+                    "{popped:?} is under way"
+                );
+                let pause = queue.failed(popped.clone(), at(9));
+                let waited = queue.pop(at(9), at(0)).unwrap();
+                assert!(waited != popped && steps.contains(&waited), "{waited:?} waited for {popped:?}");
+                queue.done(&waited);
+                assert_eq!(queue.next(at(0)), Some(at(9) + pause));
+                assert_eq!(queue.pop(at(99), at(0)), Some(popped));
+            }
+        }
     }
 
     /// They keep their place in the queue.

@@ -20,16 +20,8 @@ pub enum Task {
     Judge(WorkloadKey),
     /// A source whose present content may have no snapshot, or a mark that a person wants to be removed.
     Ensure(Name),
-    /// A snapshot that may lack an owner.
-    Bind(Name),
-    /// A snapshot that may have stale owners.
-    Unbind(Name),
-    /// A user's object that may have owners of confrev's, and is not in bind mode.
-    Free(Name),
-    /// A snapshot that is referenced and may be missing.
-    Restore(Name),
-    /// A snapshot that may be unused.
-    Sweep(Name),
+    /// A snapshot, a source in bind mode, or a name that is referenced and may be missing; and the step to reconcile it by.
+    Object(Name, ObjectStep),
     /// A workload that may refer to a missing source.
     Report(WorkloadKey),
     /// Events to write, one after the other.
@@ -38,28 +30,55 @@ pub enum Task {
     OptIn(Arc<str>),
 }
 
+/// A step of the reconcile of one object. Each step is due at its own time, has its own priority, and pauses on its own after
+/// failures. The steps of one object never run side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectStep {
+    /// Add the owners that the object lacks.
+    Bind,
+    /// Remove its stale owners.
+    Unbind,
+    /// Remove all owners of confrev's: a user's object may have some, and not be in bind mode.
+    Free,
+    /// Create it again: it is referenced and may be missing.
+    Restore,
+    /// Delete it: it may be unused.
+    Sweep,
+}
+
+impl ObjectStep {
+    const ALL: [Self; 5] = [Self::Bind, Self::Unbind, Self::Free, Self::Restore, Self::Sweep];
+}
+
 impl Task {
+    /// The other steps of the same object. While one step is worked on, the others wait.
+    pub(crate) fn other_steps(&self) -> impl Iterator<Item = Self> + use<> {
+        let object = match self {
+            Self::Object(name, step) => Some((name.clone(), *step)),
+            _ => None,
+        };
+        object.into_iter().flat_map(|(name, step)| {
+            let others = ObjectStep::ALL.into_iter().filter(move |other| *other != step);
+            others.map(move |other| Self::Object(name.clone(), other))
+        })
+    }
+
     /// Whether the task may wait for urgent ones. Owners, clean-up and Events can wait for a moment, and must not delay a
     /// change in progress.
     pub(crate) fn may_wait(&self) -> bool {
-        matches!(self, Self::Bind(_) | Self::Unbind(_) | Self::Free(_) | Self::Report(_) | Self::WriteEvent)
+        use ObjectStep::{Bind, Free, Unbind};
+        matches!(self, Self::Object(_, Bind | Unbind | Free) | Self::Report(_) | Self::WriteEvent)
     }
 
     /// Whether the task may list a whole namespace.
     pub(crate) fn is_slow(&self) -> bool {
-        matches!(self, Self::Restore(_) | Self::Sweep(_) | Self::OptIn(_))
+        matches!(self, Self::Object(_, ObjectStep::Restore | ObjectStep::Sweep) | Self::OptIn(_))
     }
 
     /// The namespace of the object; `None` for Events.
     pub(crate) fn namespace(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Read(name)
-            | Self::Ensure(name)
-            | Self::Bind(name)
-            | Self::Unbind(name)
-            | Self::Free(name)
-            | Self::Restore(name)
-            | Self::Sweep(name) => Some(&name.namespace),
+            Self::Read(name) | Self::Ensure(name) | Self::Object(name, _) => Some(&name.namespace),
             Self::Roll(key) | Self::Judge(key) | Self::Report(key) => Some(&key.namespace),
             Self::OptIn(namespace) => Some(namespace),
             Self::WriteEvent => None,
@@ -73,10 +92,12 @@ impl Task {
             Self::Roll(_) => Work::Roll,
             Self::Ensure(_) => Work::Ensure,
             Self::Judge(_) => Work::Judge,
-            Self::Bind(_) => Work::Bind,
-            Self::Unbind(_) | Self::Free(_) => Work::Unbind,
-            Self::Restore(_) => Work::Restore,
-            Self::Sweep(_) => Work::Sweep,
+            Self::Object(_, step) => match step {
+                ObjectStep::Bind => Work::Bind,
+                ObjectStep::Unbind | ObjectStep::Free => Work::Unbind,
+                ObjectStep::Restore => Work::Restore,
+                ObjectStep::Sweep => Work::Sweep,
+            },
             Self::Report(_) | Self::WriteEvent => Work::Tell,
             Self::OptIn(_) => Work::OptIn,
         }

@@ -10,7 +10,12 @@ use super::{
 use crate::{
     cluster::Owner,
     compact::CompactSet,
-    controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
+    controller::{
+        action::Action,
+        name::Name,
+        queue::{ObjectStep, Task},
+        reconcile::state::State,
+    },
 };
 
 impl State {
@@ -39,7 +44,7 @@ impl State {
         }
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
         if has_stale && !unbind && !all.is_empty() {
-            self.queue.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);
+            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Unbind), now + UNBIND_DELAY);
         }
         let owners = owners.into_iter().collect();
         changed.then(|| Action::SetOwners {

@@ -12,7 +12,7 @@ use crate::controller::{
     },
     memory::Fresh,
     name::Name,
-    queue::Task,
+    queue::{ObjectStep, Task},
     reconcile::state::State,
 };
 
@@ -44,7 +44,7 @@ impl State {
             }
             Change::Unresolved(key) => self.enqueue_missing_sources(&key, now),
             Change::Owners(name) => self.enqueue_owners(&name, now),
-            Change::Unproven(name) => self.queue.schedule(Task::Bind(name), now),
+            Change::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
             Change::Used(name) => {
                 // From now on it counts as used, whenever its owners are checked.
                 self.unused_since.remove(&name);
@@ -75,7 +75,7 @@ impl State {
                 self.queue.schedule(Task::Ensure(name), now);
             }
             // The full delay starts when the new content is known.
-            Change::ContentReplaced(name) => self.queue.cancel(&Task::Unbind(name)),
+            Change::ContentReplaced(name) => self.queue.cancel(&Task::Object(name, ObjectStep::Unbind)),
             Change::Snapshot(name) => {
                 self.missing.changed(&name);
                 self.enqueue_refused(&name, now);
@@ -91,11 +91,11 @@ impl State {
                 if let Some(record) = self.index.bound(&name) {
                     self.memory.forget_replaced(&name, &record.version.uid);
                 }
-                self.queue.schedule(Task::Bind(name), now);
+                self.queue.schedule(Task::Object(name, ObjectStep::Bind), now);
             }
             Change::Unbound { name, is_used } => {
                 self.unused_since.remove(&name);
-                self.queue.schedule(Task::Free(name.clone()), now);
+                self.queue.schedule(Task::Object(name.clone(), ObjectStep::Free), now);
                 // Its owners may use it without a watch that reports them: the restore reads them live.
                 if is_used {
                     self.enqueue_restore(name, now);
@@ -108,11 +108,11 @@ impl State {
 
     fn snapshot_deleted(&mut self, name: Name, now: Timestamp) {
         self.unused_since.remove(&name);
-        for task in [Task::Bind(name.clone()), Task::Unbind(name.clone()), Task::Sweep(name.clone())] {
-            self.queue.cancel(&task);
+        for step in [ObjectStep::Bind, ObjectStep::Unbind, ObjectStep::Sweep] {
+            self.queue.cancel(&Task::Object(name.clone(), step));
         }
         if self.index.users().has_any(&name) {
-            self.queue.schedule(Task::Restore(name), now);
+            self.queue.schedule(Task::Object(name, ObjectStep::Restore), now);
         }
     }
 
@@ -212,12 +212,14 @@ impl State {
         self.events.clear();
         self.memory.fresh = Fresh::default();
         let memory = &self.memory;
-        self.queue.retain(|task| matches!(task, Task::Restore(name) if memory.recall(name).is_some()));
+        self.queue.retain(
+            |task| matches!(task, Task::Object(name, ObjectStep::Restore) if memory.recall(name).is_some()),
+        );
     }
 
     /// Forgets contents that were remembered for long enough.
     pub(in crate::controller) fn forget_old(&mut self, now: Timestamp) {
         let queue = &self.queue;
-        self.memory.forget_old(now, |name| queue.has(&Task::Restore(name.clone())));
+        self.memory.forget_old(now, |name| queue.has(&Task::Object(name.clone(), ObjectStep::Restore)));
     }
 }

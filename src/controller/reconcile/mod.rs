@@ -34,10 +34,10 @@ const KNOWLEDGE_DELAY: SignedDuration = SignedDuration::from_millis(500);
 /// The most tasks that are decided under one lock.
 const MAX_AT_ONCE: usize = 64;
 
-/// The next step of the controller's loop.
+/// What the controller's loop does next.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it lives for a moment, and is never kept")]
-pub enum Step {
+pub enum Next {
     /// Run this action for this task.
     Act(Task, Action),
     /// Further tasks are due, and may wait for a moment.
@@ -51,19 +51,19 @@ impl State {
     pub fn next_action(&mut self, now: Timestamp) -> Option<(Task, Action)> {
         loop {
             match self.next_step(now) {
-                Step::Act(task, action) => return Some((task, action)),
-                Step::More => {}
-                Step::Rest => return None,
+                Next::Act(task, action) => return Some((task, action)),
+                Next::More => {}
+                Next::Rest => return None,
             }
         }
     }
 
     /// Like [`State::next_action`], but stops after a few tasks without an action: holding the state's lock delays admission.
-    pub fn next_step(&mut self, now: Timestamp) -> Step {
+    pub fn next_step(&mut self, now: Timestamp) -> Next {
         for _ in 0..MAX_AT_ONCE {
-            let Some(task) = self.queue.pop(now, self.rolls.from()) else { return Step::Rest };
+            let Some(task) = self.queue.pop(now, self.rolls.from()) else { return Next::Rest };
             match self.decide(&task, now) {
-                Decision::Act(action) => return Step::Act(task, action),
+                Decision::Act(action) => return Next::Act(task, action),
                 Decision::Later(at) => self.queue.postpone(task, at),
                 Decision::Done => {
                     self.queue.done(&task);
@@ -73,7 +73,7 @@ impl State {
                 }
             }
         }
-        Step::More
+        Next::More
     }
 
     /// What to do for a task at this moment.
@@ -86,11 +86,7 @@ impl State {
             Task::Roll(key) => self.reconcile_roll(key, now),
             Task::Judge(key) => self.judge(key, now),
             Task::Ensure(name) => self.reconcile_source(name).into(),
-            Task::Bind(name)
-            | Task::Unbind(name)
-            | Task::Free(name)
-            | Task::Restore(name)
-            | Task::Sweep(name) => self.reconcile_object(task, name, now),
+            Task::Object(name, step) => self.reconcile_object(*step, name, now),
             Task::Report(key) => {
                 self.report_missing_sources(key, now);
                 Decision::Done

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{decision::Decision, snapshot::UNBIND_DELAY, state::State};
-use crate::controller::{action::Action, name::Name, queue::Task};
+use crate::controller::{action::Action, name::Name, queue::ObjectStep};
 
 /// What an object is for the controller now.
 #[derive(Clone, Copy)]
@@ -19,24 +19,24 @@ enum Kind {
 }
 
 impl State {
-    /// What to do for one object. What the object is now decides. The task only says which delay has passed: an owner to add,
-    /// a stale owner, a missing object and an unused object differ in their delays, priorities and pauses after a failure.
-    pub(super) fn reconcile_object(&mut self, task: &Task, name: &Name, now: Timestamp) -> Decision {
-        match (task, self.kind(name)) {
-            (Task::Bind(_), Kind::Snapshot | Kind::BoundSnapshot) => self.bind(name, now).into(),
-            (Task::Bind(_), Kind::Bound) => self.bind_bound(name, false, now).into(),
+    /// What to do for one object. What the object is now decides, and the step that is due.
+    pub(super) fn reconcile_object(&mut self, step: ObjectStep, name: &Name, now: Timestamp) -> Decision {
+        match (step, self.kind(name)) {
+            (ObjectStep::Bind, Kind::Snapshot | Kind::BoundSnapshot) => self.bind(name, now).into(),
+            (ObjectStep::Bind, Kind::Bound) => self.bind_bound(name, false, now).into(),
             // The controller of an owner may still create a revision that refers to the object.
-            (Task::Unbind(_), _) if self.index.has_unobserved_owner(name) => {
+            (ObjectStep::Unbind, _) if self.index.has_unobserved_owner(name) => {
                 Decision::Later(now + UNBIND_DELAY)
             }
-            (Task::Unbind(_), Kind::Snapshot | Kind::BoundSnapshot) => self.unbind(name).into(),
-            (Task::Unbind(_), Kind::Bound) => self.bind_bound(name, true, now).into(),
-            (Task::Sweep(_), Kind::Snapshot) => self.sweep(name, now),
-            (Task::Sweep(_), Kind::BoundSnapshot | Kind::Bound) => self.release(name, now),
-            (Task::Restore(_), Kind::Other) => self.restore(name).into(),
+            (ObjectStep::Unbind, Kind::Snapshot | Kind::BoundSnapshot) => self.unbind(name).into(),
+            (ObjectStep::Unbind, Kind::Bound) => self.bind_bound(name, true, now).into(),
+            (ObjectStep::Sweep, Kind::Snapshot) => self.sweep(name, now),
+            (ObjectStep::Sweep, Kind::BoundSnapshot | Kind::Bound) => self.release(name, now),
+            (ObjectStep::Restore, Kind::Other) => self.restore(name).into(),
             // The action reads live whether the object is in bind mode again.
-            (Task::Free(_), _) => Decision::Act(Action::Free(name.clone())),
-            _ => Decision::Done,
+            (ObjectStep::Free, _) => Decision::Act(Action::Free(name.clone())),
+            (ObjectStep::Bind | ObjectStep::Sweep | ObjectStep::Unbind, Kind::Other)
+            | (ObjectStep::Restore, _) => Decision::Done,
         }
     }
 

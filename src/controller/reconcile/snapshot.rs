@@ -1,6 +1,6 @@
 //! Snapshots: which owners one gets and loses, when a missing one is restored, and when an unused one is deleted.
 //!
-//! [`State::reconcile_object`] calls these steps.
+//! [`State::reconcile_object`] calls these functions.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
         action::Action,
         index::{Index, findings::Verified, records::SourceState},
         name::Name,
-        queue::Task,
+        queue::{ObjectStep, Task},
         reconcile::state::State,
     },
 };
@@ -58,7 +58,7 @@ impl State {
         } else if self.index.exists(name) {
             let owners = self.index.snapshot(name).map_or(0, |record| record.owners.len().min(MAX_DELAYING));
             let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
-            self.queue.schedule(Task::Bind(name.clone()), now + BIND_DELAY + more);
+            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Bind), now + BIND_DELAY + more);
         }
     }
 
@@ -73,7 +73,7 @@ impl State {
     /// Queues a restore of an object that may only be unknown yet. The delay also leaves time for a tool that deletes an
     /// object in order to create it again, as `kubectl replace --force` does.
     pub(super) fn enqueue_restore(&mut self, name: Name, now: Timestamp) {
-        self.queue.schedule(Task::Restore(name), now + RESTORE_DELAY);
+        self.queue.schedule(Task::Object(name, ObjectStep::Restore), now + RESTORE_DELAY);
     }
 
     /// Adds the owners that a snapshot lacks. Stale owners are left for [`State::unbind`].
@@ -93,7 +93,7 @@ impl State {
         }
         self.unused_since.remove(name);
         if !present.is_subset(&wanted) {
-            self.queue.schedule(Task::Unbind(name.clone()), now + UNBIND_DELAY);
+            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Unbind), now + UNBIND_DELAY);
         }
         if wanted.is_subset(&present) {
             return None;
@@ -129,10 +129,10 @@ impl State {
         Some(Action::SetOwners { snapshot, version, owners, hazard, verify, own: false })
     }
 
-    /// Records what a live read of owners found. `task`: the task that needed it.
+    /// Records what a live read of owners found. `step`: the step that needed it.
     pub(in crate::controller) fn owners_were_verified(
         &mut self,
-        task: &Task,
+        step: ObjectStep,
         name: &Name,
         verified: Verified,
         now: Timestamp,
@@ -145,12 +145,12 @@ impl State {
         if is_used {
             self.unused_since.remove(name);
         }
-        let binds = matches!(task, Task::Bind(_));
+        let binds = step == ObjectStep::Bind;
         if is_used || binds {
-            self.queue.schedule(Task::Bind(name.clone()), now);
+            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Bind), now);
         }
         if !binds {
-            self.queue.schedule(Task::Unbind(name.clone()), now);
+            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Unbind), now);
         }
     }
 
@@ -212,7 +212,7 @@ impl State {
     /// Queues the deletion of an unused object.
     pub(super) fn enqueue_sweep(&mut self, name: &Name, was_bound: bool, now: Timestamp) {
         let since = *self.unused_since.entry(name.clone()).or_insert(now);
-        self.queue.schedule(Task::Sweep(name.clone()), since + self.grace(was_bound));
+        self.queue.schedule(Task::Object(name.clone(), ObjectStep::Sweep), since + self.grace(was_bound));
     }
 
     /// How long an unused snapshot is kept. A snapshot that was never bound may be waiting for the write that it was

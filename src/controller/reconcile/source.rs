@@ -12,7 +12,7 @@ use crate::{
             records::{SourceRecord, SourceState},
         },
         name::Name,
-        queue::Task,
+        queue::{ObjectStep, Task},
         reconcile::state::State,
     },
     resolve::{Observed, Record},
@@ -81,7 +81,7 @@ impl State {
             return;
         }
         if observed.is_some_and(|observed| !observed.is_bound_itself() && observed.may_have_our_owners()) {
-            self.queue.schedule(Task::Free(name.clone()), now);
+            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Free), now);
         }
         // Without the snapshots that appeared during the read, the content would count as new.
         if self.queue.is_queued(&Task::Read(name.clone())) && !self.index.unverifiable_of(name).is_empty() {
@@ -136,7 +136,7 @@ impl State {
             is_its && digests.iter().any(|digest| is_named_after(lost, of, digest))
         };
         for lost in self.missing.lost().filter(fits) {
-            self.queue.schedule(Task::Restore(lost.clone()), now);
+            self.queue.schedule(Task::Object(lost.clone(), ObjectStep::Restore), now);
         }
     }
 
@@ -149,7 +149,7 @@ impl State {
             is_near && source.is_none_or(|of| is_named_after(lost, of, &record.digest))
         };
         for lost in self.missing.lost().filter(fits) {
-            self.queue.schedule(Task::Restore(lost.clone()), now);
+            self.queue.schedule(Task::Object(lost.clone(), ObjectStep::Restore), now);
         }
     }
 }
