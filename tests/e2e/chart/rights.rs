@@ -1,5 +1,5 @@
 //! confrev's rights, which are exactly those that it uses: the tests compare the API server's audit log of all its work
-//! with the rules of the chart and the table of docs/security.md.
+//! with the rules of the chart and the table of docs/rights.md.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -115,7 +115,7 @@ fn roles_have_no_wildcards_and_no_foreign_secrets() {
 /// The table's rows are `| verbs | resource | where | why |`.
 #[test]
 fn table_of_the_docs_explains_each_right() {
-    let docs = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let docs = fs::read_to_string(root().join("docs/rights.md")).unwrap();
     let mut told = BTreeSet::new();
     for line in docs.lines() {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -133,7 +133,7 @@ fn table_of_the_docs_explains_each_right() {
     let [cluster, own] = granted(&SECRETS).map(BTreeSet::into_iter);
     let wanted = cluster.map(|right| (false, right)).chain(own.map(|right| (true, right))).collect();
     let differ: Vec<_> = told.symmetric_difference(&wanted).collect();
-    assert!(differ.is_empty(), "docs/security.md and the chart differ: {differ:#?}");
+    assert!(differ.is_empty(), "docs/rights.md and the chart differ: {differ:#?}");
 }
 
 /// Everything that can be turned on: Secrets, and the configured kinds that a `workloadRef` may name.
