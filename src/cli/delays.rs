@@ -76,7 +76,9 @@ pub(super) async fn of(
     if let Some(delay) = interval(workload, Timestamp::now()) {
         return Ok(Some(delay));
     }
-    if let Some(delay) = hold(inventory, workload, source, (present.digests(), &present.spread_policy())) {
+    if let Some(delay) =
+        held_by_others(inventory, workload, source, (present.digests(), &present.spread_policy()))
+    {
         return Ok(Some(delay));
     }
     if let Some(delay) = reported(target, workload, present).await? {
@@ -100,8 +102,8 @@ pub(super) fn interval(workload: &OptedIn, now: Timestamp) -> Option<Delay> {
     (left.is_positive() && left <= interval).then_some(Delay::Interval(left))
 }
 
-/// The workloads that hold this one back, as the controller counts them.
-pub(super) fn hold(
+/// Why other workloads hold this one, as the controller counts them.
+pub(super) fn held_by_others(
     inventory: &Inventory,
     workload: &OptedIn,
     source: &ObjectName,

@@ -155,9 +155,9 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
                 (rolls, why) = (false, refusal);
             }
             let name = format!("{}/{}", source.kind.as_str(), source.name);
-            let hold = content_then
-                .filter(|_| rolls)
-                .and_then(|content| delays::hold(&inventory, workload, source, (content.digests(), &policy)));
+            let hold = content_then.filter(|_| rolls).and_then(|content| {
+                delays::held_by_others(&inventory, workload, source, (content.digests(), &policy))
+            });
             let gate = match content_then.filter(|_| rolls) {
                 Some(content) => {
                     let given = given.cloned().unwrap_or_default();

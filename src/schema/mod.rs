@@ -121,7 +121,7 @@ fn job(
             )
         });
     };
-    let schema = found.texts().remove(&reference.key).flatten().ok_or_else(|| {
+    let schema = found.entry_texts().remove(&reference.key).flatten().ok_or_else(|| {
         format!(
             "annotation {}: ConfigMap {:?} has no key {:?} with text",
             names::SCHEMA,
@@ -129,7 +129,7 @@ fn job(
             reference.key
         )
     })?;
-    let entries = reference.entries(source.texts()).map_err(|error| content(reference, &error))?;
+    let entries = reference.entries(source.entry_texts()).map_err(|error| content(reference, &error))?;
     Ok(Job { schema, entries, confidential: source.kind() == SourceKind::Secret })
 }
 

@@ -134,7 +134,7 @@ pub(crate) enum Event {
     Deliver {
         replica: usize,
         watch: usize,
-        most: usize,
+        limit: usize,
     },
     Relist {
         replica: usize,
@@ -142,7 +142,7 @@ pub(crate) enum Event {
     },
     /// The leader performs the actions that are due.
     Work {
-        most: usize,
+        limit: usize,
     },
     Pass {
         millis: u32,
@@ -240,9 +240,9 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         50 => outside(),
         14 => Just(Event::Settle),
         8 => (0..2_usize, 0..9_usize, 1..4_usize)
-            .prop_map(|(replica, watch, most)| Event::Deliver { replica, watch, most }),
+            .prop_map(|(replica, watch, limit)| Event::Deliver { replica, watch, limit }),
         1 => (0..2_usize, 0..9_usize).prop_map(|(replica, watch)| Event::Relist { replica, watch }),
-        8 => (1..6_usize).prop_map(|most| Event::Work { most }),
+        8 => (1..6_usize).prop_map(|limit| Event::Work { limit }),
         6 => prop_oneof![0..2000_u32, Just(3_000), Just(11_000), Just(700_000)]
             .prop_map(|millis| Event::Pass { millis }),
         1 => prop_oneof![Just(-3600), Just(-20), Just(20), Just(3600)].prop_map(|seconds| Event::Step { seconds }),

@@ -280,12 +280,12 @@ impl Model {
         before != after
     }
 
-    /// Lets each replica perform up to `most` actions that are due. Returns whether there was any.
-    pub(crate) fn work(self: &Arc<Self>, most: usize) -> bool {
+    /// Lets each replica perform up to `limit` actions that are due. Returns whether there was any.
+    pub(crate) fn work(self: &Arc<Self>, limit: usize) -> bool {
         let mut any = false;
         let replicas = self.replicas().len();
         for replica in 0..replicas {
-            let done = (0..most).take_while(|_| self.work_once(replica)).count();
+            let done = (0..limit).take_while(|_| self.work_once(replica)).count();
             any |= done > 0;
         }
         any

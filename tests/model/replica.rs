@@ -204,8 +204,8 @@ impl Replica {
         }
     }
 
-    /// Delivers up to `most` events of one watch. Returns whether there was any.
-    pub(crate) fn deliver(&mut self, watch: usize, most: usize, store: &Store, now: Timestamp) -> bool {
+    /// Delivers up to `limit` events of one watch. Returns whether there was any.
+    pub(crate) fn deliver(&mut self, watch: usize, limit: usize, store: &Store, now: Timestamp) -> bool {
         let count = self.feeds.len() + self.sources.len();
         if !self.silent.is_empty() {
             self.hear(store, now);
@@ -218,7 +218,7 @@ impl Replica {
             return false;
         }
         let mut any = false;
-        for _ in 0..most {
+        for _ in 0..limit {
             if feed.is_idle(store) || !feed.step(store, &mut self.shared.lock(), now) {
                 break;
             }

@@ -69,12 +69,12 @@ impl Model {
 
     fn perform_on_confrev(self: &Arc<Self>, event: &Event) {
         match *event {
-            Event::Deliver { replica, watch, most } => {
+            Event::Deliver { replica, watch, limit } => {
                 let now = self.now(replica);
-                self.replicas()[replica].deliver(watch, most, &self.store(), now);
+                self.replicas()[replica].deliver(watch, limit, &self.store(), now);
             }
             Event::Relist { replica, watch } => self.replicas()[replica].relist(watch, &self.store()),
-            Event::Work { most } => drop(self.work(most)),
+            Event::Work { limit } => drop(self.work(limit)),
             Event::Pass { millis } => self.settings().elapsed += SignedDuration::from_millis(millis.into()),
             Event::Settle => self.settle(SignedDuration::from_secs(30)),
             Event::Step { seconds } => {

@@ -10,16 +10,15 @@ use std::{
 };
 
 use confrev::{
-    admission::{DECISION_LIMIT, Decider, ReadBudget, ReviewLimits},
+    admission::ReviewLimits,
     cluster::{Api as _, Call, KubeApi, Meter},
-    controller::{Name, Shared, SnapshotRecord},
+    controller::{Name, SnapshotRecord},
     kinds::{Kinds, REVISION_KINDS},
     names,
     resolve::{Decision, Facts, Need, Pass, Request, RevisionsOf, Workload, resolve},
-    schema::Schemas,
     server::Client,
     snapshot::{ObjectName, SourceKind},
-    telemetry::{Metrics, Readiness},
+    telemetry::Metrics,
 };
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use http::{Method, Response, StatusCode};
@@ -28,10 +27,10 @@ use hyper::body::{Bytes, Frame};
 use jiff::Timestamp;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{
     controller::{BLUE, Desk, digest},
+    reviewer::Reviewer,
     world::{NAMESPACE, World, annotate, configmap, deployment, kind, volume},
 };
 
@@ -109,7 +108,7 @@ struct Admission {
 async fn admission(
     world: &World,
     told_of: &[(&str, i64)],
-    most: usize,
+    limit: usize,
     new: &Value,
     old: Option<&Value>,
 ) -> Admission {
@@ -118,14 +117,11 @@ async fn admission(
         let (name, record) = told(color, *created);
         desk.state.apply_snapshot(&name, Some(record), desk.now);
     }
-    let shared = Shared::new(desk.state, Readiness::new().register("caches"));
     let server = Server { world: Arc::new(Mutex::new(world.clone())), ..Server::default() };
     let served = server.clone();
     let service = tower::service_fn(move |request| served.clone().answer(request));
-    let metrics = Metrics::new();
     let client = kube::Client::new(service, NAMESPACE);
-    let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
-    let (kind, reading) = (kind("Deployment"), ReadBudget::default());
+    let kind = kind("Deployment");
     let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
     let request = Request {
         namespace: NAMESPACE,
@@ -133,21 +129,10 @@ async fn admission(
         new: Workload::parse(&kind, &new_text).unwrap(),
         old: old_text.as_ref().map(|text| Workload::parse(&kind, text).unwrap()),
     };
-    let (limits, share) = (
-        ReviewLimits { reads: most, ..ReviewLimits::default() },
-        reading.share(Client::default(), Instant::now() + DECISION_LIMIT),
-    );
-    let decider = Decider {
-        api: &api,
-        limits,
-        dry_run: false,
-        share,
-        metrics: &metrics,
-        shared: &shared,
-        schemas: &Schemas::default(),
-    };
+    let limits = ReviewLimits { reads: limit, ..ReviewLimits::default() };
+    let reviewer = Reviewer::new(client, desk.state, limits);
     let mut facts = Facts::default();
-    let decision = decider.decide(&request, None, &mut facts).await.unwrap();
+    let decision = reviewer.decider(false).decide(&request, None, &mut facts).await.unwrap();
     let (rounds, reads) = (&server.rounds, &server.reads);
     Admission { rounds: rounds.load(Ordering::SeqCst), reads: reads.load(Ordering::SeqCst), decision, facts }
 }
@@ -210,12 +195,12 @@ async fn guesses_do_not_affect_read_limit() {
     for (what, new, old, reads) in
         [("a creation", &written, None, 2), ("an apply that reads one key", &one_key, Some(&stored), 2)]
     {
-        for most in [reads - 1, reads] {
+        for limit in [reads - 1, reads] {
             for told in [&[][..], &[("blue", 1), ("green", 2)]] {
-                let found = admission(&world, told, most, new, old).await;
+                let found = admission(&world, told, limit, new, old).await;
                 let denied = found.decision.denial.is_some();
-                assert_eq!(denied, most < reads, "{what}, {most} reads, {} snapshots reported", told.len());
-                assert!(found.reads <= most.max(reads), "{what}: {} reads", found.reads);
+                assert_eq!(denied, limit < reads, "{what}, {limit} reads, {} snapshots reported", told.len());
+                assert!(found.reads <= limit.max(reads), "{what}: {} reads", found.reads);
             }
         }
     }
@@ -229,12 +214,12 @@ async fn namespace_is_read_beside_sources() {
     let mut written = deployment(&["demo"]);
     written["metadata"]["labels"] = json!({});
     // The last one exceeds its limit with the sources, which it does not need.
-    for (enabled, most, rounds, reads) in
+    for (enabled, limit, rounds, reads) in
         [(true, 1000, 1, 3), (true, 2, 2, 3), (false, 1000, 1, 3), (false, 2, 1, 2), (false, 1, 1, 1)]
     {
         world.namespace.enabled = enabled;
-        let found = admission(&world, &[("blue", 1)], most, &written, None).await;
-        assert_eq!((found.rounds, found.reads), (rounds, reads), "{enabled}, {most} reads at most");
+        let found = admission(&world, &[("blue", 1)], limit, &written, None).await;
+        assert_eq!((found.rounds, found.reads), (rounds, reads), "{enabled}, {limit} reads at most");
         assert_eq!(found.decision.denial, None);
         let mut object = written.clone();
         json_patch::patch(&mut object, &found.decision.patch).unwrap();
@@ -276,43 +261,30 @@ async fn answers_count_while_they_arrive() {
         let body = StreamBody::new(frames.chain(stream::pending()));
         std::future::ready(Ok::<_, Infallible>(Response::new(body)))
     });
-    let metrics = Metrics::new();
-    let api =
-        KubeApi::new(kube::Client::new(service, NAMESPACE), Arc::new(Kinds::default()), metrics.clone());
     let names: Vec<_> = (0..SOURCES).map(|number| format!("demo-{number}")).collect();
     let text = deployment(&names.iter().map(String::as_str).collect::<Vec<_>>()).to_string();
     let kind = kind("Deployment");
     let new = Workload::parse(&kind, &text).unwrap();
     let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
     let limits = ReviewLimits { read_bytes: 8 << 20, ..ReviewLimits::default() };
-    let (reading, by) = (ReadBudget::new(&limits), Instant::now() + DECISION_LIMIT);
-    let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
-    let share = reading.share(Client::default(), by);
-    let decider = Decider {
-        api: &api,
-        limits,
-        dry_run: true,
-        share,
-        metrics: &metrics,
-        shared: &shared,
-        schemas: &Schemas::default(),
-    };
+    let reviewer = Reviewer::new(kube::Client::new(service, NAMESPACE), Desk::new().state, limits);
+    let (metrics, decider) = (&reviewer.metrics, reviewer.decider(true));
     let mut facts = Facts::default();
-    let decision = tokio::time::timeout_at(by, decider.decide(&request, None, &mut facts)).await;
+    let decision = tokio::time::timeout_at(reviewer.by, decider.decide(&request, None, &mut facts)).await;
     let refusal = decision.expect("the answers stall").unwrap_err().to_string();
     assert!(refusal.contains("--max-read-bytes"), "{refusal}");
     assert!(metrics.encode().contains("{limit=\"max-read-bytes\"} 1\n"), "{}", metrics.encode());
     let delivered = delivered.load(Ordering::SeqCst);
     assert!(delivered <= limits.read_bytes + SOURCES * FRAME, "{delivered} bytes");
     drop(decider);
-    let share = reading.share(Client::default(), by);
+    let share = reviewer.budget.share(Client::default(), reviewer.by);
     assert!(share.set(limits.read_bytes), "all bytes are free again");
 }
 
 /// A meter with a limit, and the most bytes that it held.
 #[derive(Debug)]
 struct Counted {
-    most: usize,
+    limit: usize,
     held: AtomicUsize,
     peak: AtomicUsize,
 }
@@ -324,7 +296,7 @@ impl Meter for Counted {
 
     fn take(&self, bytes: usize) -> bool {
         let held = self.held.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        if held > self.most {
+        if held > self.limit {
             self.held.fetch_sub(bytes, Ordering::SeqCst);
             return false;
         }
@@ -360,9 +332,9 @@ async fn pages_of_revisions_count_while_they_are_read() {
     let api = KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new());
     let kind = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
     let of = RevisionsOf { kind, labels: vec![("app".to_owned(), "web".to_owned())] };
-    let meter = |most| Arc::new(Counted { most, held: AtomicUsize::new(0), peak: AtomicUsize::new(0) });
-    for (most, is_enough) in [(2 << 20, true), (BYTES / 2, false)] {
-        let meter = meter(most);
+    let meter = |limit| Arc::new(Counted { limit, held: AtomicUsize::new(0), peak: AtomicUsize::new(0) });
+    for (limit, is_enough) in [(2 << 20, true), (BYTES / 2, false)] {
+        let meter = meter(limit);
         let found = api.metered(Arc::<Counted>::clone(&meter)).revisions(NAMESPACE, &of).await;
         match found {
             Ok(found) => assert!(is_enough && found.len() == REVISIONS),
@@ -412,24 +384,12 @@ async fn snapshots_are_created_few_at_a_time() {
                 Ok(Response::new(Body::from(b"{}".to_vec())))
             }
         });
-        let metrics = Metrics::new();
         let client = kube::Client::new(service, NAMESPACE);
-        let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
         let new = Workload::parse(&kind, &text).unwrap();
         let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
         let limits = ReviewLimits { calls, ..ReviewLimits::default() };
-        let share = ReadBudget::new(&limits).share(Client::default(), Instant::now() + DECISION_LIMIT);
-        let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
-        let decider = Decider {
-            api: &api,
-            limits,
-            dry_run: false,
-            share,
-            metrics: &metrics,
-            shared: &shared,
-            schemas: &Schemas::default(),
-        };
-        let decision = decider.decide(&request, None, &mut Facts::default()).await.unwrap();
+        let reviewer = Reviewer::new(client, Desk::new().state, limits);
+        let decision = reviewer.decider(false).decide(&request, None, &mut Facts::default()).await.unwrap();
         assert_eq!((decision.denial, decision.ensure.len()), (None, SOURCES));
         let (done, peak) = (creations.done.load(Ordering::SeqCst), creations.peak.load(Ordering::SeqCst));
         assert_eq!(done, SOURCES);

@@ -30,6 +30,7 @@ mod partial_watches;
 mod reference_limits;
 mod retries;
 mod reverts;
+mod reviewer;
 mod roll_queue;
 mod roll_rate;
 mod rotated_config_maps;

@@ -107,11 +107,11 @@ fn every_unreadable_object_is_reported() {
 
 #[test]
 fn objects_with_too_many_names_are_skipped() {
-    let most = ReviewLimits::default().reads;
+    let limit = ReviewLimits::default().reads;
     let sets = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
     let (sets, workloads) = (Revisions(sets), Workloads(key("web").kind));
     for (references, listed, is_skipped) in
-        [(most, most, false), (most + 1, most + 1, true), (5000, 5000, true), (1, most + 1, true)]
+        [(limit, limit, false), (limit + 1, limit + 1, true), (5000, 5000, true), (1, limit + 1, true)]
     {
         let object = referring(references, listed);
         for (what, (restored, told)) in
@@ -125,7 +125,7 @@ fn objects_with_too_many_names_are_skipped() {
     // Many references to few names are no more than those names.
     let mut object = referring(3, 3);
     let volume = object["spec"]["template"]["spec"]["volumes"][0].clone();
-    object["spec"]["template"]["spec"]["volumes"] = json!(vec![volume; 3 * most]);
+    object["spec"]["template"]["spec"]["volumes"] = json!(vec![volume; 3 * limit]);
     assert_eq!(follows(&sets, &object), (1, Vec::new()));
 }
 

@@ -6,22 +6,17 @@ use std::{
 };
 
 use confrev::{
-    admission::{DECISION_LIMIT, Decider, ReadBudget, ReviewLimits},
-    cluster::{KubeApi, workload_owner},
-    controller::Shared,
-    kinds::Kinds,
+    admission::ReviewLimits,
+    cluster::workload_owner,
     resolve::{Facts, Request, Workload},
-    schema::Schemas,
-    server::Client,
-    telemetry::{Metrics, Readiness},
 };
 use http::{Method, Response, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{
     controller::Desk,
+    reviewer::Reviewer,
     story::{BLUE, poke, undo, world},
     world::{NAMESPACE, World, configmap, deployment, kind},
 };
@@ -79,11 +74,8 @@ async fn written(owners: usize, more: Option<Value>, is_collected: bool) -> Writ
     let written = Arc::new(Mutex::new(Vec::new()));
     let server = (world, Arc::clone(&written), is_collected);
     let service = tower::service_fn(move |request| answer(server.clone(), request));
-    let metrics = Metrics::new();
     let client = kube::Client::new(service, NAMESPACE);
-    let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
-    let shared = Shared::new(Desk::new().state, Readiness::new().register("caches"));
-    let (kind, reading) = (kind("Deployment"), ReadBudget::default());
+    let kind = kind("Deployment");
     let (new, old) = (undo(&second, &first).to_string(), second.to_string());
     let request = Request {
         namespace: NAMESPACE,
@@ -91,19 +83,9 @@ async fn written(owners: usize, more: Option<Value>, is_collected: bool) -> Writ
         new: Workload::parse(&kind, &new).unwrap(),
         old: Some(Workload::parse(&kind, &old).unwrap()),
     };
-    let share = reading.share(Client::default(), Instant::now() + DECISION_LIMIT);
-    let limits = ReviewLimits::default();
-    let decider = Decider {
-        api: &api,
-        limits,
-        dry_run: false,
-        share,
-        metrics: &metrics,
-        shared: &shared,
-        schemas: &Schemas::default(),
-    };
+    let reviewer = Reviewer::new(client, Desk::new().state, ReviewLimits::default());
     let owner = workload_owner(&kind, "web", "uid-web");
-    decider.decide(&request, Some(&owner), &mut Facts::default()).await.unwrap();
+    reviewer.decider(false).decide(&request, Some(&owner), &mut Facts::default()).await.unwrap();
     std::mem::take(&mut *written.lock().unwrap())
 }
 

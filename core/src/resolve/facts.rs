@@ -383,8 +383,8 @@ impl Observed {
     }
 
     /// The text of each entry; `None` for an entry that is no text.
-    pub fn texts(&self) -> BTreeMap<String, Option<String>> {
-        self.object().map(|object| object.texts(self.kind)).unwrap_or_default()
+    pub fn entry_texts(&self) -> BTreeMap<String, Option<String>> {
+        self.object().map(|object| object.entry_texts(self.kind)).unwrap_or_default()
     }
 
     /// The kind of the object.

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn refuses_other_waves() {
-        let list = |most: usize| (1..=most).map(|count| count.to_string()).collect::<Vec<_>>().join(",");
+        let list = |limit: usize| (1..=limit).map(|count| count.to_string()).collect::<Vec<_>>().join(",");
         assert!(Waves::parse(&list(50)).is_some());
         let many = list(51);
         for text in [

@@ -216,7 +216,7 @@ impl<'a> Object<'a> {
     }
 
     /// The text of each entry; `None` for an entry that is no text.
-    pub fn texts(&self, kind: SourceKind) -> BTreeMap<String, Option<String>> {
+    pub fn entry_texts(&self, kind: SourceKind) -> BTreeMap<String, Option<String>> {
         let entries = self.entries(kind).unwrap_or_default().into_iter();
         let text = |tag, key: &str, text| String::from_utf8(decode(tag, key, text).ok()?.into_owned()).ok();
         entries.map(|(key, tag, value)| (key.to_owned(), text(tag, key, value))).collect()

@@ -165,7 +165,7 @@ fn schema_applies_to_named_keys() {
             .schema()
             .unwrap()
             .unwrap()
-            .entries(observed.texts())
+            .entries(observed.entry_texts())
             .map(|entries| entries.into_keys().collect::<Vec<_>>())
     };
     assert_eq!(entries(&object).unwrap_err(), "key \"logo.json\": not text");

@@ -47,15 +47,15 @@ pub(super) struct Asked {
 
 /// The result of an action, or of trying it.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct ActionResult {
     /// Lines for the user.
     pub(super) said: Vec<String>,
     /// The differences that it makes in the content that workloads or a source have.
     pub(super) differences: Markup,
 }
 
-impl Outcome {
-    /// The digest of what the user saw. An action is made only if it would still do the same.
+impl ActionResult {
+    /// The digest of the preview. An action that the user confirms is executed only if its preview would still be the same.
     pub(super) fn digest(&self) -> String {
         let text = self.said.join("\n") + &self.differences.0;
         Digest::of_bytes(text.as_bytes()).hex(64)
@@ -102,7 +102,7 @@ impl Asked {
         target: &Target,
         dry_run: DryRun,
         settings: &Settings,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<ActionResult, Failure> {
         let only = Some(self.source.clone()).filter(|source| !source.is_empty());
         let (common, hold) = (self.common(dry_run), !self.hold.is_empty() || self.action == "hold");
         let source = || source_name(&self.source);
@@ -129,7 +129,7 @@ impl Asked {
                 let action = waves::parse_action(&self.action)?;
                 let said =
                     waves::act(target, &source()?, action, !self.all.is_empty(), Some(dry_run)).await?;
-                return Ok(Outcome { said: vec![said], differences: Markup::default() });
+                return Ok(ActionResult { said: vec![said], differences: Markup::default() });
             }
             _ => return Err(unknown()),
         };
@@ -137,7 +137,7 @@ impl Asked {
             Some(after) if dry_run != DryRun::None => moved(target, &made, after, settings).await?,
             _ => Markup::default(),
         };
-        Ok(Outcome { said: made.said, differences })
+        Ok(ActionResult { said: made.said, differences })
     }
 
     async fn restore(
@@ -146,11 +146,11 @@ impl Asked {
         source: ObjectName,
         snapshot: Option<&str>,
         (dry_run, settings): (DryRun, &Settings),
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<ActionResult, Failure> {
         let restored = restore::restored(target, source.clone(), snapshot).await?;
         if restored.changes_nothing() {
             let said = format!("{source} already has the content of {}", restored.snapshot);
-            return Ok(Outcome { said: vec![said], differences: Markup::default() });
+            return Ok(ActionResult { said: vec![said], differences: Markup::default() });
         }
         let history = History::read(target, source.clone()).await?;
         let new = compare::side(&history, &restored.snapshot)?;
@@ -158,7 +158,7 @@ impl Asked {
         let differences =
             old.map(|old| compare::view(source.kind, &old, &new, settings.show_values)).unwrap_or_default();
         restored.send(target, dry_run != DryRun::None).await?;
-        Ok(Outcome { said: vec![restored.said.trim_end().to_owned()], differences })
+        Ok(ActionResult { said: vec![restored.said.trim_end().to_owned()], differences })
     }
 }
 
@@ -317,13 +317,13 @@ pub(super) fn of_source(
 }
 
 /// The page that asks for a confirmation.
-pub(super) fn preview(asked: &Asked, outcome: &Outcome, is_changed: bool, settings: &Settings) -> Markup {
-    let digest = outcome.digest();
+pub(super) fn preview(asked: &Asked, result: &ActionResult, is_changed: bool, settings: &Settings) -> Markup {
+    let digest = result.digest();
     html! {
         @if is_changed { p.problem role="alert" { "Something changed since the last preview, and nothing was written. This is what would change now." } }
         p { "The API server and confrev have checked this change. Nothing is written yet." }
-        ul.said { @for line in &outcome.said { li { (line) } } }
-        (outcome.differences)
+        ul.said { @for line in &result.said { li { (line) } } }
+        (result.differences)
         form.confirm method="post" action=(MAKE) {
             (hidden(settings, &asked.fields()))
             input type="hidden" name="confirmed" value=(digest);

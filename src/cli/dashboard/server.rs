@@ -212,7 +212,7 @@ async fn show_asset(Path(name): Path<String>) -> Response {
 
 impl Server {
     /// Tries an action whose form is genuine.
-    async fn tried(&self, asked: &Asked) -> Result<action::Outcome, Response> {
+    async fn tried(&self, asked: &Asked) -> Result<action::ActionResult, Response> {
         let form = self.settings.guard.as_ref().map(Guard::form);
         if !form.is_some_and(|form| form.is(&asked.form)) {
             return Err(problem(
@@ -242,7 +242,7 @@ impl Server {
         (StatusCode::CONFLICT, Html(text)).into_response()
     }
 
-    fn preview(&self, asked: &Asked, outcome: &action::Outcome, is_changed: bool) -> Response {
+    fn preview(&self, asked: &Asked, outcome: &action::ActionResult, is_changed: bool) -> Response {
         let title = asked.title();
         let body = action::preview(asked, outcome, is_changed, &self.settings);
         let page = Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, body };

@@ -54,14 +54,14 @@ impl State {
             Change::SourceNeeded(name) => self.enqueue_source(name, now),
             Change::SourceUnused(name) => {
                 self.memory.fresh.take(&name);
-                self.holds.forget_source(&self.index, &name);
+                self.held_workloads.forget_source(&self.index, &name);
             }
             Change::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
             Change::SourceRead(name) => {
-                self.holds.source_changed(&self.index, &name);
+                self.held_workloads.source_changed(&self.index, &name);
                 self.queue.schedule(Task::Ensure(name.clone()), now);
                 self.enqueue_lost_of(&name, now);
-                let released = self.holds.release_replaced(&self.index, &name, now);
+                let released = self.held_workloads.release_replaced(&self.index, &name, now);
                 self.report(released, now);
             }
             Change::SourceDeleted(name) => {
@@ -176,7 +176,7 @@ impl State {
     pub fn reconcile_all(&mut self, now: Timestamp) {
         // Workloads that are pending count as pending from now on.
         self.rolls.clear_all_pending();
-        self.holds.release_all();
+        self.held_workloads.release_all();
         self.index.forget_rankings();
         let sources: Vec<_> = self.index.sources().map(|(name, _)| name.clone()).collect();
         for name in sources {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    hold::TURN,
-    messages::{event_on_source, event_on_workload},
+    held::TURN,
+    messages::{invalid_on_source, invalid_on_workload},
 };
 use crate::{
     cluster::{Event, WorkloadKey},
@@ -18,7 +18,6 @@ use crate::{
         name::Name,
     },
     resolve::{Closed, Observed, Record, SetWait, Use, WindowOf},
-    telemetry::metrics::Reason,
 };
 
 /// The longest time until a postponed workload is checked again. A change of an annotation checks it at once; this is for a
@@ -124,16 +123,9 @@ fn invalid(index: &Index, key: &WorkloadKey, of: &WindowOf, why: &str, now: Time
     match of {
         WindowOf::Source(source) => {
             let source = Name::new(Arc::clone(&key.namespace), source.clone());
-            let note = format!("no workload rolls to a change of this source: {why}");
-            event_on_source(index, &source, Reason::SettingInvalid, note, now)
+            invalid_on_source(index, &source, why, now)
         }
-        WindowOf::Workload => {
-            let note = format!("the workload does not roll automatically: {why}");
-            event_on_workload(index, key, Reason::SettingInvalid, note, now)
-        }
-        WindowOf::Namespace => {
-            let note = format!("the workload does not roll automatically, because of its namespace: {why}");
-            event_on_workload(index, key, Reason::SettingInvalid, note, now)
-        }
+        WindowOf::Workload => invalid_on_workload(index, key, false, why, now),
+        WindowOf::Namespace => invalid_on_workload(index, key, true, why, now),
     }
 }

@@ -34,8 +34,8 @@ impl State {
         };
         StateCounts {
             pending: self.queue.pending_rolls(),
-            held: self.holds.len(),
-            baking: self.holds.baking(),
+            held: self.held_workloads.len(),
+            baking: self.held_workloads.baking(),
             pinned: count(&|namespace, record| index.pinned(namespace, record).next().is_some()),
             on_hold: count(&|_, record| record.uses.iter().any(|used| used.on_hold)),
             unresolved: count(&|namespace, record| index.unresolved(namespace, record).next().is_some()),

@@ -11,8 +11,8 @@ use crate::{
         name::Name,
     },
     names,
-    resolve::{Record, Refusal, Use},
-    snapshot::ObjectName,
+    resolve::{Progress, Proof, Record, Refusal, Use},
+    snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
 };
 
@@ -28,7 +28,7 @@ pub(crate) enum Loss {
 }
 
 /// An Event on a source; `None` if the source does not exist.
-pub(crate) fn event_on_source(
+fn event_on_source(
     index: &Index,
     source: &Name,
     reason: Reason,
@@ -55,7 +55,7 @@ fn event_on_user(index: &Index, user: &User, reason: Reason, note: String, now: 
     Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
 }
 
-pub(super) fn event_on_workload(
+fn event_on_workload(
     index: &Index,
     key: &WorkloadKey,
     reason: Reason,
@@ -63,6 +63,90 @@ pub(super) fn event_on_workload(
     now: Timestamp,
 ) -> Option<Event> {
     event_on_user(index, &User::Workload(key.clone()), reason, note, now)
+}
+
+/// A wave of a change begins.
+pub(super) fn wave_begins(
+    index: &Index,
+    source: &Name,
+    progress: &Progress<WorkloadKey>,
+    now: Timestamp,
+) -> Option<Event> {
+    let Progress { wave, waves, limit, total, .. } = progress;
+    let to = named(source, &index.existing_source(source)?.present.digests.current());
+    let note = format!("wave {wave} of {waves} begins: up to {limit} of {total} workloads move to {to}");
+    event_on_source(index, source, Reason::WaveBegun, note, now)
+}
+
+/// How a workload proved a content of a source bad.
+pub(super) fn proof(index: &Index, source: &Name, digest: &Digest, proof: &Proof<WorkloadKey>) -> String {
+    let how = if proof.rolled_back { "was rolled back from" } else { "failed with" };
+    format!("{} {how} {}", display_beside(index, source, &proof.workload), named(source, digest))
+}
+
+/// A failed workload holds the others. `held`: how many.
+pub(super) fn held(
+    index: &Index,
+    source: &Name,
+    because: &Proof<WorkloadKey>,
+    held: usize,
+    now: Timestamp,
+) -> Option<Event> {
+    let known = index.existing_source(source)?;
+    let held = if held == 1 { "1 workload is".to_owned() } else { format!("{held} workloads are") };
+    let why = proof(index, source, &known.present.digests.current(), because);
+    let policy = index.change(source, known).policy();
+    let setting = match (policy.has_waves(), policy.max_in_flight) {
+        (true, _) => "waves",
+        (false, Some(_)) => "max-in-flight",
+        (false, None) => "on-failure",
+    };
+    let note = format!("{held} held: {why}. Correct the content, or remove {setting} to continue");
+    event_on_source(index, source, Reason::RollHeld, note, now)
+}
+
+/// A workload that had failed with a content holds the others no longer.
+pub(super) fn released(
+    index: &Index,
+    source: &Name,
+    digest: &Digest,
+    by: &WorkloadKey,
+    now: Timestamp,
+) -> Option<Event> {
+    let is_present = index.existing_source(source)?.present.digests.contains(digest);
+    let then = if is_present { "the next workloads roll" } else { "the source changed" };
+    let (by, of) = (display_beside(index, source, by), named(source, digest));
+    let note = format!("{by} no longer holds the roll to {of}: {then}");
+    event_on_source(index, source, Reason::RollReleased, note, now)
+}
+
+/// A setting of a source is invalid, so no workload rolls to its changes.
+pub(super) fn invalid_on_source(index: &Index, source: &Name, why: &str, now: Timestamp) -> Option<Event> {
+    let note = format!("no workload rolls to a change of this source: {why}");
+    event_on_source(index, source, Reason::SettingInvalid, note, now)
+}
+
+/// A setting of a workload or of its namespace is invalid, so the workload does not roll.
+pub(super) fn invalid_on_workload(
+    index: &Index,
+    key: &WorkloadKey,
+    is_of_namespace: bool,
+    why: &str,
+    now: Timestamp,
+) -> Option<Event> {
+    let because = if is_of_namespace { ", because of its namespace" } else { "" };
+    let note = format!("the workload does not roll automatically{because}: {why}");
+    event_on_workload(index, key, Reason::SettingInvalid, note, now)
+}
+
+/// The name of the snapshot of a source's content.
+fn named(source: &Name, digest: &Digest) -> String {
+    snapshot_name(&source.object.name, digest, DIGITS[0])
+}
+
+/// A workload in a message about a source; with its namespace if that is another one.
+fn display_beside(index: &Index, source: &Name, key: &WorkloadKey) -> String {
+    if key.namespace == source.namespace { index.display_short(key) } else { index.display(key) }
 }
 
 /// The sources that a workload moved to other content, with the names before and after.
@@ -283,7 +367,7 @@ fn on_hold(record: &Record) -> impl Iterator<Item = &Use> {
     uses.filter(move |(index, used)| is_first(*index, used)).map(|(_, used)| used)
 }
 
-/// Holds that begin or end: on the workload and on the source.
+/// HeldWorkloads that begin or end: on the workload and on the source.
 pub(crate) fn holds(
     index: &Index,
     key: &WorkloadKey,

@@ -8,7 +8,7 @@ pub(crate) mod enqueue;
 pub(crate) mod events;
 pub(crate) mod gates;
 pub(crate) mod gauges;
-pub(crate) mod hold;
+pub(crate) mod held;
 pub(crate) mod messages;
 pub(crate) mod missing;
 pub(crate) mod object;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{decision::Decision, hold::standing, messages, state::State};
+use super::{decision::Decision, held::standing, messages, state::State};
 use crate::{
     cluster::WorkloadKey,
     controller::{

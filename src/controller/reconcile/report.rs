@@ -50,7 +50,7 @@ impl State {
             }
             let event = match self.events.pop() {
                 Some(Topic::Event(event)) => Some(*event),
-                Some(Topic::Held(source)) => self.holds.event(&self.index, &source, now),
+                Some(Topic::Held(source)) => self.held_workloads.event(&self.index, &source, now),
                 Some(Topic::Unreadable(object)) => {
                     let skipped = self.index.skipped(&object);
                     let event =
@@ -105,7 +105,7 @@ impl State {
                 );
             }
             Unreadable::Names { limit } => {
-                tracing::warn!(object = name, most = limit, "object refers to too many names and is skipped");
+                tracing::warn!(object = name, limit, "object refers to too many names and is skipped");
             }
         }
         self.events.add_unreadable(object.clone());

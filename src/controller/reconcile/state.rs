@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::{
     events::Events,
     gates::postponed,
-    hold::{Holds, objection},
+    held::{HeldWorkloads, objection},
     missing::Missing,
     rolls::Rolls,
 };
@@ -46,7 +46,7 @@ pub struct State {
     pub(in crate::controller) memory: Memory,
     pub(in crate::controller) events: Events,
     pub(in crate::controller) rolls: Rolls,
-    pub(in crate::controller) holds: Holds,
+    pub(in crate::controller) held_workloads: HeldWorkloads,
     /// Referenced snapshots that are missing.
     pub(in crate::controller) missing: Missing,
     /// Since when a snapshot or bound object is unused.
@@ -69,7 +69,7 @@ impl State {
             memory: Memory::default(),
             events: Events::default(),
             rolls: Rolls::default(),
-            holds: Holds::default(),
+            held_workloads: HeldWorkloads::default(),
             missing: Missing::default(),
             unused_since: HashMap::new(),
             notices: Notices::default(),
@@ -129,7 +129,7 @@ impl State {
 
     /// How many workloads are held by `max-in-flight`, waves, windows or sets.
     pub fn held(&self) -> usize {
-        self.holds.len()
+        self.held_workloads.len()
     }
 
     /// The opted-in workloads whose templates use this source.

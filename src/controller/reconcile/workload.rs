@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     decision::Decision,
     gates::{self, Shut},
-    hold::{Held, Turn},
+    held::{Held, Turn},
     messages,
     rolls::Rolling,
 };
@@ -91,7 +91,7 @@ impl State {
             self.queue.schedule(Task::Roll(key.clone()), due);
         } else if !self.index.awaits_source(key) {
             self.rolls.clear_pending(key);
-            self.holds.release(key);
+            self.held_workloads.release(key);
             self.queue.cancel(&Task::Roll(key.clone()));
         }
     }
@@ -133,11 +133,11 @@ impl State {
         }
         if let Some(Shut { until, is_expected, events }) = gates::shut(&self.index, key, &record, now) {
             self.report(events, now);
-            self.holds.postpone(key, is_expected);
+            self.held_workloads.postpone(key, is_expected);
             return Decision::Later(until);
         }
         let due = self.roll_due(key, now);
-        let was_held = self.holds.is_held(key);
+        let was_held = self.held_workloads.is_held(key);
         let mut free = due.max(self.held_until(key, now).unwrap_or(now));
         if free <= now && self.awaits_snapshot(key, &record) {
             free = due + SNAPSHOT_PATIENCE;
@@ -159,7 +159,7 @@ impl State {
         let is_rolling = |key: &WorkloadKey, record: &Record| {
             self.queue.is_working(&Task::Roll(key.clone())) || self.rolls.may_take_effect(key, record, now)
         };
-        let Turn { held, events } = self.holds.check(&self.index, key, is_rolling, now);
+        let Turn { held, events } = self.held_workloads.check(&self.index, key, is_rolling, now);
         self.report(events, now);
         let Held { until, new } = held?;
         for source in new {

@@ -273,7 +273,7 @@ enum Update<S: Subject> {
     /// A list begins.
     Begin,
     /// An object exists.
-    Set(S::Key, S::Record),
+    Set(S::Key, S::Reading),
     /// An object is deleted.
     Remove(S::Key),
     /// The list is complete.
@@ -378,18 +378,18 @@ mod tests {
     impl Subject for Panicking {
         type Object = PartialObject;
         type Key = Arc<str>;
-        type Record = <Namespaces as Subject>::Record;
+        type Reading = <Namespaces as Subject>::Reading;
 
         fn key(&self, object: &PartialObject) -> Arc<str> {
             Namespaces.key(object)
         }
 
-        fn read(&self, object: &PartialObject, reader: &Reader) -> Self::Record {
+        fn read(&self, object: &PartialObject, reader: &Reader) -> Self::Reading {
             assert!(!self.1.is_locked(), "an object is read while admission waits");
             Namespaces.read(object, reader)
         }
 
-        fn apply(&self, state: &mut State, key: &Arc<str>, record: Self::Record, now: jiff::Timestamp) {
+        fn apply(&self, state: &mut State, key: &Arc<str>, record: Self::Reading, now: jiff::Timestamp) {
             assert!(self.1.is_locked());
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             assert!(left.is_err(), "a defect");

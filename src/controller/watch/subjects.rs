@@ -37,15 +37,15 @@ pub trait Subject: Send + 'static {
     type Object: FromText;
     /// The identity of an object.
     type Key: Clone + Eq + Hash + Send;
-    /// The fields of an object that the state needs.
-    type Record: Send;
+    /// What is read from an object: the fields that the state needs.
+    type Reading: Send;
 
     /// The object's key.
     fn key(&self, object: &Self::Object) -> Self::Key;
     /// Reads an object. Large objects take long, so this happens before the state is locked.
-    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Record;
+    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Reading;
     /// Adds or updates an object in the state.
-    fn apply(&self, state: &mut State, key: &Self::Key, record: Self::Record, now: Timestamp);
+    fn apply(&self, state: &mut State, key: &Self::Key, record: Self::Reading, now: Timestamp);
     /// Removes an object from the state.
     fn remove(&self, state: &mut State, key: &Self::Key, now: Timestamp);
     /// The keys in the state that come from this watch.
@@ -124,7 +124,7 @@ fn object_name(kind: SourceKind, meta: &ObjectMeta) -> Name {
 impl Subject for Workloads {
     type Object = RawObject;
     type Key = WorkloadKey;
-    type Record = Option<Parsed<Record>>;
+    type Reading = Option<Parsed<Record>>;
 
     fn key(&self, object: &RawObject) -> WorkloadKey {
         WorkloadKey {
@@ -134,7 +134,7 @@ impl Subject for Workloads {
         }
     }
 
-    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Record {
+    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Reading {
         let kind = reader.kinds.iter().nth(self.0)?;
         let record = Workload::parse(kind, object.text()).map_err(Unreadable::from).and_then(|workload| {
             let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &reader.rotated);
@@ -145,7 +145,7 @@ impl Subject for Workloads {
         Some(Parsed::new(object, record))
     }
 
-    fn apply(&self, state: &mut State, key: &WorkloadKey, parsed: Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &WorkloadKey, parsed: Self::Reading, now: Timestamp) {
         let Some(parsed) = parsed else { return };
         let record = parsed.note(&User::Workload(key.clone()), state, now);
         state.apply_workload(key, record, now);
@@ -173,7 +173,7 @@ impl Subject for Workloads {
 impl Subject for Revisions {
     type Object = RawObject;
     type Key = RevisionKey;
-    type Record = Option<Parsed<Revision>>;
+    type Reading = Option<Parsed<Revision>>;
 
     fn key(&self, object: &RawObject) -> RevisionKey {
         RevisionKey {
@@ -183,7 +183,7 @@ impl Subject for Revisions {
         }
     }
 
-    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Record {
+    fn read(&self, object: &RawObject, reader: &Reader) -> Self::Reading {
         let kind = REVISION_KINDS.get(self.0)?;
         let mut json = serde_json::Deserializer::from_str(object.text());
         let template = At::<_, Template<'_>>::new(kind.template).deserialize(&mut json);
@@ -195,7 +195,7 @@ impl Subject for Revisions {
         Some(Parsed::new(object, revision))
     }
 
-    fn apply(&self, state: &mut State, key: &RevisionKey, parsed: Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &RevisionKey, parsed: Self::Reading, now: Timestamp) {
         let Some(parsed) = parsed else { return };
         let revision = parsed.note(&User::Revision(key.clone()), state, now);
         state.apply_revision(key, revision, now);
@@ -243,17 +243,17 @@ fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
 impl Subject for Snapshots {
     type Object = PartialObject;
     type Key = Name;
-    type Record = Option<SnapshotRecord>;
+    type Reading = Option<SnapshotRecord>;
 
     fn key(&self, object: &Self::Object) -> Name {
         object_name(self.0, &object.metadata)
     }
 
-    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
         snapshot_record(&object.metadata)
     }
 
-    fn apply(&self, state: &mut State, key: &Name, record: Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &Name, record: Self::Reading, now: Timestamp) {
         state.apply_snapshot(key, record, now);
     }
 
@@ -311,18 +311,18 @@ impl Subject for Labelled {
     type Object = PartialObject;
     type Key = Name;
     /// Whether every change is snapshotted, and the record of a source in bind mode.
-    type Record = (bool, Option<BoundRecord>);
+    type Reading = (bool, Option<BoundRecord>);
 
     fn key(&self, object: &Self::Object) -> Name {
         object_name(self.0, &object.metadata)
     }
 
-    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
         let bound = label(&object.metadata, names::ENABLED) == Some("bind");
         (source_meta(&object.metadata).always, bound.then(|| bound_record(&object.metadata)))
     }
 
-    fn apply(&self, state: &mut State, key: &Name, (always, bound): Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &Name, (always, bound): Self::Reading, now: Timestamp) {
         state.set_labelled(key, always, now);
         state.apply_bound(key, bound, now);
     }
@@ -341,17 +341,17 @@ impl Subject for Labelled {
 impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
     type Object = S::Object;
     type Key = Name;
-    type Record = S::Record;
+    type Reading = S::Reading;
 
     fn key(&self, object: &Self::Object) -> Name {
         self.0.key(object)
     }
 
-    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Record {
+    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Reading {
         self.0.read(object, reader)
     }
 
-    fn apply(&self, state: &mut State, key: &Name, record: Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &Name, record: Self::Reading, now: Timestamp) {
         self.0.apply(state, key, record, now);
     }
 
@@ -370,19 +370,19 @@ impl Subject for UsedSources {
     type Object = PartialObject;
     type Key = Name;
     /// Whether it has `max-in-flight`, and its metadata.
-    type Record = (bool, SourceMeta);
+    type Reading = (bool, SourceMeta);
 
     fn key(&self, object: &Self::Object) -> Name {
         object_name(self.0, &object.metadata)
     }
 
-    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
         let annotations = object.metadata.annotations.as_ref();
         let policy = SpreadPolicy::read(|key| annotations?.get(key).map(String::as_str));
         (policy.is_limited(), source_meta(&object.metadata))
     }
 
-    fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Reading, now: Timestamp) {
         state.index.set_limited(key, is_limited);
         state.apply_source(key, Some(&meta), now);
     }
@@ -403,17 +403,17 @@ impl Subject for UsedSources {
 impl Subject for Referring {
     type Object = RawObject;
     type Key = Arc<str>;
-    type Record = Option<Referrer>;
+    type Reading = Option<Referrer>;
 
     fn key(&self, object: &RawObject) -> Arc<str> {
         name_of(&object.metadata)
     }
 
-    fn read(&self, object: &RawObject, _reader: &Reader) -> Self::Record {
+    fn read(&self, object: &RawObject, _reader: &Reader) -> Self::Reading {
         Referrer::read(object.text())
     }
 
-    fn apply(&self, state: &mut State, key: &Arc<str>, referrer: Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &Arc<str>, referrer: Self::Reading, now: Timestamp) {
         state.apply_referrer(&self.0, key, referrer, now);
     }
 
@@ -441,13 +441,13 @@ impl Subject for Namespaces {
     type Object = PartialObject;
     type Key = Arc<str>;
     /// Whether it opts its workloads in, and its settings.
-    type Record = (bool, NamespaceSettings);
+    type Reading = (bool, NamespaceSettings);
 
     fn key(&self, object: &Self::Object) -> Arc<str> {
         name_of(&object.metadata)
     }
 
-    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Record {
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
         let annotations = object.metadata.annotations.as_ref();
         let annotation = |key: &str| annotations.and_then(|annotations| annotations.get(key));
         let group = label(&object.metadata, names::GROUP).filter(|group| !group.is_empty());
@@ -459,7 +459,7 @@ impl Subject for Namespaces {
         (label(&object.metadata, names::ENABLED) == Some("true"), settings)
     }
 
-    fn apply(&self, state: &mut State, key: &Arc<str>, (enabled, settings): Self::Record, now: Timestamp) {
+    fn apply(&self, state: &mut State, key: &Arc<str>, (enabled, settings): Self::Reading, now: Timestamp) {
         // A workload that its namespace opts in must not roll before the window is known.
         state.apply_namespace_settings(key, settings, now);
         state.apply_namespace(key, enabled, now);

@@ -85,17 +85,20 @@ pub(crate) const ACTIONLINT: &str = "actionlint";
 /// The Kubernetes version of [`MODULES`].
 pub(crate) const NEWEST: &str = "1.36";
 
+/// What the linker writes into programs of the newest Kubernetes.
+const NEWEST_VALUES: &[&str] = &[
+    "k8s.io/component-base/version.gitVersion=v1.36.3",
+    "k8s.io/component-base/version.gitMajor=1",
+    "k8s.io/component-base/version.gitMinor=36",
+];
+
 /// All modules, with the newest Kubernetes.
 pub(crate) const MODULES: &[GoModule] = &[
     GoModule {
         name: "kubernetes",
         go_mod: include_str!("../kubernetes/go.mod"),
         go_sum: include_str!("../kubernetes/go.sum"),
-        linker_values: &[
-            "k8s.io/component-base/version.gitVersion=v1.36.3",
-            "k8s.io/component-base/version.gitMajor=1",
-            "k8s.io/component-base/version.gitMinor=36",
-        ],
+        linker_values: NEWEST_VALUES,
         patch: None,
         artifacts: &[
             binary("etcd", "go.etcd.io/etcd/server/v3"),
@@ -179,11 +182,7 @@ pub(crate) const NODE_MODULES: &[GoModule] = &[
         name: "kubernetes-node",
         go_mod: include_str!("../kubernetes-node/go.mod"),
         go_sum: include_str!("../kubernetes-node/go.sum"),
-        linker_values: &[
-            "k8s.io/component-base/version.gitVersion=v1.36.3",
-            "k8s.io/component-base/version.gitMajor=1",
-            "k8s.io/component-base/version.gitMinor=36",
-        ],
+        linker_values: NEWEST_VALUES,
         patch: None,
         artifacts: &[
             binary("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
@@ -229,11 +228,7 @@ pub(crate) const COMPATIBILITY_MODULES: &[GoModule] = &[
         name: "kubernetes-e2e",
         go_mod: include_str!("../kubernetes-e2e/go.mod"),
         go_sum: include_str!("../kubernetes-e2e/go.sum"),
-        linker_values: &[
-            "k8s.io/component-base/version.gitVersion=v1.36.3",
-            "k8s.io/component-base/version.gitMajor=1",
-            "k8s.io/component-base/version.gitMinor=36",
-        ],
+        linker_values: NEWEST_VALUES,
         patch: None,
         artifacts: &[
             Artifact {

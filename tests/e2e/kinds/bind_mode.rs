@@ -12,18 +12,18 @@ use crate::world::{LIMIT, SNAPSHOTS, World, expect, name_of, text};
 
 /// A kind of bound object.
 #[derive(Clone, Copy)]
-struct Source {
+struct BoundKind {
     kind: &'static str,
     /// The field of the volume, and the field of the name in it.
     volume: [&'static str; 2],
 }
 
-const SOURCES: [Source; 2] = [
-    Source { kind: "ConfigMap", volume: ["configMap", "name"] },
-    Source { kind: "Secret", volume: ["secret", "secretName"] },
+const SOURCES: [BoundKind; 2] = [
+    BoundKind { kind: "ConfigMap", volume: ["configMap", "name"] },
+    BoundKind { kind: "Secret", volume: ["secret", "secretName"] },
 ];
 
-impl Source {
+impl BoundKind {
     fn bound(self, name: &str, text: &str) -> Value {
         let metadata = json!({"name": name, "labels": {"confrev.dev/enabled": "bind"}});
         let field = if self.kind == "Secret" { "stringData" } else { "data" };
@@ -64,7 +64,7 @@ impl Source {
 }
 
 /// Runs the body for both kinds in parallel.
-fn each(body: impl Fn(&World, Source) + Sync) {
+fn each(body: impl Fn(&World, BoundKind) + Sync) {
     thread::scope(|scope| {
         for source in SOURCES {
             let body = &body;

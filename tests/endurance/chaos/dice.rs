@@ -23,8 +23,8 @@ impl Dice {
     }
 
     /// A number of `0..most`.
-    pub(crate) fn below(&mut self, most: u64) -> u64 {
-        self.roll() % most
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit
     }
 
     /// A number of `from..to`.

@@ -126,8 +126,8 @@ impl ProxyState {
         strikes
     }
 
-    pub(crate) fn below(&self, most: u64) -> u64 {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(most)
+    pub(crate) fn below(&self, limit: u64) -> u64 {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(limit)
     }
 
     /// An error ends the connection without a response.
@@ -165,8 +165,8 @@ impl ProxyState {
                 }
                 return Ok(status(code));
             }
-            Trouble::Slow(most) if self.strikes("slow", 100) => {
-                tokio::time::sleep(Duration::from_millis(self.below(most))).await;
+            Trouble::Slow(limit) if self.strikes("slow", 100) => {
+                tokio::time::sleep(Duration::from_millis(self.below(limit))).await;
             }
             Trouble::WatchesExpired if watch && version.is_some() && self.strikes("expired", 50) => {
                 return Ok(status(410));

@@ -81,8 +81,8 @@ impl Watch {
         let Ok(data) = frame?.into_data() else { return Ok(Frame::data(Bytes::new())) };
         let trouble = *self.trouble.borrow();
         match trouble {
-            Trouble::Slow(most) => {
-                tokio::time::sleep(Duration::from_millis(self.shared.below(most))).await;
+            Trouble::Slow(limit) => {
+                tokio::time::sleep(Duration::from_millis(self.shared.below(limit))).await;
             }
             Trouble::Resets(often) | Trouble::Cuts(often) if self.shared.strikes("cut watch", often) => {
                 return Err(gone("cut watch"));

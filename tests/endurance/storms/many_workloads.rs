@@ -79,9 +79,9 @@ fn rolls_500_workloads_once_within_the_rate() {
         for (last, to) in rolls.iter().enumerate().skip(first) {
             let seconds = to.duration_since(*from).as_secs_f64();
             // Times are written in milliseconds.
-            let most = f64::from(ROLL_RATE) * (seconds + 1.002) + 1.0;
+            let limit = f64::from(ROLL_RATE) * (seconds + 1.002) + 1.0;
             let count = u32::try_from(last - first + 1).expect("it is small");
-            assert!(f64::from(count) <= most, "{count} rolls from {from} to {to}, at most {most}");
+            assert!(f64::from(count) <= limit, "{count} rolls from {from} to {to}, at most {limit}");
         }
     }
     let rolled = confrev.metric("confrev_rolls_total{outcome=\"rolled\"}");

@@ -167,7 +167,7 @@ fn left(world: &World, workloads: usize) -> Result<(), String> {
 fn report(looks: &[Look], changes: usize) -> Vec<&'static str> {
     println!("\n{changes} changes, the first of them before the first sample\n");
     println!(
-        "| what | first | second third | last third | most | slope per hour |\n|---|---|---|---|---|---|"
+        "| what | first | second third | last third | largest | slope per hour |\n|---|---|---|---|---|---|"
     );
     let third = looks.len() / 3;
     let mut grown = Vec::new();
@@ -176,9 +176,9 @@ fn report(looks: &[Look], changes: usize) -> Vec<&'static str> {
             looks.iter().map(of).sum::<f64>() / f64::from(u32::try_from(looks.len()).unwrap())
         };
         let (second, last) = (mean(&looks[third..2 * third]), mean(&looks[2 * third..]));
-        let most = looks.iter().map(of).fold(0.0, f64::max);
+        let largest = looks.iter().map(of).fold(0.0, f64::max);
         let slope = slope(&looks[third..], of) * 3600.0;
-        println!("| {words} | {:.1} | {second:.1} | {last:.1} | {most:.1} | {slope:+.1} |", of(&looks[0]));
+        println!("| {words} | {:.1} | {second:.1} | {last:.1} | {largest:.1} | {slope:+.1} |", of(&looks[0]));
         if last > second + most_growth {
             grown.push(words);
         }

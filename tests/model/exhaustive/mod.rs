@@ -142,12 +142,12 @@ fn singles(recorded: &Recorded, faults: &[CallFault]) -> Vec<Plan> {
     plans
 }
 
-/// Up to `most` pairs of faults, evenly distributed over all pairs of nearby calls.
-fn pairs(recorded: &Recorded, most: usize) -> Vec<Plan> {
+/// Up to `limit` pairs of faults, evenly distributed over all pairs of nearby calls.
+fn pairs(recorded: &Recorded, limit: usize) -> Vec<Plan> {
     let first = singles(recorded, &PAIRED);
     let all = first.len() * NEAR * PAIRED.len();
-    let most = most.min(all);
-    let plans = (0..most).map(|number| {
+    let limit = limit.min(all);
+    let plans = (0..limit).map(|number| {
         // A prime stride visits each pair once, far from the previous one.
         let place = number * STRIDE % all;
         let (place, second) = (place / PAIRED.len(), PAIRED[place % PAIRED.len()]);
@@ -287,11 +287,11 @@ fn conclude(recorded: &[Recorded], singles: Vec<Count>, pairs: Vec<Count>, start
 fn every_promise_holds_with_some_faults() {
     let start = Instant::now();
     let recorded = recorded();
-    let most = setting("CONFREV_MODEL_SLICE").map_or(SLICE, |most| usize::try_from(most).unwrap());
+    let limit = setting("CONFREV_MODEL_SLICE").map_or(SLICE, |limit| usize::try_from(limit).unwrap());
     let mut work = Vec::new();
     for (index, recorded) in recorded.iter().enumerate() {
         let plans = singles(recorded, &CallFault::ALL);
-        let step = plans.len().div_ceil(most).max(1);
+        let step = plans.len().div_ceil(limit).max(1);
         work.extend(plans.into_iter().skip(index % step).step_by(step).map(|plan| (index, plan)));
     }
     let counts = run_all(&recorded, &work);
@@ -313,13 +313,13 @@ fn every_promise_holds_with_every_fault() {
     for repeats in side_by_side(&recorded, check_repeats) {
         repeats.unwrap();
     }
-    let most = usize::try_from(setting("CONFREV_MODEL_PAIRS").unwrap_or(PAIRS)).unwrap();
+    let limit = usize::try_from(setting("CONFREV_MODEL_PAIRS").unwrap_or(PAIRS)).unwrap();
     let number = |plans: &dyn Fn(&Recorded) -> Vec<Plan>| -> Vec<(usize, Plan)> {
         let all = recorded.iter().enumerate();
         all.flat_map(|(index, of)| plans(of).into_iter().map(move |plan| (index, plan))).collect()
     };
     let single = run_all(&recorded, &number(&|of| singles(of, &CallFault::ALL)));
-    let pair = run_all(&recorded, &number(&|of| pairs(of, most)));
+    let pair = run_all(&recorded, &number(&|of| pairs(of, limit)));
     conclude(&recorded, single, pair, start);
 }
 

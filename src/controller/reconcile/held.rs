@@ -5,16 +5,15 @@ use std::{collections::HashMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::messages::event_on_source;
+use super::messages;
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{Health, Member, Place, Progress, Proof, Record, Spread, Standing, View, Wait},
-    snapshot::{DIGITS, Digest, Digests, snapshot_name},
-    telemetry::metrics::Reason,
+    resolve::{Health, Member, Place, Proof, Record, Spread, Standing, View, Wait},
+    snapshot::{Digest, Digests},
 };
 
 /// How long a held workload waits before its turn is checked again.
@@ -54,7 +53,7 @@ impl Recent {
 
 /// The holds of all workloads.
 #[derive(Debug, Default)]
-pub(crate) struct Holds {
+pub(crate) struct HeldWorkloads {
     /// Workloads that are held until others prove a content sound, or by a window or a set. Each with whether only the bake
     /// time of a wave, its turn or a window holds it.
     held: HashMap<WorkloadKey, bool>,
@@ -82,7 +81,7 @@ pub(crate) struct Held {
     pub new: Vec<Name>,
 }
 
-impl Holds {
+impl HeldWorkloads {
     /// Checks the turn of a pending workload.
     pub(crate) fn check(
         &mut self,
@@ -114,9 +113,7 @@ impl Holds {
             let Standing::Waits(place) = standing(index, key, record, &name, known) else { continue };
             match self.wait(index, &name, known, (key, has_failed, place), &is_rolling, now) {
                 Err(wait) => waits.push((name, wait)),
-                Ok(begun) => begins.extend(
-                    begun.and_then(|note| event_on_source(index, &name, Reason::WaveBegun, note, now)),
-                ),
+                Ok(begun) => begins.extend(begun),
             }
         }
         let is_bad =
@@ -157,8 +154,7 @@ impl Holds {
             match wait {
                 Wait::Bad(proof) if self.set_reported(index, &source, &proof, now) => new.push(source),
                 Wait::Invalid(why) => {
-                    let note = format!("no workload rolls to a change of this source: {why}");
-                    events.extend(event_on_source(index, &source, Reason::SettingInvalid, note, now));
+                    events.extend(messages::invalid_on_source(index, &source, &why, now));
                 }
                 Wait::Bake(end) => until = until.max(end.min(now + BAKE)),
                 Wait::Bad(_) | Wait::Full | Wait::Unproven | Wait::Turn | Wait::Aborted | Wait::Refused => {}
@@ -167,7 +163,7 @@ impl Holds {
         Turn { held: Some(Held { until, new }), events }
     }
 
-    /// Why a workload may not roll to the content of a source yet. `Ok`: it may; with a note if it begins a wave.
+    /// Why a workload may not roll to the content of a source yet. `Ok`: it may; with an Event if it begins a wave.
     fn wait(
         &mut self,
         index: &Index,
@@ -176,8 +172,7 @@ impl Holds {
         (waiting, has_failed, place): (&WorkloadKey, bool, Place),
         is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
         now: Timestamp,
-    ) -> Result<Option<String>, Wait<WorkloadKey>> {
-        let content = known.present.digests.current();
+    ) -> Result<Option<Event>, Wait<WorkloadKey>> {
         let scope = index.scope(source);
         let is_of_it = |recent: &&Recent| recent.content.same_content(&known.present.digests);
         let recent = self.recent.get(&scope).filter(is_of_it);
@@ -188,10 +183,7 @@ impl Holds {
         let Some(spread) = spread(index, source, known, is_rolling, now) else { return Ok(None) };
         let Some(wait) = spread.wait(has_failed, place) else {
             let begun = spread.progress().filter(|progress| progress.begins);
-            return Ok(begun.map(|Progress { wave, waves, limit, total, .. }| {
-                let to = named(source, &content);
-                format!("wave {wave} of {waves} begins: up to {limit} of {total} workloads move to {to}")
-            }));
+            return Ok(begun.and_then(|progress| messages::wave_begins(index, source, progress, now)));
         };
         self.recent.insert(scope, Recent { spread, content: known.present.digests.clone(), at: now });
         Err(wait)
@@ -218,13 +210,7 @@ impl Holds {
     /// Ends the reported hold of a source, if there is one: an Event on the source.
     fn end_report(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
         let Report { digest, proof, since } = self.reported.remove(source)?;
-        let is_present = index.existing_source(source)?.present.digests.contains(&digest);
-        let then = if is_present { "the next workloads roll" } else { "the source changed" };
-        let is_own = proof.workload.namespace == source.namespace;
-        let by = if is_own { index.display_short(&proof.workload) } else { index.display(&proof.workload) };
-        let of = named(source, &digest);
-        let note = format!("{by} no longer holds the roll to {of}: {then}");
-        let event = event_on_source(index, source, Reason::RollReleased, note, now)?;
+        let event = messages::released(index, source, &digest, &proof.workload, now)?;
         Some(Event { same: since.to_string(), ..event })
     }
 
@@ -281,31 +267,9 @@ impl Holds {
         let current = index.existing_source(source)?.present.digests.current();
         let report = self.reported.get(source).filter(|report| report.digest == current)?;
         let held = index.workloads_using(source).filter(|(key, _)| self.held.contains_key(*key)).count();
-        let held = if held == 1 { "1 workload is".to_owned() } else { format!("{held} workloads are") };
-        let why = describe(index, &report.proof, source, &report.digest);
-        let policy = index.change(source, index.existing_source(source)?).policy();
-        let setting = match (policy.has_waves(), policy.max_in_flight) {
-            (true, _) => "waves",
-            (false, Some(_)) => "max-in-flight",
-            (false, None) => "on-failure",
-        };
-        let note = format!("{held} held: {why}. Correct the content, or remove {setting} to continue");
-        let event = event_on_source(index, source, Reason::RollHeld, note, now)?;
+        let event = messages::held(index, source, &report.proof, held, now)?;
         Some(Event { same: report.since.to_string(), ..event })
     }
-}
-
-/// How a workload proved a content bad.
-fn describe(index: &Index, proof: &Proof<WorkloadKey>, source: &Name, digest: &Digest) -> String {
-    let is_own = proof.workload.namespace == source.namespace;
-    let workload = if is_own { index.display_short(&proof.workload) } else { index.display(&proof.workload) };
-    let how = if proof.rolled_back { "was rolled back from" } else { "failed with" };
-    format!("{workload} {how} {}", named(source, digest))
-}
-
-/// The name of the snapshot of a source's content.
-fn named(source: &Name, digest: &Digest) -> String {
-    snapshot_name(&source.object.name, digest, DIGITS[0])
 }
 
 /// Why workloads would not roll to content that a source is about to get; `None` if nothing is known against it.
@@ -328,7 +292,7 @@ pub(crate) fn objection(
         return Some(format!("{} was refused ({})", snapshot.object.name, refusal.reason));
     }
     let spread = spread(index, source, content, |_, _| false, now)?;
-    Some(describe(index, spread.bad()?, source, &content.present.digests.current()))
+    Some(messages::proof(index, source, &content.present.digests.current(), spread.bad()?))
 }
 
 /// How far a content of a source has spread; `None` if nothing limits that.
@@ -451,6 +415,9 @@ mod tests {
         }
         assert_eq!((state.index.sources().len(), state.index.users().names().count()), (0, 0));
         assert!(state.rolls.is_empty());
-        assert_eq!((state.holds.reported.len(), state.held(), state.missing.lost().count()), (0, 0, 0));
+        assert_eq!(
+            (state.held_workloads.reported.len(), state.held(), state.missing.lost().count()),
+            (0, 0, 0)
+        );
     }
 }
