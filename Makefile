@@ -46,9 +46,9 @@ build: ## Build target/release/confrev, and the names under which kubectl finds 
 	ln -sf confrev target/release/kubectl-confrev
 	ln -sf confrev target/release/kubectl_complete-confrev
 
-demo: build controlplane ## Run the canary story on a real control plane, in under a minute (NODE=real: with real containers)
+demo: build controlplane ## Run the canary story on a real control plane, in under a minute (NODE=real: with real containers; DASHBOARD=1: in a browser too)
 	$(CARGO) build --quiet --locked -p confrev-controlplane --example demo
-	CONFREV_BIN=target/release/confrev CONFREV_DEMO_NODE=$(NODE) $(if $(filter real,$(NODE)),$(CONTROLPLANE) nodes --) \
+	CONFREV_BIN=target/release/confrev CONFREV_DEMO_NODE=$(NODE) CONFREV_DEMO_DASHBOARD=$(DASHBOARD) $(if $(filter real,$(NODE)),$(CONTROLPLANE) nodes --) \
 		$(CARGO) run --quiet --locked -p confrev-controlplane --example demo
 
 # Without GOGC, control planes, kubectl and helm would spend a fifth of their time on garbage collection.

@@ -1,13 +1,14 @@
 //! `make demo`: confrev's promises, one after another, on a real control plane with real Argo Rollouts.
 //!
 //! It prints what it observes, and fails if a promise does not hold. Pods are fake, unless it runs on real nodes:
-//! `make demo NODE=real`.
+//! `make demo NODE=real`. With `make demo DASHBOARD=1`, the dashboard shows the story too, and stays open after it.
 #![allow(
     clippy::expect_used,
     clippy::panic,
     reason = "the crate of the control plane panics on failure; `caught` prints the message"
 )]
 
+mod dashboard;
 mod node;
 mod promises;
 mod screen;
@@ -22,6 +23,7 @@ use std::{env, panic};
 
 use confrev_controlplane::{ControlPlane, Program};
 
+use crate::dashboard::Page;
 use crate::screen::Screen;
 use crate::story::Story;
 
@@ -43,10 +45,21 @@ fn main() -> ExitCode {
         }
     };
     let mut story = Story::new(cluster, confrev, screen);
-    if let Err(problem) = caught(|| story.tell()) {
+    let mut page = None;
+    let told = caught(|| {
+        if dashboard::is_wanted() {
+            page = Some(Page::open(cluster, &binary, story.stage.namespace(), &story.screen));
+        }
+        story.tell();
+    });
+    if let Err(problem) = told {
         story.interrupted(&problem);
     }
-    story.conclude()
+    let code = story.conclude();
+    if let Some(page) = page {
+        page.leave_open(&story.screen);
+    }
+    code
 }
 
 fn set_up(screen: &Screen, binary: &Path) -> (&'static ControlPlane, Program) {

@@ -34,7 +34,7 @@ impl Screen {
         self.start.elapsed().as_secs_f32()
     }
 
-    /// The first line.
+    /// A line that is no part of a chapter, such as the first.
     pub(crate) fn title(&self, text: &str) {
         println!("{}", self.paint(BOLD, text));
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use confrev_controlplane::{ControlPlane, Kubectl, Namespace, Output};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::node;
 use crate::screen::Screen;
@@ -169,6 +169,12 @@ impl Stage {
         let object = self.cluster.get("configmap", self.namespace(), snapshot).unwrap_or_default();
         let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         owners.map(|owner| text(&owner["kind"])).collect()
+    }
+
+    /// What nobody may change on a snapshot. (Its owners change with its users.)
+    pub(crate) fn frozen(&self, snapshot: &str) -> Value {
+        let object = self.cluster.get("configmap", self.namespace(), snapshot).unwrap_or_default();
+        json!([object["data"], object["immutable"], object["metadata"]["labels"], object["metadata"]["uid"]])
     }
 
     /// The names of all ConfigMaps, except the one that Kubernetes creates in every namespace.

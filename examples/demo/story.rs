@@ -58,7 +58,7 @@ impl Story {
     }
 
     /// Prints the table, and the log of confrev if a promise was broken.
-    pub(crate) fn conclude(mut self) -> ExitCode {
+    pub(crate) fn conclude(&mut self) -> ExitCode {
         if let Some(strayed) = self.stage.strayed.pop_first() {
             self.promises
                 .broken("frozen", format!("a pod read another content than its ReplicaSet: {strayed}"));
@@ -140,7 +140,7 @@ impl Story {
 
     fn alter(&mut self, snapshot: &str) {
         self.screen.chapter("An administrator tries to change a snapshot that pods read");
-        let before = self.stage.versions();
+        let before = self.stage.frozen(snapshot);
         let attempts = [
             format!("patch configmap {snapshot} -p '{{\"data\":{{\"color\":\"pink\"}}}}'"),
             format!("label configmap {snapshot} confrev.dev/source-"),
@@ -158,8 +158,7 @@ impl Story {
                 self.screen.seen(&format!("refused: {}", answer.trim()));
             }
         }
-        let key = format!("configmaps/{snapshot}");
-        let same = self.stage.versions().get(&key) == before.get(&key);
+        let same = self.stage.frozen(snapshot) == before;
         self.judge("kept", refused && same, "an administrator's edit, relabelling and deletion were refused");
     }
 
