@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{
     failure::Failure,
     flags::{KindFlag, RotatedFlag},
-    lint_report::{self, Finding, Level, ReportFormat, Rule},
-    manifests::{self, ManifestFlags},
+    lint_report::{self, Finding, Level, Place, ReportFormat, Rule},
+    manifests::{self, Manifest, ManifestError, ManifestFlags},
     output,
     render::{Given, workload_kind},
 };
@@ -43,9 +43,9 @@ pub(super) struct LintOptions {
 
 /// Runs the command.
 pub(super) fn run(options: &LintOptions) -> Result<(), Failure> {
-    let all = options.manifests.read()?;
+    let texts = options.manifests.read_texts()?;
     let kinds = options.kinds.in_force();
-    let (objects, findings) = check(&kinds, &all, options.rotated.in_force(), &options.namespace);
+    let Checked { objects, findings } = check(&kinds, texts, options.rotated.in_force(), &options.namespace)?;
     output::print(&lint_report::text(options.output, &objects, &findings)?)?;
     let is_error = |finding: &&Finding| options.strict || finding.level == Level::Error;
     match findings.iter().filter(is_error).count() {
@@ -55,60 +55,86 @@ pub(super) fn run(options: &LintOptions) -> Result<(), Failure> {
     }
 }
 
-/// The checked objects, each with its file, and the findings in the order of the files.
+/// What was checked.
+struct Checked {
+    /// The objects, each with its file.
+    objects: Vec<(String, String)>,
+    /// In the order of the files and their lines.
+    findings: Vec<Finding>,
+}
+
 fn check(
     kinds: &Kinds,
-    all: &[(String, Value)],
+    texts: Vec<Result<Vec<Manifest>, ManifestError>>,
     rotated: Rotated,
     default: &str,
-) -> (Vec<(String, String)>, Vec<Finding>) {
+) -> Result<Checked, Failure> {
     let (mut objects, mut findings) = (Vec::new(), Vec::new());
-    let mut readable = Vec::new();
-    for (file, object) in all {
-        match source(file, object) {
-            Ok(_) => readable.push((file.clone(), object.clone())),
-            Err(message) => findings.push(Finding::error(Rule::Source, file, &display(object), message)),
+    let (mut readable, mut places, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    for text in texts {
+        let manifests = match text {
+            Ok(manifests) => manifests,
+            Err(ManifestError::Yaml { file, line, reason }) => {
+                files.push(file.clone());
+                findings.push(Finding::error(Rule::Yaml, &Place { file, line }, "", reason));
+                continue;
+            }
+            Err(other) => return Err(other.into()),
+        };
+        for Manifest { file, line, object } in manifests {
+            files.push(file.clone());
+            let place = Place { file, line };
+            match source(&place.file, &object) {
+                Ok(_) => {
+                    readable.push((place.file.clone(), object));
+                    places.push(place);
+                }
+                Err(message) => {
+                    findings.push(Finding::error(Rule::Source, &place, &display(&object), message));
+                }
+            }
         }
     }
     // What was read does not fail.
-    let Ok(mut given) = Given::read(kinds, &readable, default) else { return (objects, findings) };
+    let mut given = Given::read(kinds, &readable, default)?;
     // The content is checked where it is, and not again for each workload.
     (given.rotated, given.ignores_schemas) = (rotated, true);
-    for (file, object) in &readable {
+    for (place, (file, object)) in places.iter().zip(&readable) {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or(default);
         let name = display(object);
         if let Ok(Some(observed)) = source(file, object) {
             objects.push((file.clone(), name.clone()));
-            check_source(file, &name, namespace, &observed, &given, &mut findings);
+            check_source(place, &name, namespace, &observed, &given, &mut findings);
         } else if let Some(kind) = workload_kind(kinds, object) {
             objects.push((file.clone(), name.clone()));
             let text = object.to_string();
             match Workload::parse(kind, &text) {
-                Err(error) => findings.push(Finding::error(Rule::Workload, file, &name, error.to_string())),
+                Err(error) => findings.push(Finding::error(Rule::Workload, place, &name, error.to_string())),
                 Ok(new) => {
                     let request = Request { namespace, secrets: false, new, old: None };
                     let decision = given.decide(&request);
                     let start = format!("{}: ", request.new.display());
                     let short = |text: String| text.strip_prefix(&start).map_or(text.clone(), str::to_owned);
                     findings.extend(
-                        decision.denial.map(|text| Finding::error(Rule::Workload, file, &name, short(text))),
+                        decision.denial.map(|text| Finding::error(Rule::Workload, place, &name, short(text))),
                     );
                     let warnings = decision.warnings.into_iter();
                     findings.extend(
-                        warnings.map(|text| Finding::warning(Rule::Reference, file, &name, short(text))),
+                        warnings.map(|text| Finding::warning(Rule::Reference, place, &name, short(text))),
                     );
                 }
             }
         }
     }
-    for (file, warning) in manifests::find_wrong_orders(kinds, &readable) {
-        findings.push(Finding::warning(Rule::Order, &file, "", warning));
+    for (at, warning) in manifests::find_wrong_orders(kinds, &readable) {
+        let place = places.get(at).cloned();
+        findings.extend(place.map(|place| Finding::warning(Rule::Order, &place, "", warning)));
     }
-    // In the order of the files; a stable sort keeps that of the objects.
-    let places: BTreeMap<&str, usize> =
-        all.iter().enumerate().rev().map(|(at, (file, _))| (file.as_str(), at)).collect();
-    findings.sort_by_key(|finding| places.get(finding.file.as_str()).copied());
-    (objects, findings)
+    // A stable sort keeps the order of the objects of a document.
+    let order: BTreeMap<&str, usize> =
+        files.iter().enumerate().rev().map(|(at, file)| (file.as_str(), at)).collect();
+    findings.sort_by_key(|finding| (order.get(finding.place.file.as_str()).copied(), finding.place.line));
+    Ok(Checked { objects, findings })
 }
 
 /// A ConfigMap or Secret as admission reads it; otherwise what is wrong.
@@ -123,7 +149,7 @@ fn source(file: &str, object: &Value) -> Result<Option<Observed>, String> {
 }
 
 fn check_source(
-    file: &str,
+    place: &Place,
     name: &str,
     namespace: &str,
     observed: &Observed,
@@ -131,17 +157,17 @@ fn check_source(
     findings: &mut Vec<Finding>,
 ) {
     if let Some(invalid) = invalid_setting(observed) {
-        findings.push(Finding::error(Rule::Setting, file, name, invalid));
+        findings.push(Finding::error(Rule::Setting, place, name, invalid));
     }
     for odd in odd_settings(observed) {
-        findings.push(Finding::warning(Rule::Setting, file, name, odd));
+        findings.push(Finding::warning(Rule::Setting, place, name, odd));
     }
     match given.schema_failure(namespace, observed) {
         Some(Ok(())) => {}
-        Some(Err(failure)) => findings.push(Finding::error(Rule::Schema, file, name, failure)),
+        Some(Err(failure)) => findings.push(Finding::error(Rule::Schema, place, name, failure)),
         None => {
             let message = "the manifests do not contain its schema, so its content is not checked";
-            findings.push(Finding::warning(Rule::Schema, file, name, message.to_owned()));
+            findings.push(Finding::warning(Rule::Schema, place, name, message.to_owned()));
         }
     }
 }
@@ -158,9 +184,9 @@ mod tests {
 
     /// The findings of a text, each as `LEVEL RULE MESSAGE`.
     fn found(text: &str) -> Vec<String> {
-        let objects = manifests::objects("f", text).unwrap();
-        let all: Vec<_> = objects.into_iter().map(|object| ("f".to_owned(), object)).collect();
-        let (_, findings) = check(&Kinds::default(), &all, Rotated::default(), "default");
+        let texts = vec![manifests::parse("f", text)];
+        let checked = check(&Kinds::default(), texts, Rotated::default(), "default");
+        let findings = checked.unwrap_or_else(|_| panic!("manifests")).findings;
         let text = |finding: &Finding| {
             let (level, rule) = (finding.level.as_str(), finding.rule.as_str());
             format!("{level} {rule} {}: {}", finding.object, finding.message)

@@ -22,6 +22,7 @@ pub(super) enum ReportFormat {
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
+    Yaml,
     Source,
     Setting,
     Schema,
@@ -31,11 +32,12 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    const ALL: [Self; 6] =
-        [Self::Source, Self::Setting, Self::Schema, Self::Workload, Self::Reference, Self::Order];
+    const ALL: [Self; 7] =
+        [Self::Yaml, Self::Source, Self::Setting, Self::Schema, Self::Workload, Self::Reference, Self::Order];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
+            Self::Yaml => "yaml",
             Self::Source => "source",
             Self::Setting => "setting",
             Self::Schema => "schema",
@@ -47,6 +49,7 @@ impl Rule {
 
     fn description(self) -> &'static str {
         match self {
+            Self::Yaml => "A file that is no YAML",
             Self::Source => "A ConfigMap or Secret that the API server refuses",
             Self::Setting => "A setting of a ConfigMap or Secret that is invalid or has no effect",
             Self::Schema => "Content that does not match its schema",
@@ -73,24 +76,31 @@ impl Level {
     }
 }
 
+/// Where an object is: its file, and the line at which its document begins, from 1.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) file: String,
+    pub(super) line: u64,
+}
+
 /// One problem.
 #[derive(Debug)]
 pub(super) struct Finding {
     pub(super) level: Level,
     pub(super) rule: Rule,
-    pub(super) file: String,
+    pub(super) place: Place,
     /// The kind and the name of the object; empty if the message names it.
     pub(super) object: String,
     pub(super) message: String,
 }
 
 impl Finding {
-    pub(super) fn error(rule: Rule, file: &str, object: &str, message: String) -> Self {
-        Self { level: Level::Error, rule, file: file.to_owned(), object: object.to_owned(), message }
+    pub(super) fn error(rule: Rule, place: &Place, object: &str, message: String) -> Self {
+        Self { level: Level::Error, rule, place: place.clone(), object: object.to_owned(), message }
     }
 
-    pub(super) fn warning(rule: Rule, file: &str, object: &str, message: String) -> Self {
-        Self { level: Level::Warning, ..Self::error(rule, file, object, message) }
+    pub(super) fn warning(rule: Rule, place: &Place, object: &str, message: String) -> Self {
+        Self { level: Level::Warning, ..Self::error(rule, place, object, message) }
     }
 
     /// The message with the object.
@@ -112,7 +122,7 @@ pub(super) fn text(
     Ok(match format {
         ReportFormat::Text => findings.iter().fold(String::new(), |text, finding| {
             let (level, rule) = (finding.level.as_str(), finding.rule.as_str());
-            text + &format!("{}: {level}: {} [{rule}]\n", finding.file, finding.full())
+            text + &format!("{}: {level}: {} [{rule}]\n", finding.place.file, finding.full())
         }),
         ReportFormat::Sarif => output::to_json(&sarif(findings))? + "\n",
         ReportFormat::Junit => junit(objects, findings),
@@ -127,8 +137,8 @@ fn sarif(findings: &[Finding]) -> serde_json::Value {
     let results: Vec<_> = findings
         .iter()
         .map(|finding| {
-            let location =
-                json!({"artifactLocation": {"uri": uri(&finding.file)}, "region": {"startLine": 1}});
+            let Place { file, line } = &finding.place;
+            let location = json!({"artifactLocation": {"uri": uri(file)}, "region": {"startLine": line}});
             json!({
                 "ruleId": finding.rule.as_str(),
                 "level": finding.level.as_str(),
@@ -173,7 +183,7 @@ fn uri(file: &str) -> String {
 fn junit(objects: &[(String, String)], findings: &[Finding]) -> String {
     let mut cases: Vec<(String, String)> = objects.to_vec();
     for finding in findings {
-        let case = (finding.file.clone(), finding.object.clone());
+        let case = (finding.place.file.clone(), finding.object.clone());
         if !cases.contains(&case) {
             cases.push(case);
         }
@@ -181,9 +191,11 @@ fn junit(objects: &[(String, String)], findings: &[Finding]) -> String {
     let mut text = String::new();
     let mut failures = 0;
     for (file, object) in &cases {
-        let own: Vec<_> =
-            findings.iter().filter(|finding| finding.file == *file && finding.object == *object).collect();
-        let name = if object.is_empty() { "the order of the manifests" } else { object };
+        let own: Vec<_> = findings
+            .iter()
+            .filter(|finding| finding.place.file == *file && finding.object == *object)
+            .collect();
+        let name = if object.is_empty() { "the manifests" } else { object };
         let _ = write!(text, "    <testcase classname=\"{}\" name=\"{}\"", escape(file), escape(name));
         if own.is_empty() {
             text.push_str("/>\n");
@@ -233,8 +245,8 @@ mod tests {
 
     #[test]
     fn report_escapes_names_of_files_and_objects() {
-        let finding =
-            Finding::error(Rule::Schema, "a b/<c>.yaml", "ConfigMap \"a&b\"", "x < y\u{1}".to_owned());
+        let place = Place { file: "a b/<c>.yaml".to_owned(), line: 7 };
+        let finding = Finding::error(Rule::Schema, &place, "ConfigMap \"a&b\"", "x < y\u{1}".to_owned());
         let junit = junit(&[], std::slice::from_ref(&finding));
         for part in [
             "classname=\"a b/&lt;c&gt;.yaml\" name=\"ConfigMap &quot;a&amp;b&quot;\"",
@@ -249,6 +261,7 @@ mod tests {
             result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"],
             "a%20b/%3Cc%3E.yaml"
         );
+        assert_eq!(result["locations"][0]["physicalLocation"]["region"]["startLine"], 7);
         assert_eq!((&result["ruleId"], &result["level"]), (&json!("schema"), &json!("error")));
         assert_eq!(uri("/a/b.yaml"), "file:///a/b.yaml");
     }

@@ -7,6 +7,7 @@ use std::{
 
 use clap::Args;
 use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
 
 use super::{explain, fetch};
 use crate::{
@@ -42,6 +43,8 @@ pub(super) enum ManifestError {
     Yaml {
         /// The file.
         file: String,
+        /// The line, from 1.
+        line: u64,
         /// Why.
         reason: String,
     },
@@ -76,12 +79,40 @@ impl ManifestFlags {
 
     /// All objects, each with the name of its file or folder.
     pub(super) fn read(&self) -> Result<Vec<(String, Value)>, ManifestError> {
-        let Some(folder) = &self.kustomize else { return read_all(&self.filename) };
+        Ok(self
+            .read_texts()?
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?
+            .concat()
+            .into_iter()
+            .map(Manifest::named)
+            .collect())
+    }
+
+    /// The objects of each file, or what is wrong with the file. Files that cannot be read are an error.
+    pub(super) fn read_texts(&self) -> Result<Vec<Result<Vec<Manifest>, ManifestError>>, ManifestError> {
+        let Some(folder) = &self.kustomize else { return read_each(&self.filename) };
         let place = folder.display().to_string();
         let text = fetch::kustomization(folder);
         let text = text.map_err(|reason| ManifestError::Fetch { place: place.clone(), reason })?;
-        let objects = objects(&place, &text)?;
-        Ok(objects.into_iter().map(|object| (place.clone(), object)).collect())
+        Ok(vec![parse(&place, &text)])
+    }
+}
+
+/// An object of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Manifest {
+    /// The file, or the folder of a kustomization.
+    pub(super) file: String,
+    /// The line at which its document begins, from 1.
+    pub(super) line: u64,
+    /// The object.
+    pub(super) object: Value,
+}
+
+impl Manifest {
+    fn named(self) -> (String, Value) {
+        (self.file, self.object)
     }
 }
 
@@ -96,8 +127,8 @@ pub(super) struct ManifestSource {
     pub(super) json: String,
 }
 
-/// The objects in a file, in order; `-` is standard input.
-pub(super) fn read(file: &Path) -> Result<Vec<Value>, ManifestError> {
+/// The name and the text of a file; `-` is standard input.
+fn text_of(file: &Path) -> Result<(String, String), ManifestError> {
     let name = place(file);
     let text = if fetch::is_url(file) {
         let text = fetch::url(&name);
@@ -105,7 +136,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<Value>, ManifestError> {
     } else {
         read_text(file).map_err(|source| ManifestError::Read { file: name.clone(), source })?
     };
-    objects(&name, &text)
+    Ok((name, text))
 }
 
 /// The name of a file in messages.
@@ -134,13 +165,13 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     Ok(files)
 }
 
-/// All objects of files, folders and URLs in the order in which kubectl applies them, each with its file name.
-pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Value)>, ManifestError> {
+/// The objects of files, folders and URLs in the order in which kubectl applies them.
+fn read_each(paths: &[PathBuf]) -> Result<Vec<Result<Vec<Manifest>, ManifestError>>, ManifestError> {
     let mut all = Vec::new();
     for path in paths {
         for file in files(path)? {
-            let name = place(&file);
-            all.extend(read(&file)?.into_iter().map(|object| (name.clone(), object)));
+            let (name, text) = text_of(&file)?;
+            all.push(parse(&name, &text));
         }
     }
     Ok(all)
@@ -149,11 +180,12 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, Value)>, Manife
 /// A warning for each workload that comes before a ConfigMap or Secret that it refers to. Such a workload resolves to
 /// the old content, and rolls again when the new content is applied.
 pub(super) fn wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<String> {
-    find_wrong_orders(kinds, all).into_iter().map(|(file, warning)| format!("{file}: {warning}")).collect()
+    let found = find_wrong_orders(kinds, all).into_iter();
+    found.filter_map(|(at, warning)| Some(format!("{}: {warning}", all.get(at)?.0))).collect()
 }
 
-/// The same, each with its file.
-pub(super) fn find_wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<(String, String)> {
+/// The same, each with the position of its workload in `all`.
+pub(super) fn find_wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<(usize, String)> {
     let namespace = |object: &Value| object["metadata"]["namespace"].as_str().map(str::to_owned);
     let mut sources = Vec::new();
     for (index, (file, object)) in all.iter().enumerate() {
@@ -163,7 +195,7 @@ pub(super) fn find_wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<(
         }
     }
     let mut warnings = Vec::new();
-    for (index, (file, object)) in all.iter().enumerate() {
+    for (index, (_, object)) in all.iter().enumerate() {
         let kind = object["apiVersion"].as_str().zip(object["kind"].as_str());
         let Some(kind) = kind.and_then(|(version, kind)| kinds.by_kind(version, kind)) else { continue };
         let Ok(workload) = Workload::read(kind, object) else { continue };
@@ -188,7 +220,7 @@ pub(super) fn find_wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<(
                     source.name,
                     source.name.kind.as_str(),
                 );
-                warnings.push((file.clone(), warning));
+                warnings.push((index, warning));
             }
         }
     }
@@ -205,14 +237,26 @@ fn read_text(file: &Path) -> std::io::Result<String> {
 }
 
 /// The objects in a text. Errors show `file` as its name.
+#[cfg(test)]
 pub(super) fn objects(file: &str, text: &str) -> Result<Vec<Value>, ManifestError> {
+    Ok(parse(file, text)?.into_iter().map(|manifest| manifest.object).collect())
+}
+
+/// The objects in a text, each with the line of its document. Errors show `file` as its name.
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
     // As kubectl reads YAML: `0644` is octal, and `010` is eight.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
-    let documents = documents
-        .map_err(|error| ManifestError::Yaml { file: file.to_owned(), reason: explain::yaml(&error) })?;
-    Ok(documents.into_iter().flat_map(flatten).collect())
+    let documents = serde_saphyr::from_multiple_with_options::<Spanned<Value>>(text, options);
+    let documents = documents.map_err(|error| {
+        let line = error.location().map_or(1, |location| location.line());
+        ManifestError::Yaml { file: file.to_owned(), line, reason: explain::yaml(&error) }
+    })?;
+    let manifests = documents.into_iter().flat_map(|document| {
+        let line = document.referenced.line();
+        flatten(document.value).into_iter().map(move |object| (line, object))
+    });
+    Ok(manifests.map(|(line, object)| Manifest { file: file.to_owned(), line, object }).collect())
 }
 
 /// The objects of a document: itself, or the items of a List.
@@ -321,7 +365,8 @@ mod tests {
         for (name, text) in files {
             std::fs::write(folder.join(name), text).unwrap();
         }
-        let all = read_all(std::slice::from_ref(&folder)).unwrap();
+        let flags = ManifestFlags { filename: vec![folder.clone()], kustomize: None };
+        let all = flags.read().unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         wrong_orders(&Kinds::default(), &all)
     }

@@ -28,7 +28,7 @@ fn lint(arguments: &[&str]) -> (Option<i32>, String, String) {
 fn reports_match_golden_files() {
     for format in ["text", "sarif", "junit"] {
         let (code, report, errors) = lint(&["-f", "manifests", "-o", format]);
-        assert_eq!((code, errors.as_str()), (Some(3), "error: 4 problems were found\n"), "{format}");
+        assert_eq!((code, errors.as_str()), (Some(3), "error: 5 problems were found\n"), "{format}");
         let file = folder().join(format);
         if std::env::var_os("CONFREV_GOLDENS").is_some_and(|value| value == "write") {
             fs::write(&file, &report).unwrap();
@@ -36,6 +36,19 @@ fn reports_match_golden_files() {
         assert_eq!(report, fs::read_to_string(&file).unwrap(), "{format}");
         assert!(!report.contains("hunter2"), "{format} shows a value");
     }
+}
+
+/// A file that is no YAML is a finding with its line, and does not hide those of other files.
+#[test]
+fn invalid_yaml_hides_no_other_finding() {
+    let (code, report, _) = lint(&["-f", "manifests/5-broken.yaml", "-f", "manifests/2-web.yaml"]);
+    assert_eq!(code, Some(3));
+    let lines: Vec<_> = report.lines().collect();
+    assert!(
+        lines[0].starts_with("manifests/5-broken.yaml: error: ") && lines[0].ends_with("[yaml]"),
+        "{report}"
+    );
+    assert!(lines[1..].iter().any(|line| line.contains("Deployment \"web\"")), "{report}");
 }
 
 #[test]
