@@ -77,6 +77,9 @@ pub(crate) const CERT_MANAGER: &str = "cert-manager-controllers";
 /// cert-manager's CustomResourceDefinitions.
 pub(crate) const CERT_MANAGER_MANIFESTS: &str = "cert-manager-manifests.yaml";
 
+/// The program that syncs a namespace with Argo CD's own code.
+pub(crate) const ARGO_CD: &str = "argo-cd-sync";
+
 const ARGO: &str = "github.com/argoproj/argo-rollouts";
 
 /// The linter of workflows, which is no part of the control plane.
@@ -173,6 +176,14 @@ pub(crate) const MODULES: &[GoModule] = &[
                 },
             },
         ],
+    },
+    GoModule {
+        name: "argo-cd",
+        go_mod: include_str!("../argo-cd/go.mod"),
+        go_sum: include_str!("../argo-cd/go.sum"),
+        linker_values: &[],
+        patch: None,
+        artifacts: &[Artifact { name: ARGO_CD, source: Source::Main(include_str!("../argo-cd/main.go")) }],
     },
 ];
 

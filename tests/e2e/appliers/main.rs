@@ -15,6 +15,7 @@ mod page;
 mod shared;
 mod tools;
 
+mod argo_cd;
 mod corpus;
 mod examples;
 mod generated_names;

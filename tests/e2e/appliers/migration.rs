@@ -96,6 +96,81 @@ fn migration_from_reloader_removes_its_remains() {
     );
 }
 
+/// Two workloads of two other tools move one after the other, while their live source changes. The test does what the other tools
+/// would do at a change, to the workloads that still have their annotations. Each step and each change restarts a workload once.
+#[test]
+fn migration_by_workload_restarts_each_once() {
+    let _confrev = running();
+    let mut page = Page::of(World::new("migrating"));
+    let api = Workload::new(Kind::Deployment, "api", &["demo"]).replicas(2).enabled(None);
+    let web = web().enabled(None);
+    let with = |workload: &Workload, annotation: &str| {
+        let mut manifest = workload.manifest();
+        manifest["metadata"]["annotations"] = json!({annotation: "true"});
+        manifest
+    };
+    let wave = |page: &Page, hash: &str| {
+        let marks = json!({"metadata": {"annotations": {"wave.pusher.com/config-hash": hash}}});
+        page.world.patch(&web, &json!({"spec": {"template": marks}}));
+    };
+    let reloader = |page: &Page, hash: &str| {
+        let mut container = page.world.live(&api)["spec"]["template"]["spec"]["containers"][0].clone();
+        container["env"] = json!([{"name": "STAKATER_DEMO_CONFIGMAP", "value": hash}]);
+        page.world.patch(&api, &json!({"spec": {"template": {"spec": {"containers": [container]}}}}));
+    };
+    let revisions = |page: &Page, text: &str| {
+        page.reads("web", &[text; 2]);
+        page.reads("api", &[text; 2]);
+        page.world.wait_at_rest();
+        (page.replica_sets("web"), page.replica_sets("api"))
+    };
+    let manifests = [
+        config_map("demo", "blue"),
+        with(&web, "wave.pusher.com/update-on-config-change"),
+        with(&api, "reloader.stakater.com/auto"),
+    ];
+    page.world.apply(&list(&manifests)).ok();
+    wave(&page, "1");
+    reloader(&page, "1");
+    let (at_first_web, at_first_api) = revisions(&page, "blue");
+    let since = |page: &Page, text: &str| {
+        let (web, api) = revisions(page, text);
+        (web - at_first_web, api - at_first_api)
+    };
+    page.reader.file("wave.yaml", &yaml_under(PAGE, "From Wave"));
+    page.reader.file("reloader.yaml", &yaml_under(PAGE, "From Reloader"));
+    page.reader.open(PAGE, "Workload by workload");
+
+    page.types("kubectl label configmap demo confrev.dev/enabled=live");
+    assert_eq!(since(&page, "blue"), (0, 0), "the label of the source rolls nothing");
+    page.types("kubectl patch deployment web");
+    page.world.wait_replica_sets(&web, at_first_web + 1);
+    assert_eq!(since(&page, "blue"), (1, 0), "the patch restarts its workload once");
+
+    page.world.set_config("demo", "green");
+    reloader(&page, "2");
+    page.world.wait_replica_sets(&web, at_first_web + 2);
+    assert_eq!(since(&page, "green"), (2, 1), "a change restarts both workloads once");
+
+    page.types("kubectl patch deployment api");
+    page.world.wait_replica_sets(&api, at_first_api + 2);
+    assert_eq!(since(&page, "green"), (2, 2));
+
+    page.world.set_config("demo", "red");
+    page.world.wait_replica_sets(&web, at_first_web + 3);
+    page.world.wait_replica_sets(&api, at_first_api + 3);
+    assert_eq!(since(&page, "red"), (3, 3));
+    assert!(page.world.snapshots().is_empty(), "a live source has no snapshots");
+
+    page.types("kubectl label configmap demo confrev.dev/enabled-");
+    for workload in [&web, &api] {
+        page.world.wait_resolved(workload, "demo", "red");
+    }
+    assert_eq!(since(&page, "red"), (4, 4), "snapshots are one more roll");
+    let status = page.types("kubectl confrev status");
+    assert!(status.contains("Deployment/web") && status.contains("Deployment/api"), "{status}");
+}
+
 /// The page has two ways, binding and snapshots. Each restarts the workload once.
 #[test]
 fn migration_from_kustomize_hashes_restarts_once() {
