@@ -171,7 +171,7 @@ impl Stage {
         owners.map(|owner| text(&owner["kind"])).collect()
     }
 
-    /// What nobody may change on a snapshot. (Its owners change with its users.)
+    /// The fields of a snapshot that no user may change. (Its owners change with its users.)
     pub(crate) fn frozen(&self, snapshot: &str) -> Value {
         let object = self.cluster.get("configmap", self.namespace(), snapshot).unwrap_or_default();
         json!([object["data"], object["immutable"], object["metadata"]["labels"], object["metadata"]["uid"]])

@@ -112,7 +112,7 @@ fn web(kind: Kind) -> Workload {
 
 /// With the server-side diff an Application is in sync, and a change is one roll, with both ways to apply.
 #[test]
-fn argo_cd_sees_no_drift_with_server_side_diff() {
+fn argo_cd_server_side_diff_shows_no_drift() {
     let _confrev = running();
     each_kind(|kind| {
         for options in [SERVER_SIDE_DIFF, SERVER_SIDE_BOTH] {

@@ -139,7 +139,7 @@ fn migration_by_workload_restarts_each_once() {
     };
     page.reader.file("wave.yaml", &yaml_under(PAGE, "From Wave"));
     page.reader.file("reloader.yaml", &yaml_under(PAGE, "From Reloader"));
-    page.reader.open(PAGE, "Workload by workload");
+    page.reader.open("docs/migrating.md", "Workload by workload");
 
     page.types("kubectl label configmap demo confrev.dev/enabled=live");
     assert_eq!(since(&page, "blue"), (0, 0), "the label of the source rolls nothing");
