@@ -83,6 +83,8 @@ pub const MAX_IN_FLIGHT: &str = concat!(prefix!(), "max-in-flight");
 pub const WAVES: &str = concat!(prefix!(), "waves");
 /// Annotation on sources: how long the moved workloads must stay healthy before the next wave.
 pub const BAKE: &str = concat!(prefix!(), "bake");
+/// Annotation on sources: the Argo AnalysisTemplate from which a run is created at the end of each wave.
+pub const ANALYSIS: &str = concat!(prefix!(), "analysis");
 /// Annotation on workloads, sources and namespaces: the times in which automatic rolls happen.
 pub const WINDOW: &str = concat!(prefix!(), "window");
 /// Annotation on sources: the set to which the source belongs, and the version that the source has.
@@ -97,7 +99,8 @@ pub const SCHEMA_FOR: &str = concat!(prefix!(), "schema-for");
 
 /// Annotation on sources: what happens after a workload has failed with a change.
 pub const ON_FAILURE: &str = concat!(prefix!(), "on-failure");
-/// Annotation on sources, written by `kubectl confrev waves retry`: a refused snapshot, and when it was refused.
+/// Annotation on sources, written by `kubectl confrev waves retry`: a refused snapshot, and when it was refused. Or the present
+/// snapshot, and when another analysis of it was asked for.
 pub const RETRIED: &str = concat!(prefix!(), "retried");
 /// Annotation on sources, written by `kubectl confrev waves promote`: a snapshot, and the wave of its content that may begin.
 pub const PROMOTED: &str = concat!(prefix!(), "promoted");

@@ -16,7 +16,10 @@ use crate::{
     cluster::{Api, own_owners},
     controller::Name,
     names,
-    resolve::{Observed, invalid_schema_for, invalid_set, invalid_window, parse_keep, parse_max_in_flight},
+    resolve::{
+        Analysis, Observed, invalid_schema_for, invalid_set, invalid_window, parse_keep, parse_max_in_flight,
+        run_arguments, run_of_template,
+    },
     snapshot::{Digest, ObjectName, SourceKind},
     telemetry::metrics::Limit,
 };
@@ -65,11 +68,22 @@ pub(super) async fn mutate<A: Api>(
         return Answer::denied(format!("{}: {invalid}", source.object));
     }
     let mut unchecked = None;
+    let analysis = observed.spread_policy().analysis.filter(|_| observed.identity().is_none());
+    if let Some(analysis) = analysis.filter(|_| is_new_analysis(kind, review, &observed)) {
+        match analysis_failure(context, call, &source, &observed, &analysis).await {
+            Ok(None) => {}
+            Ok(Some(failure)) => {
+                let key = names::ANALYSIS;
+                return Answer::denied(format!("{}: annotation {key}: {failure}", source.object));
+            }
+            Err(warning) => unchecked = Some(warning),
+        }
+    }
     if observed.schema().is_some() && observed.identity().is_none() && needs_check(kind, review, &observed) {
         match schema_failure(context, call, &source, &observed).await {
             Ok(None) => {}
             Ok(Some(failure)) => return Answer::denied(format!("{}: {failure}", source.object)),
-            Err(warning) => unchecked = Some(warning),
+            Err(warning) => unchecked = unchecked.or(Some(warning)),
         }
     }
     let mut warnings = warnings(context, &source, &observed, review, used);
@@ -95,6 +109,40 @@ fn needs_check(kind: SourceKind, review: &Review<'_>, observed: &Observed) -> bo
         let is_other = |key| old.annotation(key) != observed.annotation(key);
         old.digest() != observed.digest() || is_other(names::SCHEMA) || is_other(names::SCHEMA_KEYS)
     })
+}
+
+/// Whether a write sets the annotation `analysis`. Other writes must pass whatever becomes of the template.
+fn is_new_analysis(kind: SourceKind, review: &Review<'_>, observed: &Observed) -> bool {
+    let old = review.old_object().and_then(|old| Observed::read(kind, old.as_bytes()).ok());
+    old.is_none_or(|old| old.annotation(names::ANALYSIS) != observed.annotation(names::ANALYSIS))
+}
+
+/// Why no run can be created from the template of an analysis. An error is a warning: the template could not be read.
+async fn analysis_failure<A: Api>(
+    context: &HandlerState<A>,
+    call: &Caller,
+    source: &Name,
+    observed: &Observed,
+    analysis: &Analysis,
+) -> Result<Option<String>, String> {
+    let share = context.reads.share(call.client.clone(), call.deadline);
+    let api = context.api.metered(share.meter());
+    let read = api.analysis_template(&source.namespace, analysis);
+    let reason = match tokio::time::timeout_at(call.deadline, read).await {
+        Ok(Ok(None)) => return Ok(Some(format!("{analysis} does not exist"))),
+        Ok(Ok(Some(template))) => {
+            let name = &source.object.name;
+            let given = run_arguments(name, &source.namespace, &observed.digest().to_string(), 1);
+            let failure = run_of_template(&template, &given).err();
+            return Ok(failure.map(|why| format!("{analysis} cannot be used: {why}")));
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the API server does not answer in time".to_owned(),
+    };
+    tracing::warn!(%source, reason, "template of an analysis could not be read");
+    Err(format!(
+        "confrev: {analysis} could not be read ({reason}): without it, no change moves beyond its first wave"
+    ))
 }
 
 /// Why the content may not be written. An error is a warning: the check could not be made, and is made again at the roll.

@@ -21,8 +21,8 @@ use crate::{
     cluster::ApiError,
     names,
     resolve::{
-        Health, Member, Observed, Refusal, Spread, SpreadPolicy, Standing, Use, Verdict, View, Wait,
-        auto_roll_value,
+        AnalysisRun, Health, Member, Observed, Refusal, RunState, Spread, SpreadPolicy, Standing, Use,
+        Verdict, View, Wait, auto_roll_value,
     },
     snapshot::{Digests, ObjectName, SourceKind},
 };
@@ -146,6 +146,15 @@ pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<
         Wait::Unproven => format!("{wave}: held by {}, not healthy yet", listed(unhealthy, NAMED)),
         Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
         Wait::Turn => format!("{wave}: others come first"),
+        Wait::Analysis(run) if run.name.is_empty() => {
+            format!("{wave}: waits for the analysis of the previous wave")
+        }
+        Wait::Analysis(AnalysisRun { name, state: state @ (RunState::Unknown | RunState::Running) }) => {
+            format!("{wave}: waits for AnalysisRun {name}, which {state}")
+        }
+        Wait::Analysis(AnalysisRun { name, state }) => {
+            format!("{wave}: held by AnalysisRun {name}, which {state}")
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The program's commands and their options.
 
 mod admitted;
+mod analysis;
 mod check;
 mod complete;
 #[cfg(feature = "dashboard")]

@@ -6,11 +6,12 @@
 use std::{fmt::Write as _, io::IsTerminal as _, time::Duration};
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    delays,
+    analysis, delays,
     failure::Failure,
     flags::DryRun,
     group::Others,
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::{
     names,
-    resolve::{ALL_WAVES, Observed, Progress},
+    resolve::{ALL_WAVES, AnalysisRun, Observed, Progress, RunState},
     snapshot::{DIGITS, ObjectName, snapshot_name},
 };
 
@@ -86,6 +87,12 @@ pub(super) struct WavesStatus {
     pub(super) workloads: usize,
     /// Whether a person has stopped the change.
     pub(super) aborted: bool,
+    /// The AnalysisRun that decides about the next wave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) analysis: Option<String>,
+    /// Whether that run has ended, and does not let the next wave begin.
+    #[serde(skip)]
+    pub(super) may_analyse_again: bool,
     /// The workloads that may move now.
     pub(super) next: Vec<String>,
     /// Moved workloads that are not healthy.
@@ -129,6 +136,8 @@ pub(super) async fn act(
     let history = History::read(target, source.clone()).await?;
     let others = Others::of(target, &history).await?;
     let retried = if action == Action::Retry { retry(&history) } else { None };
+    // Another run of the analysis that does not let the next wave begin.
+    let mut again = None;
     let (key, value, said) = if let Some(retried) = retried {
         retried
     } else {
@@ -137,27 +146,37 @@ pub(super) async fn act(
         let nothing = match action {
             _ if status.group.is_some() => None,
             Action::Abort if status.aborted => Some("is already aborted"),
+            Action::Retry if status.may_analyse_again => None,
             Action::Retry if !status.aborted => Some("is neither aborted nor refused: nothing to retry"),
             _ => None,
         };
         if let Some(nothing) = nothing {
             return Ok(format!("{}: {} {nothing}", status.source, status.snapshot));
         }
+        again = (action == Action::Retry && status.may_analyse_again)
+            .then(|| json!(format!("{} {:.0}", status.snapshot, Timestamp::now())));
         decision(action, &status, all)?
     };
     // In a group, the decision is about the change in all namespaces.
     let own = snapshot_of(&history);
-    let mut values = vec![(&target.namespace, value.clone())];
+    let with_again = |value: Value, snapshot: Option<&str>| {
+        let mut annotations = json!({key: value});
+        if let Some(again) = &again {
+            annotations[names::RETRIED] = of_namespace(again, own.as_deref(), snapshot);
+        }
+        annotations
+    };
+    let mut values = vec![(&target.namespace, with_again(value.clone(), own.as_deref()))];
     for other in &others.sources {
         let value = match retry(other).filter(|_| key == names::RETRIED) {
             Some((_, value, _)) => value,
             None if key == names::RETRIED => continue,
             None => of_namespace(&value, own.as_deref(), snapshot_of(other).as_deref()),
         };
-        values.push((&other.namespace, value));
+        values.push((&other.namespace, with_again(value, snapshot_of(other).as_deref())));
     }
-    for (namespace, value) in values {
-        let body = json!({"metadata": {"annotations": {key: value}}});
+    for (namespace, annotations) in values {
+        let body = json!({"metadata": {"annotations": annotations}});
         let path = format!("/api/v1/namespaces/{namespace}/{}/{}", source.kind.plural(), source.name);
         if dry_run != Some(DryRun::Client) {
             let only_try = dry_run == Some(DryRun::Server);
@@ -234,6 +253,9 @@ fn decision(
         )),
         Action::Abort => {
             Ok((names::ABORTED, json!(snapshot), format!("no further workload moves to {snapshot}")))
+        }
+        Action::Retry if status.may_analyse_again => {
+            Ok((names::ABORTED, Value::Null, format!("wave {wave} of {snapshot} is analysed again")))
         }
         Action::Retry => Ok((names::ABORTED, Value::Null, format!("{snapshot} moves on in waves"))),
     }
@@ -331,6 +353,7 @@ async fn status_of(
     let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
     others.join(target, &mut inventory).await?;
     let spread = delays::spread(&inventory, &target.namespace, source, (present.digests(), &policy), others);
+    let (spread, run) = analysis::apply(target, history, others, spread).await?;
     let Some(progress) = spread.progress() else {
         return Err(Failure::NotFound(format!("{source} has no waves")));
     };
@@ -339,7 +362,18 @@ async fn status_of(
     let reason = spread.reason().filter(|_| waiting).map(|wait| delays::describe(source, &spread, wait));
     let group = others.group.clone();
     let aborted = policy.aborted.as_deref() == Some(&*snapshot);
-    Ok(WavesStatus { group, aborted, ..of_progress(source, target, snapshot, progress, reason) })
+    let has_ended = |run: &AnalysisRun| {
+        !matches!(run.state, RunState::Unknown | RunState::Running | RunState::Successful)
+    };
+    let may_analyse_again = run.as_ref().is_some_and(has_ended);
+    let analysis = run.map(|run| run.name.into());
+    Ok(WavesStatus {
+        group,
+        aborted,
+        analysis,
+        may_analyse_again,
+        ..of_progress(source, target, snapshot, progress, reason)
+    })
 }
 
 /// The name that the snapshot of the present content gets.
@@ -370,6 +404,8 @@ fn of_progress(
         moved: progress.moved,
         workloads: progress.total,
         aborted: false,
+        analysis: None,
+        may_analyse_again: false,
         next: sorted(&progress.next),
         unhealthy: sorted(&progress.unhealthy),
         reason,

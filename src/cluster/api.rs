@@ -3,6 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::{
     error::ApiError,
@@ -11,7 +12,7 @@ use super::{
     objects::{Candidate, Created, Live, Owner, Precondition, Usage, Version, WorkloadKey},
 };
 use crate::{
-    resolve::{Ensure, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
+    resolve::{Analysis, Ensure, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
     snapshot::{Identity, ObjectName},
 };
 
@@ -144,6 +145,50 @@ pub trait Api: Clone + Send + Sync + 'static {
 
     /// Reads a workload live.
     fn read_workload(&self, workload: &WorkloadKey) -> impl Future<Output = Result<Live, ApiError>> + Send;
+
+    /// Reads the template of an analysis live. `None`: it does not exist, or Argo Rollouts is not installed.
+    fn analysis_template(
+        &self,
+        namespace: &str,
+        analysis: &Analysis,
+    ) -> impl Future<Output = Result<Option<Value>, ApiError>> + Send;
+
+    /// Reads an AnalysisRun live. `None`: it does not exist, or Argo Rollouts is not installed.
+    fn analysis_run(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Value>, ApiError>> + Send;
+
+    /// The AnalysisRuns with this value of the label `source`, read live.
+    fn analysis_runs(
+        &self,
+        namespace: &str,
+        source: &str,
+    ) -> impl Future<Output = Result<Vec<Value>, ApiError>> + Send;
+
+    /// Creates an AnalysisRun.
+    fn create_analysis_run(
+        &self,
+        namespace: &str,
+        run: &Value,
+    ) -> impl Future<Output = Result<Created, ApiError>> + Send;
+
+    /// Terminates an AnalysisRun if it has this uid.
+    fn terminate_analysis_run(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+
+    /// Deletes an AnalysisRun if it has this uid.
+    fn delete_analysis_run(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
 }
 
 /// Creates the snapshot that a decision asks for, without owners: the controller binds it. If the snapshot already

@@ -68,6 +68,8 @@ impl Reason {
             Self::SourceMissing
                 | Self::RollHeld
                 | Self::RollRefused
+                | Self::AnalysisFailed
+                | Self::AnalysisHeld
                 | Self::ContentRefused
                 | Self::Reverted
                 | Self::SettingInvalid
@@ -93,6 +95,10 @@ impl Reason {
             | Self::RollReleased
             | Self::RollRefused
             | Self::WaveBegun
+            | Self::AnalysisBegun
+            | Self::AnalysisSucceeded
+            | Self::AnalysisFailed
+            | Self::AnalysisHeld
             | Self::ContentRefused
             | Self::Reverted
             | Self::SettingInvalid => "Roll",
@@ -209,6 +215,10 @@ mod tests {
             (Reason::RollHeld, "Warning"),
             (Reason::RollReleased, "Normal"),
             (Reason::WaveBegun, "Normal"),
+            (Reason::AnalysisBegun, "Normal"),
+            (Reason::AnalysisSucceeded, "Normal"),
+            (Reason::AnalysisFailed, "Warning"),
+            (Reason::AnalysisHeld, "Warning"),
             (Reason::ContentRefused, "Warning"),
             (Reason::Reverted, "Warning"),
             (Reason::SettingInvalid, "Warning"),

@@ -25,7 +25,7 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{
-        Health, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef, Workload,
+        Analysis, Health, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef, Workload,
         auto_roll_value, may_lend_template,
     },
     snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
@@ -39,6 +39,9 @@ use crate::{
 /// The name of confrev in `managedFields`. kube's request builder would set it too, but needs the object's name apart from its
 /// path; here both are checked and joined by [`path`].
 const FIELD_MANAGER: &str = "fieldManager=confrev";
+
+/// The API of Argo Rollouts.
+const ROLLOUTS_API: &str = "argoproj.io/v1alpha1";
 
 /// The requested form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +185,15 @@ impl KubeApi {
         }
     }
 
+    /// Reads an object or a list of any kind; `None` if the object, or its kind, does not exist.
+    async fn get_if_exists(&self, path: String) -> Result<Option<Value>, ApiError> {
+        match self.get(path.clone()).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+            Ok(bytes) => parse(&bytes, &path).map(Some),
+        }
+    }
+
     async fn patch(
         &self,
         path: String,
@@ -321,6 +333,18 @@ async fn read_up_to(
         bytes.extend_from_slice(&data);
     }
     Ok(Ok(ResponseBody::new(bytes, metered)))
+}
+
+/// The path of the template of an analysis.
+fn analysis_template_path(
+    namespace: &str,
+    Analysis { cluster, name }: &Analysis,
+) -> Result<String, ApiError> {
+    if *cluster {
+        path::cluster_object(ROLLOUTS_API, "clusteranalysistemplates", name)
+    } else {
+        path::object(ROLLOUTS_API, namespace, "analysistemplates", name)
+    }
 }
 
 /// The path of a workload.
@@ -555,6 +579,48 @@ impl Api for KubeApi {
                 Err(error)
             }
         }
+    }
+
+    async fn analysis_template(
+        &self,
+        namespace: &str,
+        analysis: &Analysis,
+    ) -> Result<Option<Value>, ApiError> {
+        self.get_if_exists(analysis_template_path(namespace, analysis)?).await
+    }
+
+    async fn analysis_run(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        self.get_if_exists(path::object(ROLLOUTS_API, namespace, "analysisruns", name)?).await
+    }
+
+    async fn analysis_runs(&self, namespace: &str, source: &str) -> Result<Vec<Value>, ApiError> {
+        let collection = path::collection(ROLLOUTS_API, namespace, "analysisruns")?;
+        let selector = format!("{}%3D{}%2C{}%3D{source}", names::MANAGED_BY, names::MANAGER, names::SOURCE);
+        let path = format!("{collection}?labelSelector={}", selector.replace('/', "%2F"));
+        let list = self.get_if_exists(path).await?.unwrap_or_default();
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    async fn create_analysis_run(&self, namespace: &str, run: &Value) -> Result<Created, ApiError> {
+        let path = path::collection(ROLLOUTS_API, namespace, "analysisruns")? + "?" + FIELD_MANAGER;
+        match self.write("create", Method::POST, path, run.to_string().into_bytes()).await {
+            Ok(()) => Ok(Created::Now),
+            Err(error) if error.is_conflict() => Ok(Created::Exists),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn terminate_analysis_run(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
+        let path = path::object(ROLLOUTS_API, namespace, "analysisruns", name)? + "?" + FIELD_MANAGER;
+        let body = json!({"metadata": {"uid": uid}, "spec": {"terminate": true}});
+        self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
+    }
+
+    async fn delete_analysis_run(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
+        let path = path::object(ROLLOUTS_API, namespace, "analysisruns", name)?;
+        let preconditions = json!({"uid": uid});
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        self.write("delete", Method::DELETE, path, body.to_string().into_bytes()).await
     }
 
     async fn read_workload(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {

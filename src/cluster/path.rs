@@ -26,6 +26,14 @@ pub(crate) fn object(
     Ok(format!("{}/{name}", collection(api_version, namespace, plural)?))
 }
 
+/// The path of an object in an API group that is in no namespace.
+pub(crate) fn cluster_object(api_version: &str, plural: &str, name: &str) -> Result<String, ApiError> {
+    if !is_object_name(name) {
+        return Err(ApiError::InvalidName { what: "object", name: name.to_owned() });
+    }
+    Ok(format!("/apis/{api_version}/{plural}/{name}"))
+}
+
 /// The path of a namespace.
 pub(crate) fn namespace(name: &str) -> Result<String, ApiError> {
     if !is_namespace_name(name) {
@@ -44,6 +52,10 @@ mod tests {
         {
             assert!(collection("v1", name, "configmaps").is_err(), "{name:?}");
             assert!(namespace(name).is_err(), "{name:?}");
+            assert!(
+                cluster_object("argoproj.io/v1alpha1", "clusteranalysistemplates", name).is_err(),
+                "{name:?}"
+            );
             assert!(object("v1", "ns", "configmaps", name).is_err(), "{name:?}");
         }
         assert!(collection("v1", "a.b", "configmaps").is_err(), "a namespace is one label");

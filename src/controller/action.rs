@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
     controller::{index::findings::Verified, name::Name},
-    resolve::{Observed, Record, Refusal},
+    resolve::{Analysis, AnalysisRun, Observed, Record, Refusal},
     snapshot::Digest,
 };
 
@@ -107,6 +107,41 @@ pub enum Action {
     },
     /// Find the workloads without the label in a namespace that opts in.
     OptIn(Arc<str>),
+    /// Read the AnalysisRun that judges a wave, and create it if it does not exist.
+    Analyse {
+        /// The source in whose namespace the run is.
+        source: Name,
+        /// The uid of the source, which owns the run.
+        uid: String,
+        /// The digest of the content.
+        digest: Digest,
+        /// The template.
+        analysis: Analysis,
+        /// The wave, counted from 1.
+        wave: usize,
+        /// The name of the run.
+        run: Box<str>,
+    },
+    /// Terminate an AnalysisRun that judges nothing any more.
+    EndAnalysis {
+        /// The source that owns the run.
+        source: Name,
+        /// The uid of the source.
+        uid: String,
+        /// The name of the run.
+        run: Box<str>,
+    },
+}
+
+/// The AnalysisRun that judges a wave.
+#[derive(Debug)]
+pub struct Analysed {
+    /// The run.
+    pub run: AnalysisRun,
+    /// The wave, counted from 1.
+    pub wave: usize,
+    /// It was created just now.
+    pub is_new: bool,
 }
 
 /// A mark on a snapshot that was written or removed.
@@ -137,6 +172,10 @@ pub enum Outcome {
     OwnersSet(Box<Observed>),
     /// A snapshot was marked as refused, or its mark was removed.
     RefusedSet(RefusedSet),
+    /// The AnalysisRun of a wave was read or created.
+    Analysed(Analysed),
+    /// The AnalysisRun with this name is terminated, ended before, or does not exist.
+    AnalysisEnded(Box<str>),
     /// Owners were read live.
     Verified(Verified),
     /// A source in bind mode was deleted; this is the object before the deletion.

@@ -72,6 +72,8 @@ labels! {
         Ensure = "ensure",
         /// Refusing a content with which a workload failed.
         Judge = "judge",
+        /// Creating, reading or terminating the AnalysisRun of a wave.
+        Analyse = "analyse",
         /// Adding a snapshot's owners.
         Bind = "bind",
         /// Removing owners from a snapshot.
@@ -144,6 +146,14 @@ labels! {
         RollReleased = "RollReleased",
         /// The next wave of a change begins.
         WaveBegun = "WaveBegun",
+        /// A wave ended, and an AnalysisRun judges it.
+        AnalysisBegun = "AnalysisBegun",
+        /// The AnalysisRun of a wave was successful.
+        AnalysisSucceeded = "AnalysisSucceeded",
+        /// The AnalysisRun of a wave failed.
+        AnalysisFailed = "AnalysisFailed",
+        /// The AnalysisRun of a wave has no result that decides, or cannot be created.
+        AnalysisHeld = "AnalysisHeld",
         /// A workload failed with a content, so no workload resolves to the content.
         ContentRefused = "ContentRefused",
         /// A workload went back from refused content.

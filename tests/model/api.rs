@@ -9,7 +9,8 @@ use confrev::{
     kinds::REVISION_KINDS,
     names,
     resolve::{
-        Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload, auto_roll_value,
+        Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload,
+        auto_roll_value,
     },
     snapshot::{Identity, ObjectName, Rotated, SourceKind, snapshot_json},
 };
@@ -386,6 +387,30 @@ impl Api for Memory {
             Ok(Live::read(kind, &object.to_string(), &Rotated::default()).unwrap())
         })
         .await
+    }
+
+    async fn analysis_template(&self, _: &str, _: &Analysis) -> Result<Option<Value>, ApiError> {
+        Ok(None)
+    }
+
+    async fn analysis_run(&self, _: &str, _: &str) -> Result<Option<Value>, ApiError> {
+        Ok(None)
+    }
+
+    async fn analysis_runs(&self, _: &str, _: &str) -> Result<Vec<Value>, ApiError> {
+        Ok(Vec::new())
+    }
+
+    async fn create_analysis_run(&self, _: &str, _: &Value) -> Result<Created, ApiError> {
+        panic!("no template exists")
+    }
+
+    async fn terminate_analysis_run(&self, _: &str, _: &str, _: &str) -> Result<(), ApiError> {
+        panic!("no AnalysisRun exists")
+    }
+
+    async fn delete_analysis_run(&self, _: &str, _: &str, _: &str) -> Result<(), ApiError> {
+        panic!("no AnalysisRun exists")
     }
 
     async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {

@@ -8,6 +8,7 @@
 )]
 
 mod admission_rounds;
+mod analyses;
 mod bind_mode;
 mod bind_mode_deletions;
 mod bind_mode_owners;

@@ -28,11 +28,12 @@ const SETTINGS: [&str; 12] = [
     names::ON_UNDO,
 ];
 /// The annotations that users write on a source.
-const OF_SOURCES: [&str; 10] = [
+const OF_SOURCES: [&str; 11] = [
     names::KEEP,
     names::MAX_IN_FLIGHT,
     names::WAVES,
     names::BAKE,
+    names::ANALYSIS,
     names::ON_FAILURE,
     names::SET,
     names::PROMOTED,

@@ -4,6 +4,7 @@
 //! returns the missing ones ([`Pass::Needs`]). [`decide()`] repeats the pass until the decision is complete; its caller reads the
 //! facts. Admission and `kubectl confrev impact` read them from the API server, `render` from manifests.
 
+mod analysis;
 mod bare;
 mod content;
 mod decide;
@@ -36,6 +37,7 @@ mod workload;
 
 use std::collections::BTreeSet;
 
+pub use analysis::{Analysis, AnalysisRun, EndedWave, RunState, is_run_of, run_arguments, run_of_template};
 pub use decide::resolve;
 pub use driver::decide;
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError};

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Health, Record, SpreadPolicy, Use, Verdict, Waves, has_deadline};
+use super::{
+    AnalysisRun, EndedWave, Health, Record, RunState, SpreadPolicy, Use, Verdict, Waves, has_deadline,
+};
 use crate::{
     kinds::WorkloadKind,
     snapshot::{Digest, Digests, ObjectName},
@@ -216,6 +218,8 @@ pub enum Wait<K> {
     Unproven,
     /// All workloads of the wave have moved and are healthy. The next wave may begin then.
     Bake(Timestamp),
+    /// The analysis of the wave is not successful.
+    Analysis(AnalysisRun),
     /// Others of the wave come first.
     Turn,
 }
@@ -245,6 +249,10 @@ pub struct Progress<K> {
     pub is_promoted: bool,
     /// The last place that may move now.
     last: Option<Place>,
+    /// The wave that ended last, until a workload moves in the next one.
+    ended: Option<EndedWave>,
+    /// The analysis of that wave, as long as it does not let the next one begin.
+    analysis: Option<AnalysisRun>,
 }
 
 /// How far a change has spread.
@@ -298,7 +306,39 @@ impl<K: Clone> Spread<K> {
         }
         let progress = |waves| count.progress(waves, policy.bake, verdict.promoted, now);
         spread.progress = policy.waves.as_ref().map(progress);
+        if let Some(progress) = &mut spread.progress {
+            progress.ended = progress.ended.filter(|_| policy.analysis.is_some());
+            progress.analysis = progress.ended.map(|_| AnalysisRun::default());
+        }
         spread
+    }
+
+    /// The wave whose analysis decides about the next one; `None` if there is none, or if nothing moves anyway.
+    pub fn ended(&self) -> Option<EndedWave> {
+        let is_stopped = self.invalid.is_some() || self.refused || self.bad.is_some();
+        self.progress.as_ref().and_then(|progress| progress.ended).filter(|_| !is_stopped)
+    }
+
+    /// Whether a person stopped the change.
+    pub fn is_aborted(&self) -> bool {
+        self.aborted
+    }
+
+    /// Applies the analysis of the wave that ended. Without it, the next wave does not begin.
+    #[must_use]
+    pub fn analysed(mut self, run: impl FnOnce(EndedWave) -> AnalysisRun) -> Self {
+        if let Some(ended) = self.ended()
+            && let Some(progress) = &mut self.progress
+        {
+            let run = Some(run(ended)).filter(|run| run.state != RunState::Successful);
+            if run.is_some() {
+                // The wave lasts until then.
+                (progress.wave, progress.limit) = (ended.wave, progress.moved);
+                progress.next.clear();
+            }
+            progress.analysis = run;
+        }
+        self
     }
 
     /// The progress of the change, if the source has waves.
@@ -349,6 +389,9 @@ impl<K: Clone> Spread<K> {
 
 impl<K: Clone> Progress<K> {
     fn wait(&self, place: Place) -> Option<Wait<K>> {
+        if let Some(run) = &self.analysis {
+            return Some(Wait::Analysis(run.clone()));
+        }
         match self.last {
             Some(last) if place <= last => None,
             Some(_) => Some(Wait::Turn),
@@ -416,7 +459,8 @@ impl<'m, K: Clone> Count<'m, K> {
         let bake = SignedDuration::try_from(bake).unwrap_or(SignedDuration::MAX);
         let bakes_until = last_move.map(|last| last.checked_add(bake).unwrap_or(Timestamp::MAX));
         let bakes_until = bakes_until.filter(|until| *until > now);
-        let wave = if self.unhealthy.is_empty() && bakes_until.is_none() {
+        let is_proven = self.unhealthy.is_empty() && bakes_until.is_none();
+        let wave = if is_proven {
             waves.first_beyond(moved, total)
         } else {
             let by_then = |since: &&Option<Timestamp>| self.last_turn.is_some() && **since <= self.last_turn;
@@ -431,6 +475,15 @@ impl<'m, K: Clone> Count<'m, K> {
             self.waiting.select_nth_unstable_by_key(free - 1, |(place, _)| *place);
         }
         let next = &self.waiting[..free];
+        let begins = wave == 0 || moved <= waves.limit(wave - 1, total);
+        // If nothing waits, the present wave has ended too, unless users made all moves.
+        let ended = match (begins, self.waiting.is_empty()) {
+            (true, false) => Some(wave),
+            (true, true) => Some(wave).filter(|_| self.last_turn.is_some()),
+            (false, true) => Some(wave + 1).filter(|_| self.last_turn.is_some()),
+            (false, false) => None,
+        };
+        let ended = ended.filter(|ended| is_proven && wave >= promoted && *ended > 0);
         Progress {
             wave: wave + 1,
             waves: waves.count(total),
@@ -441,8 +494,10 @@ impl<'m, K: Clone> Count<'m, K> {
             next: next.iter().map(|(_, workload)| (*workload).clone()).collect(),
             unhealthy: self.unhealthy.into_iter().cloned().collect(),
             bakes_until,
-            begins: wave == 0 || moved <= waves.limit(wave - 1, total),
+            begins,
             is_promoted: wave < promoted,
+            ended: ended.map(|wave| EndedWave { wave, moved: self.last_turn.or(last_move) }),
+            analysis: None,
         }
     }
 }
@@ -452,7 +507,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{names, snapshot::snapshot_name};
+    use crate::{names, resolve::Analysis, snapshot::snapshot_name};
 
     const HEALTHS: [Health; 5] =
         [Health::Settled, Health::Unavailable, Health::Progressing, Health::Unobserved, Health::Failed];
@@ -532,6 +587,68 @@ mod tests {
             names::BAKE => Some(bake.as_str()),
             _ => None,
         })
+    }
+
+    #[test]
+    fn next_wave_waits_for_successful_analysis() {
+        let policy = SpreadPolicy { analysis: Analysis::parse("sound"), ..in_waves("1, 50%", 60) };
+        let of = |states: &[Standing], verdict, second| {
+            let names: Vec<_> = (0..states.len()).collect();
+            let members = names.iter().zip(states).map(|(name, standing)| member(name, *standing, false));
+            Spread::of(&policy, verdict, at(second), members)
+        };
+        let none = Verdict::default();
+        let first = [moved(Health::Settled, 0), waits(1), waits(2), waits(3)];
+        let ended = Some(EndedWave { wave: 1, moved: Some(at(0)) });
+        let spread = of(&first, none, 100);
+        assert_eq!(spread.ended(), ended);
+        // A caller that knows no run moves nothing.
+        assert_eq!(spread.wait(false, place(1)), Some(Wait::Analysis(AnalysisRun::default())));
+        for state in [
+            RunState::Unknown,
+            RunState::Running,
+            RunState::Failed("failed".into()),
+            RunState::Undecided("is inconclusive".into()),
+            RunState::Unavailable("no".into()),
+        ] {
+            let run = AnalysisRun { name: "run".into(), state };
+            let held = spread.clone().analysed(|_| run.clone());
+            assert_eq!(held.wait(false, place(1)), Some(Wait::Analysis(run)));
+            let progress = held.progress().unwrap();
+            assert_eq!((progress.wave, progress.limit, progress.next.len()), (1, 1, 0));
+        }
+        let open = spread.analysed(|_| AnalysisRun { name: "run".into(), state: RunState::Successful });
+        assert_eq!([1, 2].map(|number| open.wait(false, place(number))), [None, Some(Wait::Turn)]);
+        assert_eq!(open.progress().unwrap().wave, 2);
+        let users = |second| Standing::Moved(Moved { since: Some(at(second)), ..Moved::default() });
+        for (states, verdict, second, expected) in [
+            (&[waits(0), waits(1)][..], none, 100, None),
+            (&first, none, 50, None),
+            (&[moved(Health::Unavailable, 0), waits(1), waits(2), waits(3)], none, 100, None),
+            (&first, Verdict { promoted: 2, ..none }, 100, None),
+            (&first, Verdict { promoted: 1, ..none }, 100, ended),
+            (&first, Verdict { refused: true, ..none }, 100, None),
+            (
+                &[moved(Health::Settled, 0), moved(Health::Progressing, 90), waits(2), waits(3)],
+                none,
+                100,
+                None,
+            ),
+            (
+                &[users(5), waits(1), waits(2), waits(3)],
+                none,
+                100,
+                Some(EndedWave { wave: 1, moved: Some(at(5)) }),
+            ),
+        ] {
+            assert_eq!(of(states, verdict, second).ended(), expected, "{states:?} {verdict:?}");
+        }
+        // The last wave is judged too, unless users made all moves.
+        let all = [moved(Health::Settled, 0), users(1), users(2)];
+        assert_eq!(of(&all, none, 100).ended().map(|ended| ended.wave), Some(3));
+        assert_eq!(of(&all[1..], none, 100).ended(), None);
+        let unlimited = Spread::of(&in_waves("1", 0), none, at(100), [member(&0, first[0], false)]);
+        assert_eq!(unlimited.ended(), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Refusal, Waves,
+    Analysis, Refusal, Waves, analysis,
     policy::{parse_duration, parse_max_in_flight},
     waves,
 };
@@ -21,6 +21,8 @@ pub struct SpreadPolicy {
     pub waves: Option<Waves>,
     /// How long the moved workloads must stay healthy before the next wave.
     pub bake: Duration,
+    /// The analysis at the end of each wave.
+    pub analysis: Option<Analysis>,
     /// Whether the workloads go back after one of them has failed with a change.
     pub reverts: bool,
     /// Why the settings of waves cannot be followed. Nothing moves then.
@@ -76,6 +78,12 @@ impl SpreadPolicy {
             Ok((waves, bake)) => (policy.waves, policy.bake) = (waves, bake),
             Err(error) => policy.invalid = Some(error.into()),
         }
+        match read_analysis(annotation(names::ANALYSIS), policy.has_waves()) {
+            Ok(analysis) => policy.analysis = analysis,
+            Err(error) => {
+                policy.invalid.get_or_insert(error.into());
+            }
+        }
         match annotation(names::ON_FAILURE) {
             None | Some("hold") => {}
             Some("revert") => policy.reverts = true,
@@ -106,6 +114,7 @@ impl SpreadPolicy {
             max_in_flight: self.max_in_flight.into_iter().chain(other.max_in_flight).min(),
             waves,
             bake: self.bake.max(other.bake),
+            analysis: self.analysis.clone().or_else(|| other.analysis.clone()),
             reverts: self.reverts || other.reverts,
             invalid: self.invalid.clone().or_else(|| other.invalid.clone()),
             promoted: None,
@@ -116,8 +125,9 @@ impl SpreadPolicy {
 
     /// Whether both have the same settings. Decisions of persons are no settings.
     pub fn has_settings_of(&self, other: &Self) -> bool {
-        (self.max_in_flight, &self.waves, self.bake, self.reverts, &self.invalid)
-            == (other.max_in_flight, &other.waves, other.bake, other.reverts, &other.invalid)
+        let settings = |of: &'_ Self| (of.max_in_flight, of.bake, of.reverts);
+        settings(self) == settings(other)
+            && (&self.waves, &self.analysis, &self.invalid) == (&other.waves, &other.analysis, &other.invalid)
     }
 
     /// Whether the controller decides when each workload rolls.
@@ -179,4 +189,53 @@ fn read_waves(waves: Option<&str>, bake: Option<&str>) -> Result<(Option<Waves>,
         return Err(format!("annotation {} has no effect without {}: add it", names::BAKE, names::WAVES));
     }
     Ok((parsed, bake))
+}
+
+/// Reads the annotation `analysis`. Without waves, it has no effect.
+fn read_analysis(text: Option<&str>, has_waves: bool) -> Result<Option<Analysis>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let key = names::ANALYSIS;
+    let parsed = Analysis::parse(text)
+        .ok_or_else(|| format!("annotation {key}: {text:?} is not allowed, use {}", analysis::ALLOWED))?;
+    if !has_waves {
+        return Err(format!("annotation {key} has no effect without {}: add it", names::WAVES));
+    }
+    Ok(Some(parsed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn analysis_needs_waves_and_a_name() {
+        let read = |waves: Option<&'static str>, analysis: &'static str| {
+            SpreadPolicy::read(|key| match key {
+                names::WAVES => waves,
+                names::ANALYSIS => Some(analysis),
+                _ => None,
+            })
+        };
+        let valid = read(Some("1"), "cluster/sound");
+        assert_eq!((valid.analysis, valid.invalid), (Analysis::parse("cluster/sound"), None));
+        for (waves, analysis, part) in [
+            (None, "sound", "confrev.dev/analysis has no effect without confrev.dev/waves"),
+            (Some("1"), "A B", "confrev.dev/analysis: \"A B\" is not allowed, use the name"),
+            (Some("x"), "sound", "confrev.dev/waves"),
+        ] {
+            let invalid = read(waves, analysis);
+            assert!(invalid.has_waves(), "{invalid:?}");
+            assert!(invalid.invalid.is_some_and(|why| why.contains(part)), "{waves:?} {analysis}");
+        }
+    }
+
+    /// In a group, each of these settings of one source makes the change stricter.
+    #[test]
+    fn strictest_policy_keeps_the_analysis() {
+        let analysed = SpreadPolicy { analysis: Analysis::parse("sound"), ..SpreadPolicy::default() };
+        let plain = SpreadPolicy::default();
+        assert!(!plain.has_settings_of(&analysed));
+        assert_eq!(plain.strictest(&analysed).analysis, analysed.analysis);
+        assert_eq!(analysed.strictest(&plain).analysis, analysed.analysis);
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use super::analysis::{self, Wanted};
 use crate::{
     cluster::{
         Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,
@@ -83,6 +84,11 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             api.create_event(&event).await?;
             Ok(Outcome::Done)
         }
+        Action::Analyse { source, uid, digest, analysis, wave, run } => {
+            let (source, uid, digest, analysis, run) = (&source, &*uid, &digest, &analysis, &*run);
+            analysis::analyse(api, &Wanted { source, uid, digest, analysis, wave, run }).await
+        }
+        Action::EndAnalysis { source, uid, run } => analysis::terminate(api, &source, &uid, &run).await,
         Action::OptIn(namespace) => Ok(Outcome::Unlabelled(api.unlabelled(&namespace).await?)),
     }
 }

@@ -108,7 +108,9 @@ impl State {
             (Task::Object(name, ObjectStep::Bind | ObjectStep::Unbind), Outcome::OwnersSet(observed)) => {
                 self.memory.remember_endangered(name.clone(), Arc::new(*observed), now);
             }
-            (Task::Judge(_), Outcome::RefusedSet(set)) => self.refusal_was_set(set, now),
+            (Task::Judge(_) | Task::Analyse(_), Outcome::RefusedSet(set)) => self.refusal_was_set(set, now),
+            (Task::Analyse(name), Outcome::Analysed(found)) => self.analysed(name, found, now),
+            (Task::Analyse(name), Outcome::AnalysisEnded(run)) => self.analysis_ended(name, run, now),
             (Task::Object(name, ObjectStep::Sweep), Outcome::Released(observed)) => {
                 self.memory.remember_deleted(name.clone(), Arc::new(*observed), now);
             }

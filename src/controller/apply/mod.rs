@@ -1,4 +1,5 @@
 //! Executes actions against the API server, and applies their outcomes.
 
+mod analysis;
 pub(crate) mod execute;
 mod finish;

@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock, or decides. Each `apply_*` takes a record, and reports as [`Change`]s which
 //! objects the controller may have to reconcile.
 
+pub(crate) mod analyses;
 mod bound;
 mod by_age;
 pub(crate) mod change;
@@ -32,6 +33,7 @@ use std::{
 };
 
 use self::{
+    analyses::Analyses,
     by_age::ByAge,
     change::Change,
     findings::Findings,
@@ -73,6 +75,8 @@ pub(crate) struct Index {
     bound: HashMap<Name, BoundRecord>,
     /// What live reads found about the owners of snapshots and bound objects.
     findings: Findings,
+    /// What live reads found about the AnalysisRuns of waves.
+    analyses: Analyses,
     /// Namespaces labelled to opt in; `None` until they were listed.
     opted_in: Option<HashSet<Arc<str>>>,
     groups: Groups,
@@ -101,6 +105,7 @@ impl Index {
             by_source: BTreeMap::new(),
             bound: HashMap::new(),
             findings: Findings::default(),
+            analyses: Analyses::default(),
             opted_in: None,
             groups: Groups::default(),
             watched: WatchedNamespaces::default(),

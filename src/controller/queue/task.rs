@@ -18,6 +18,8 @@ pub enum Task {
     Roll(WorkloadKey),
     /// A workload that may have failed because of a content.
     Judge(WorkloadKey),
+    /// A source of which a wave may have ended, or whose analysis of a wave may have.
+    Analyse(Name),
     /// A source whose present content may have no snapshot, or a mark that a person wants to be removed.
     Ensure(Name),
     /// A snapshot, a source in bind mode, or a name that is referenced and may be missing; and the step to reconcile it by.
@@ -78,7 +80,9 @@ impl Task {
     /// The namespace of the object; `None` for Events.
     pub(crate) fn namespace(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Read(name) | Self::Ensure(name) | Self::Object(name, _) => Some(&name.namespace),
+            Self::Read(name) | Self::Ensure(name) | Self::Analyse(name) | Self::Object(name, _) => {
+                Some(&name.namespace)
+            }
             Self::Roll(key) | Self::Judge(key) | Self::Report(key) => Some(&key.namespace),
             Self::OptIn(namespace) => Some(namespace),
             Self::WriteEvent => None,
@@ -92,6 +96,7 @@ impl Task {
             Self::Roll(_) => Work::Roll,
             Self::Ensure(_) => Work::Ensure,
             Self::Judge(_) => Work::Judge,
+            Self::Analyse(_) => Work::Analyse,
             Self::Object(_, step) => match step {
                 ObjectStep::Bind => Work::Bind,
                 ObjectStep::Unbind | ObjectStep::Free => Work::Unbind,

@@ -41,6 +41,7 @@ impl State {
             Change::Workload(key) => {
                 self.enqueue_roll(&key, now);
                 self.enqueue_judgement(&key, now);
+                self.enqueue_analyses(&key, now);
             }
             Change::Unresolved(key) => self.enqueue_missing_sources(&key, now),
             Change::Owners(name) => self.enqueue_owners(&name, now),
@@ -54,6 +55,8 @@ impl State {
             Change::SourceNeeded(name) => self.enqueue_source(name, now),
             Change::SourceUnused(name) => {
                 self.memory.fresh.take(&name);
+                self.index.analyses_mut().forget(&name);
+                self.queue.cancel(&Task::Analyse(name.clone()));
                 self.held_workloads.forget_source(&self.index, &name);
             }
             Change::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
@@ -61,6 +64,7 @@ impl State {
                 self.held_workloads.source_changed(&self.index, &name);
                 self.queue.schedule(Task::Ensure(name.clone()), now);
                 self.enqueue_lost_of(&name, now);
+                self.enqueue_analysis(&name, now);
                 let released = self.held_workloads.release_replaced(&self.index, &name, now);
                 self.report(released, now);
             }
@@ -178,6 +182,7 @@ impl State {
         self.rolls.clear_all_pending();
         self.held_workloads.release_all();
         self.index.forget_rankings();
+        self.index.analyses_mut().clear();
         let sources: Vec<_> = self.index.sources().map(|(name, _)| name.clone()).collect();
         for name in sources {
             self.index.set_source_unknown(&name);

@@ -12,14 +12,14 @@ use crate::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{Health, Member, Place, Proof, Record, Spread, Standing, View, Wait},
+    resolve::{Health, Member, Place, Proof, Record, RunState, Spread, Standing, View, Wait},
     snapshot::{Digest, Digests},
 };
 
 /// How long a held workload waits before its turn is checked again.
 pub(crate) const TURN: SignedDuration = SignedDuration::from_secs(1);
 /// The longest that it waits if the bake time of a wave lasts longer: a workload may be deleted meanwhile.
-const BAKE: SignedDuration = SignedDuration::from_secs(5);
+pub(super) const BAKE: SignedDuration = SignedDuration::from_secs(5);
 /// How long a finding that held one workload counts for others without another check. A check reads all workloads that use
 /// the source, and as many may be held.
 const FRESH: SignedDuration = SignedDuration::from_millis(500);
@@ -146,7 +146,7 @@ impl HeldWorkloads {
             events.extend(begins);
             return Turn { held: None, events };
         }
-        let bakes = waits.iter().all(|(_, wait)| matches!(wait, Wait::Bake(_) | Wait::Turn));
+        let bakes = waits.iter().all(|(_, wait)| is_expected(wait));
         self.held.insert(key.clone(), bakes);
         let mut new = Vec::new();
         let mut until = now + TURN;
@@ -157,7 +157,13 @@ impl HeldWorkloads {
                     events.extend(messages::invalid_on_source(index, &source, &why, now));
                 }
                 Wait::Bake(end) => until = until.max(end.min(now + BAKE)),
-                Wait::Bad(_) | Wait::Full | Wait::Unproven | Wait::Turn | Wait::Aborted | Wait::Refused => {}
+                Wait::Bad(_)
+                | Wait::Full
+                | Wait::Unproven
+                | Wait::Turn
+                | Wait::Analysis(_)
+                | Wait::Aborted
+                | Wait::Refused => {}
             }
         }
         Turn { held: Some(Held { until, new }), events }
@@ -272,6 +278,17 @@ impl HeldWorkloads {
     }
 }
 
+/// Whether a wait ends by itself: no person needs to act.
+fn is_expected(wait: &Wait<WorkloadKey>) -> bool {
+    match wait {
+        Wait::Bake(_) | Wait::Turn => true,
+        Wait::Analysis(run) => matches!(run.state, RunState::Unknown | RunState::Running),
+        Wait::Bad(_) | Wait::Full | Wait::Invalid(_) | Wait::Unproven | Wait::Aborted | Wait::Refused => {
+            false
+        }
+    }
+}
+
 /// Why workloads would not roll to content that a source is about to get; `None` if nothing is known against it.
 pub(crate) fn objection(
     index: &Index,
@@ -296,7 +313,7 @@ pub(crate) fn objection(
 }
 
 /// How far a content of a source has spread; `None` if nothing limits that.
-fn spread(
+pub(super) fn spread(
     index: &Index,
     source: &Name,
     known: &SourceRecord,
@@ -316,7 +333,8 @@ fn spread(
             is_rolling: is_rolling(key, record),
         })
     });
-    Some(Spread::of(&policy, change.verdict(index), now, members))
+    let spread = Spread::of(&policy, change.verdict(index), now, members);
+    Some(spread.analysed(|ended| index.analysis_run(&change, ended)))
 }
 
 /// The state of a workload towards a content of a source.

@@ -11,7 +11,7 @@ use crate::{
         name::Name,
     },
     names,
-    resolve::{Progress, Proof, Record, Refusal, Use},
+    resolve::{AnalysisRun, Progress, Proof, Record, Refusal, RunState, Use},
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
 };
@@ -240,6 +240,44 @@ pub(crate) fn refused(
     );
     let event = event_on_source(index, &source, Reason::ContentRefused, note, now)?;
     Some(Event { same: format!("{name} {}", refusal.at), ..event })
+}
+
+/// The AnalysisRun of a wave that was read: on its source. `before`: the state in which this leader knew the run, if it did.
+pub(super) fn analysed(
+    index: &Index,
+    source: &Name,
+    AnalysisRun { name, state }: &AnalysisRun,
+    wave: usize,
+    (before, is_new): (Option<&RunState>, bool),
+    now: Timestamp,
+) -> Option<Event> {
+    let of = &source.object.name;
+    let retry = format!("`kubectl confrev waves retry {of}`");
+    let (reason, note) = match state {
+        RunState::Running if is_new => {
+            (Reason::AnalysisBegun, format!("wave {wave} is analysed by AnalysisRun {name}"))
+        }
+        // A new leader reports only what needs attention.
+        RunState::Successful if before.is_some() => {
+            (Reason::AnalysisSucceeded, format!("wave {wave}: AnalysisRun {name} was successful"))
+        }
+        RunState::Unknown | RunState::Running | RunState::Successful => return None,
+        RunState::Failed(why) => (
+            Reason::AnalysisFailed,
+            format!("wave {wave}: AnalysisRun {name}: {why}. Correct the content, or run {retry}"),
+        ),
+        RunState::Undecided(why) => (
+            Reason::AnalysisHeld,
+            format!(
+                "no further wave begins: AnalysisRun {name} of wave {wave} {why}. Run {retry}, or begin the next wave with \
+                 `kubectl confrev waves promote {of}`"
+            ),
+        ),
+        RunState::Unavailable(why) => {
+            (Reason::AnalysisHeld, format!("no further wave begins: wave {wave} cannot be analysed: {why}"))
+        }
+    };
+    event_on_source(index, source, reason, note, now)
 }
 
 /// A refused roll: on the workload and on each source that it did not roll to, with the API server's message.

@@ -2,6 +2,7 @@
 //!
 //! A task only names an object. Its action is decided from what is known at that moment.
 
+pub(crate) mod analyses;
 pub(crate) mod bound;
 pub(crate) mod decision;
 pub(crate) mod enqueue;
@@ -85,6 +86,7 @@ impl State {
             Task::Read(name) => source::read(&self.index, name).into(),
             Task::Roll(key) => self.reconcile_roll(key, now),
             Task::Judge(key) => self.judge(key, now),
+            Task::Analyse(name) => self.analyse(name, now),
             Task::Ensure(name) => self.reconcile_source(name).into(),
             Task::Object(name, step) => self.reconcile_object(*step, name, now),
             Task::Report(key) => {

@@ -12,7 +12,7 @@ use crate::{
     cluster::WorkloadKey,
     controller::{
         action::{Action, RefusedSet},
-        index::records::SnapshotRecord,
+        index::{groups::ChangedSources, records::SnapshotRecord},
         name::Name,
         queue::Task,
     },
@@ -64,7 +64,9 @@ impl State {
         let Some(name) = target else { return };
         for kind in 0..self.index.settings().kinds.iter().count() {
             let (namespace, name) = (Arc::clone(namespace), Arc::clone(&name));
-            self.enqueue_judgement(&WorkloadKey { kind, namespace, name }, now);
+            let key = WorkloadKey { kind, namespace, name };
+            self.enqueue_judgement(&key, now);
+            self.enqueue_analyses(&key, now);
         }
     }
 
@@ -94,20 +96,36 @@ impl State {
                 let reason = format!("{workload} failed: {}", self.cause(key, record));
                 // The mark is on a snapshot whose source reverts, and spreads from there.
                 let own = known.spread.reverts.then(|| (source.clone(), snapshot.clone()));
-                let of_others = || {
-                    let reverting = change.sources.iter().filter(|(_, known)| known.spread.reverts);
-                    reverting.filter_map(|(name, known)| {
-                        let mut snapshots = self.index.snapshots_with(name, &known.present.digests);
-                        Some((name.clone(), snapshots.next()?.0))
-                    })
-                };
-                let Some((source, snapshot)) = own.or_else(|| of_others().next()) else { continue };
+                let Some((source, snapshot)) = own.or_else(|| self.reverting(&change)) else { continue };
                 let action = self.refuse(&source, snapshot, &reason, &now.to_string());
                 return action.map_or(Decision::Done, Decision::Act);
             }
             again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
         }
         again.map_or(Decision::Done, Decision::Later)
+    }
+
+    /// The first source of a change that reverts, with the snapshot of its content.
+    fn reverting(&self, change: &ChangedSources<'_>) -> Option<(Name, Name)> {
+        let mut reverting = change.sources.iter().filter(|(_, known)| known.spread.reverts);
+        reverting.find_map(|(name, known)| {
+            let mut snapshots = self.index.snapshots_with(name, &known.present.digests);
+            Some((name.clone(), snapshots.next()?.0))
+        })
+    }
+
+    /// Refuses the content of a change, if one of its sources reverts and the content is not refused yet.
+    pub(super) fn refuse_change(
+        &self,
+        change: &ChangedSources<'_>,
+        reason: &str,
+        now: Timestamp,
+    ) -> Option<Action> {
+        if change.verdict(&self.index).refused {
+            return None;
+        }
+        let (source, snapshot) = self.reverting(change)?;
+        self.refuse(&source, snapshot, reason, &now.to_string())
     }
 
     /// Marks a snapshot of a source as refused.

@@ -94,7 +94,15 @@ impl Fleet {
             labels["test/group"] = json!(group);
             labels[FAILS_WITH] = json!(snapshot("bad"));
             let world = &fleet.worlds[number % namespaces];
-            world.cluster.create("deployments", world.name(), &load.manifest);
+            let path = format!("/apis/apps/v1/namespaces/{}/deployments", world.name());
+            // A busy machine may not decide before the timeout of the webhook: a user tries again.
+            wait_for("a Deployment to be created", fleet.limit, || {
+                match world.cluster.api().post(&path, &load.manifest) {
+                    (201 | 409, _) => Ok(()),
+                    (503, answer) => Err(answer.to_string()),
+                    (code, answer) => panic!("{code} {answer}"),
+                }
+            });
         });
         wait_for("all workloads to be available", fleet.limit, || fleet.is_at_rest_on("good"));
         fleet

@@ -10,7 +10,7 @@ use confrev::{
         Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
     },
     names,
-    resolve::{NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
+    resolve::{Analysis, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
     snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
 };
 use jiff::Timestamp;
@@ -199,6 +199,30 @@ impl Api for World {
 
     async fn read_workload(&self, _: &WorkloadKey) -> Result<Live, ApiError> {
         panic!("admission reads no stored workload")
+    }
+
+    async fn analysis_template(&self, _: &str, _: &Analysis) -> Result<Option<Value>, ApiError> {
+        Ok(None)
+    }
+
+    async fn analysis_run(&self, _: &str, _: &str) -> Result<Option<Value>, ApiError> {
+        Ok(None)
+    }
+
+    async fn analysis_runs(&self, _: &str, _: &str) -> Result<Vec<Value>, ApiError> {
+        Ok(Vec::new())
+    }
+
+    async fn create_analysis_run(&self, _: &str, _: &Value) -> Result<Created, ApiError> {
+        panic!("no template exists")
+    }
+
+    async fn terminate_analysis_run(&self, _: &str, _: &str, _: &str) -> Result<(), ApiError> {
+        panic!("no AnalysisRun exists")
+    }
+
+    async fn delete_analysis_run(&self, _: &str, _: &str, _: &str) -> Result<(), ApiError> {
+        panic!("no AnalysisRun exists")
     }
 
     async fn unlabelled(&self, _: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {

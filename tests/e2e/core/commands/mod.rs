@@ -1,5 +1,6 @@
 //! The commands on a real control plane: their output and their effects.
 
+mod analyses;
 mod effects;
 mod errors;
 mod goldens;

@@ -1,0 +1,95 @@
+//! What live reads found about the AnalysisRuns of waves. A restart forgets it, and reads it again: until then no further wave
+//! begins.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use super::{Index, groups::ChangedSources, records::SourceRecord};
+use crate::{
+    controller::name::Name,
+    resolve::{AnalysisRun, EndedWave, RunState, is_run_of},
+    snapshot::{DIGITS, snapshot_name},
+};
+
+/// An AnalysisRun that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownRun {
+    /// The run.
+    pub run: AnalysisRun,
+    /// When it was read.
+    pub at: Timestamp,
+}
+
+/// The last known AnalysisRun of each source.
+#[derive(Debug, Default)]
+pub(crate) struct Analyses(HashMap<Name, KnownRun>);
+
+impl Analyses {
+    /// The last known run of a source.
+    pub(crate) fn get(&self, source: &Name) -> Option<&KnownRun> {
+        self.0.get(source)
+    }
+
+    /// Records a run. Returns the state in which it was known, if any.
+    pub(crate) fn set(&mut self, source: &Name, run: AnalysisRun, at: Timestamp) -> Option<RunState> {
+        let name = run.name.clone();
+        let old = self.0.insert(source.clone(), KnownRun { run, at });
+        old.filter(|old| old.run.name == name).map(|old| old.run.state)
+    }
+
+    /// Forgets the run of a source.
+    pub(crate) fn forget(&mut self, source: &Name) {
+        self.0.remove(source);
+    }
+
+    /// Forgets all runs: another replica may have led since.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl ChangedSources<'_> {
+    /// The source in whose namespace the waves of the change are analysed: the first one, by namespace, with the annotation.
+    pub(crate) fn analysed(&self) -> Option<(&Name, &SourceRecord)> {
+        let analysed = self.sources.iter().filter(|(_, known)| known.spread.analysis.is_some());
+        analysed.min_by_key(|(name, _)| &name.namespace).map(|(name, known)| (name, *known))
+    }
+}
+
+impl Index {
+    /// What is known about the AnalysisRuns of waves.
+    pub(crate) fn analyses(&self) -> &Analyses {
+        &self.analyses
+    }
+
+    /// The same, to record what was read.
+    pub(crate) fn analyses_mut(&mut self) -> &mut Analyses {
+        &mut self.analyses
+    }
+
+    /// The AnalysisRun that judges a wave of a change, as far as it is known.
+    pub(crate) fn analysis_run(&self, change: &ChangedSources<'_>, ended: EndedWave) -> AnalysisRun {
+        let Some((source, known)) = change.analysed() else { return AnalysisRun::default() };
+        let name = run_name(source, known, ended);
+        let found = self.analyses.get(source).filter(|found| *found.run.name == *name);
+        found.map_or_else(
+            || AnalysisRun { name: name.into(), state: RunState::Unknown },
+            |found| found.run.clone(),
+        )
+    }
+}
+
+/// The name of the AnalysisRun that judges a wave of a change of this source.
+pub(crate) fn run_name(source: &Name, known: &SourceRecord, ended: EndedWave) -> String {
+    ended.run_name(source.object.kind, &snapshot_of(source, known), known.spread.retried.as_deref())
+}
+
+/// Whether an AnalysisRun of this name judges the present content of the source.
+pub(crate) fn judges_present(run: &str, source: &Name, known: &SourceRecord) -> bool {
+    is_run_of(run, &snapshot_of(source, known))
+}
+
+fn snapshot_of(source: &Name, known: &SourceRecord) -> String {
+    snapshot_name(&source.object.name, &known.present.digests.current(), DIGITS[0])
+}
