@@ -150,3 +150,27 @@ pub(super) fn unused_exclusions<'n>(
     };
     unused.iter().map(warning).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_inserted_deleted_and_replaced_letters() {
+        for (a, b, letters) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("abc", "abc", 0),
+            ("abc", "abd", 1),
+            ("abc", "ac", 1),
+            ("ac", "abc", 1),
+            ("abcd", "badc", 3),
+            ("kitten", "sitting", 3),
+            ("saturday", "sunday", 3),
+            ("aaaa", "b", 4),
+        ] {
+            assert_eq!((distance(a, b), distance(b, a)), (letters, letters), "{a:?} and {b:?}");
+        }
+    }
+}

@@ -475,7 +475,7 @@ impl<'m, K: Clone> Count<'m, K> {
             self.waiting.select_nth_unstable_by_key(free - 1, |(place, _)| *place);
         }
         let next = &self.waiting[..free];
-        let begins = wave == 0 || moved <= waves.limit(wave - 1, total);
+        let begins = moved <= wave.checked_sub(1).map_or(0, |previous| waves.limit(previous, total));
         // If nothing waits, the present wave has ended too, unless users made all moves.
         let ended = match (begins, self.waiting.is_empty()) {
             (true, false) => Some(wave),
@@ -766,6 +766,8 @@ mod tests {
             (1, 0, (1, 0, false)),
             (1, 1, (1, 0, false)),
             (1, 2, (2, 2, true)),
+            (2, 0, (2, 1, false)),
+            (2, 1, (2, 1, false)),
             (2, 2, (2, 1, true)),
             (3, 2, (2, 0, false)),
             (3, 3, (3, 7, true)),
@@ -820,6 +822,38 @@ mod tests {
             Place::of(0, Health::Settled, false, &a, &["a", "bc"]),
             Place::of(0, Health::Settled, false, &a, &["ab", "c"])
         );
+    }
+
+    /// Replicas and commands of several versions work on one change while an upgrade is in progress.
+    #[test]
+    fn hash_is_the_same_in_every_version() {
+        let hashes =
+            [("a", vec!["ns", "Deployment", "web"]), ("b", vec!["ns", "Deployment", "web"]), ("", vec![])];
+        let found = hashes.map(|(content, path)| hash(&Digest::of_bytes(content), &path));
+        assert_eq!(found, [0x745a_d30f_f086_a2ea, 0xf134_c95c_0639_d4ea, 0x0366_9c00_9227_a502]);
+    }
+
+    /// Workloads that users moved count: the wave has begun with them.
+    #[test]
+    fn wave_begins_with_its_first_workload() {
+        for (waves, moved_before, wave, begins) in [
+            ("3, 50%", 0, 1, true),
+            ("3, 50%", 1, 1, false),
+            ("3, 50%", 2, 1, false),
+            ("3, 50%", 3, 2, true),
+            ("3, 50%", 4, 2, false),
+            ("3, 50%", 5, 3, true),
+            ("3, 50%", 6, 3, false),
+        ] {
+            let states: Vec<_> = (0..10)
+                .map(|n| if n < moved_before { moved(Health::Settled, 0) } else { waits(n) })
+                .collect();
+            let keys: Vec<_> = (0..10).collect();
+            let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+            let spread = Spread::of(&in_waves(waves, 0), Verdict::default(), at(1), members);
+            let progress = spread.progress().unwrap();
+            assert_eq!((progress.wave, progress.begins), (wave, begins), "{moved_before} of {waves}");
+        }
     }
 
     #[test]

@@ -264,10 +264,8 @@ impl Closed {
                 Some(_) => break,
             }
         }
-        let reason = match &parsed[..] {
-            [(of, _)] => format!("outside {of}, which does not open within two weeks"),
-            _ => "outside its windows, which are not open at the same time within two weeks".to_owned(),
-        };
+        // A single window always opens within that time.
+        let reason = "outside its windows, which are not open at the same time within two weeks".to_owned();
         Some(Self::Until { opens: None, reason })
     }
 }

@@ -2,7 +2,7 @@
 
 use confrev::{
     names,
-    resolve::{Health, Present, Record, Workload, is_pending},
+    resolve::{Health, Need, Present, Record, Workload, is_pending},
     snapshot::{ObjectName, Rotated, SourceKind},
 };
 use serde_json::{Value, json};
@@ -238,16 +238,87 @@ fn snapshot_on_hold_is_bound_at_once() {
     assert_eq!(admitted.decision.refers, [configmap(BLUE)]);
 }
 
-/// A hold needs no more reads than any other apply, and those of the snapshot only if the template requires more keys.
+/// A hold needs no more reads than any other apply, and those of the snapshot only if the template requires more keys. A snapshot that
+/// was on hold before is bound already.
 #[test]
 fn hold_checks_newly_required_keys() {
     let (mut world, held) = held();
-    let mut manifest = deployment(&["demo"]);
-    manifest["spec"]["template"]["spec"]["containers"][0]["env"] =
-        json!([{"name": "E", "valueFrom": {"configMapKeyRef": {"name": "demo", "key": "size"}}}]);
-    let admitted = world.admit(&applied(&manifest, &held), Some(&held));
-    let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
-    assert!(warning.contains("ConfigMap \"demo\" has no key \"size\""), "{warning}");
+    let requiring = |keys: &[&str]| {
+        let variables: Vec<_> = keys
+            .iter()
+            .map(|key| json!({"name": key, "valueFrom": {"configMapKeyRef": {"name": "demo", "key": key}}}))
+            .collect();
+        let mut manifest = deployment(&["demo"]);
+        manifest["spec"]["template"]["spec"]["containers"][0]["env"] = json!(variables);
+        manifest
+    };
+    let stored = world.update(&applied(&requiring(&["color"]), &held), &held);
+    for (stored, keys, missing) in [
+        (&held, &[][..], None),
+        (&held, &["color"], None),
+        (&held, &["size"], Some("size")),
+        (&stored, &["color"], None),
+        (&stored, &["color", "size"], Some("size")),
+        (&stored, &[], None),
+    ] {
+        let new = applied(&requiring(keys), stored);
+        let requires_more = stored["spec"] == held["spec"] && !keys.is_empty() || missing.is_some();
+        let needs = world.needs(&kind("Deployment"), &new, stored);
+        assert_eq!(needs.contains(&Need::Object(configmap(BLUE))), requires_more, "{keys:?}");
+        let admitted = world.admit(&new, Some(stored));
+        let warnings = &admitted.decision.warnings;
+        let says = |key: &str| warnings.iter().any(|warning| warning.contains(&format!("no key \"{key}\"")));
+        assert_eq!(
+            (warnings.len(), missing.is_none_or(says)),
+            (usize::from(missing.is_some()), true),
+            "{keys:?}"
+        );
+        assert_eq!(admitted.decision.adopt, [], "{keys:?}");
+    }
+}
+
+/// From then on, it stays as it is.
+#[test]
+fn new_hold_marks_present_content_as_seen() {
+    let (mut world, _, second) = rolled();
+    let seen = |object: &Value| annotation(&object["metadata"], names::SEEN)["configmaps"]["demo"].clone();
+    for color in ["green", "red", "blue"] {
+        world.set("demo", json!({"color": color}));
+        let held = world.update(&with_hold(&second, Some(BLUE)), &second);
+        let fresh = world.clone().create(&deployment(&["demo"]));
+        assert_eq!(seen(&held), seen(&fresh), "{color}");
+    }
+}
+
+#[test]
+fn denial_names_every_wrong_hold() {
+    let (mut world, _, second) = rolled();
+    world.secrets_disabled = true;
+    let new = with_hold(&second, Some("secret/db-0123456789, demo-0123456789, demo"));
+    let denial = world.review(&kind("Deployment"), &new, Some(&second)).decision.denial.unwrap();
+    for part in ["Secrets are disabled", "\"demo-0123456789\" does not exist", "\"demo\" is not a snapshot"] {
+        assert!(denial.contains(part), "{denial}");
+    }
+}
+
+#[test]
+fn hold_without_template_is_warned_about() {
+    let mut world = World::default();
+    let mut rollout = deployment(&[]);
+    rollout["kind"] = json!("Rollout");
+    rollout["spec"] = json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+    world.target_enabled = Some(true);
+    let warnings = |world: &mut World, rollout: &Value| {
+        let decision = world.review(&kind("Rollout"), rollout, None).decision;
+        assert_eq!(decision.denial, None);
+        decision.warnings
+    };
+    let others = warnings(&mut world, &rollout);
+    annotate(&mut rollout, names::HOLD, BLUE);
+    let mut all = warnings(&mut world, &rollout);
+    all.retain(|warning| !others.contains(warning));
+    let said = "annotation confrev.dev/hold has no effect: set it on the object that has the template";
+    assert_eq!(all, [said]);
 }
 
 /// A workload whose undos become holds.
@@ -389,6 +460,20 @@ fn hold_of_secrets_snapshot_names_its_kind() {
     assert_eq!(world.update(&applied(&object, &held), &held), held);
     let denial = world.review(&kind("Deployment"), &with_hold(&second, Some(&name(&first))), Some(&second));
     assert!(denial.decision.denial.unwrap().contains("ConfigMap"), "a name without a kind is a ConfigMap's");
+    // Without Secrets in the installation, the hold lasts, and no Secret is read, whatever the workload has seen.
+    world.secrets_disabled = true;
+    let mut unseen = held.clone();
+    unseen["metadata"]["annotations"].as_object_mut().unwrap().remove(names::SEEN);
+    for stored in [&held, &unseen] {
+        let mut new = applied(&object, stored);
+        new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+        assert_eq!(name(&world.update(&new, stored)), name(&first));
+        let needs = world.needs(&kind("Deployment"), &new, stored);
+        assert!(
+            needs.iter().all(|need| !matches!(need, Need::Object(name) if name.kind == SourceKind::Secret)),
+            "{needs:?}"
+        );
+    }
 }
 
 /// The controller's question: a workload on hold is never pending for that source.

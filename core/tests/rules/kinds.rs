@@ -139,6 +139,32 @@ fn workload_with_failed_rollout_is_marked_unhealthy() {
     }
 }
 
+/// Its status may be that of an older template: what its controller last reported counts.
+#[test]
+fn failed_workload_is_marked_unhealthy() {
+    let reason = |reason: &str| json!([{"type": "Progressing", "reason": reason}]);
+    for (status, is_marked) in [
+        (json!({"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}), false),
+        (json!({"replicas": 1, "updatedReplicas": 0, "conditions": reason("ReplicaSetUpdated")}), false),
+        (json!({"replicas": 1, "updatedReplicas": 1, "conditions": reason("NewReplicaSetAvailable")}), true),
+        (
+            json!({"replicas": 2, "updatedReplicas": 1, "conditions": reason("ProgressDeadlineExceeded")}),
+            true,
+        ),
+    ] {
+        let mut world = World::default();
+        world.set("demo", json!({"color": "blue"}));
+        let mut stored = world.create(&deployment(&["demo"]));
+        stored["metadata"]["generation"] = json!(2);
+        stored["status"] = status;
+        stored["status"]["observedGeneration"] = json!(1);
+        world.set("demo", json!({"color": "green"}));
+        let rolled = super::story::poke(&mut world, &stored, 1);
+        let annotations = &rolled["metadata"]["annotations"];
+        assert_eq!(annotations[names::UNHEALTHY].is_string(), is_marked, "{}", stored["status"]);
+    }
+}
+
 /// Its name in `sources` counts only as long as it is bound itself.
 #[test]
 fn unlabelled_source_is_never_its_own_snapshot() {

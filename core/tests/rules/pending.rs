@@ -1,15 +1,16 @@
 //! The changes that the controller rolls a workload for.
 
 use confrev::{
+    compact::CompactMap,
     names,
-    resolve::{Health, Present, Record, Workload, is_pending},
+    resolve::{Health, Present, Record, Use, Workload, is_pending},
     snapshot::{ObjectName, SourceKind},
 };
 use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, poke, undo, world},
-    world::{NAMESPACE, World, annotate, deployment, kind, volume},
+    world::{NAMESPACE, World, annotate, configmap, deployment, kind, volume},
 };
 
 fn record(of: &str, stored: &Value, world: &World) -> Record {
@@ -121,5 +122,100 @@ fn only_lasting_workloads_follow_sources_and_namespace() {
         }
         let record = record(of, &stored, &world);
         assert_eq!((record.track, record.by_namespace), (expected, expected), "{of}, deleted: {is_going}");
+    }
+}
+
+/// What the controller knows of a workload: the sources that it uses, and the keys of them that its pods require.
+#[test]
+fn record_holds_used_sources_and_keys() {
+    let world = World::default();
+    let variable = |source: &str, key: &str, optional: bool| {
+        let reference = json!({"name": source, "key": key, "optional": optional});
+        json!({"name": "V", "valueFrom": {"configMapKeyRef": reference}})
+    };
+    let mut object = deployment(&["plain", "whole", "left", "kube-root-ca.crt"]);
+    object["spec"]["template"]["spec"]["containers"][0]["env"] = json!([
+        variable("keys", "a", false),
+        variable("keys", "b", true),
+        variable("keys", "c", true),
+        variable("keys", "c", false),
+        variable("whole", "d", false),
+    ]);
+    annotate(&mut object, names::EXCLUDE, "left");
+    for allows in [false, true] {
+        if allows {
+            annotate(&mut object, names::MISSING, "allow");
+        }
+        let record = record("Deployment", &object, &world);
+        let uses: Vec<_> =
+            record.uses.iter().map(|used| (&*used.source.name, used.whole, used.optional)).collect();
+        let of_keys = if allows {
+            vec![("keys", false, true)]
+        } else {
+            vec![("keys", false, false), ("keys", false, true)]
+        };
+        let rest = [("plain", true, allows), ("whole", false, allows), ("whole", true, allows)];
+        assert_eq!(uses, [of_keys, rest.to_vec()].concat());
+        let reads = |source: &str| {
+            let reads = record.reads.get(&configmap(source))?;
+            Some((reads.whole, reads.keys.iter().map(|read| (&*read.key, read.required)).collect::<Vec<_>>()))
+        };
+        let required = !allows;
+        assert_eq!(reads("keys"), Some((false, vec![("a", required), ("b", false), ("c", required)])));
+        assert_eq!(reads("whole"), Some((true, vec![("d", required)])));
+        assert_eq!((reads("plain"), reads("left"), reads("kube-root-ca.crt")), (None, None, None));
+        assert_eq!(record.keys_of(&configmap("whole")), None);
+        assert_eq!(record.keys_of(&configmap("keys")), Some(["a", "b", "c"].into()));
+        assert_eq!(record.refuses_missing_keys, required);
+    }
+    // A snapshot counts in any case: the reference must return to its source.
+    let mut blue = super::story::world("blue");
+    let mut stored = blue.create(&deployment(&["demo"]));
+    annotate(&mut stored, names::EXCLUDE, "demo");
+    let record = record("Deployment", &stored, &blue);
+    let uses: Vec<_> = record.uses.iter().map(|used| (used.snapshot.as_deref(), used.excluded)).collect();
+    assert_eq!(uses, [(Some(BLUE), true)]);
+}
+
+/// A reference to a source that is live, or was when the workload was admitted.
+#[test]
+fn live_source_is_pending_until_seen() {
+    let mut world = world("blue");
+    let stored = world.create(&deployment(&["demo"]));
+    let of_content = |world: &World| world.observe(&configmap("demo")).unwrap();
+    let blue = of_content(&world);
+    world.set("demo", json!({"color": "green"}));
+    let green = of_content(&world);
+    let rewritten: fn(Use) -> Use = |used| Use { snapshot: Some(BLUE.into()), ..used };
+    let excluded: fn(Use) -> Use = |used| Use { excluded: true, ..used };
+    let live: fn(Use) -> Use = |used| Use { live: true, ..used };
+    let same: fn(Use) -> Use = |used| used;
+    for (what, change, mode, has_seen, content, pending) in [
+        ("a snapshot of a live source", rewritten, Some(true), true, &blue, true),
+        ("a snapshot that a user named", rewritten, Some(true), false, &blue, false),
+        ("a live source", live, Some(true), true, &blue, false),
+        ("a changed live source", live, Some(true), true, &green, true),
+        ("a live source of unknown mode", live, None, true, &blue, false),
+        ("a changed live source of unknown mode", live, None, true, &green, true),
+        ("a source that is no longer live", live, Some(false), true, &blue, true),
+        ("a source that became live", same, Some(true), true, &blue, false),
+        ("a source that is not resolved", same, None, true, &blue, true),
+        ("an excluded live source", excluded, Some(true), false, &green, false),
+    ] {
+        let mut record = record("Deployment", &stored, &world);
+        if !has_seen {
+            record.seen = CompactMap::default();
+        }
+        let plain = Use {
+            source: configmap("demo"),
+            snapshot: None,
+            live: false,
+            whole: true,
+            excluded: false,
+            optional: false,
+            on_hold: false,
+        };
+        let present = Present { live: mode, ..Present::from(content) };
+        assert_eq!(record.is_pending_for(&change(plain), &present), pending, "{what}");
     }
 }

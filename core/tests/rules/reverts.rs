@@ -244,3 +244,152 @@ fn reads_on_failure() {
     }
     assert_eq!(Refusal::read(|_| None), None);
 }
+
+/// The workload keeps its snapshot, and a warning says so once the change is pending.
+#[test]
+fn kept_snapshot_is_warned_about_while_change_is_pending() {
+    let (mut world, first, second) = moved();
+    refuse(&mut world, GREEN, None);
+    let warnings =
+        |world: &mut World, new: &Value, old: &Value| world.admit(new, Some(old)).decision.warnings;
+    let [warning] = &warnings(&mut world, &applied(&first), &first)[..] else { panic!("a warning") };
+    assert!(
+        warning.contains(&format!("was refused ({REASON}): Deployment \"web\" keeps {BLUE:?}")),
+        "{warning}"
+    );
+    // An undo has rejected the content before it was refused.
+    let mut world = moved().0;
+    let undone = world.update(&undo(&second, &first), &second);
+    refuse(&mut world, GREEN, None);
+    assert_eq!(warnings(&mut world, &undone, &undone), [""; 0]);
+}
+
+/// It chose the content although it was refused, so a sync has nothing to report.
+#[test]
+fn sync_of_chosen_refused_content_is_silent() {
+    let (mut world, _, second) = moved();
+    refuse(&mut world, GREEN, None);
+    let back = poke(&mut world, &second, 9);
+    let chosen = world.update(&undo(&back, &second), &back);
+    let admitted = world.admit(&applied(&chosen), Some(&chosen));
+    assert_eq!((&admitted.object, &admitted.decision.warnings[..]), (&chosen, &[][..]));
+}
+
+/// Only an undo of a person becomes a hold. A workload that the controller moves back follows the next change.
+#[test]
+fn controllers_return_makes_no_hold() {
+    for by_controller in [false, true] {
+        let (mut world, first, second) = moved();
+        let mut holding = second.clone();
+        annotate(&mut holding, names::ON_UNDO, "hold");
+        let second = world.update(&holding, &second);
+        refuse(&mut world, GREEN, None);
+        let mut request = undo(&second, &first);
+        if by_controller {
+            // A later pass of the admission of a roll sees the snapshot to which the first pass returned.
+            let roll = poke(&mut world.clone(), &second, 9);
+            request["metadata"]["annotations"] = roll["metadata"]["annotations"].clone();
+        }
+        let undone = world.update(&request, &second);
+        assert_eq!(volume(&undone, 0), BLUE);
+        let hold = undone["metadata"]["annotations"][names::HOLD].as_str();
+        assert_eq!(hold, (!by_controller).then_some(BLUE), "by the controller: {by_controller}");
+        assert_eq!(world.update(&undone, &second), undone, "admitted again");
+    }
+}
+
+/// An older roll than the last one shows an undo of the annotations, too.
+#[test]
+fn undo_with_older_roll_makes_hold() {
+    let (mut world, first, second) = moved();
+    let mut holding = second.clone();
+    annotate(&mut holding, names::ON_UNDO, "hold");
+    let second = world.update(&holding, &second);
+    refuse(&mut world, GREEN, None);
+    for roll in ["auto-1970-01-01T00:00:05Z", "auto-1970-01-01T00:00:03Z"] {
+        let mut request = undo(&second, &first);
+        annotate(&mut request, names::ROLL, roll);
+        let undone = world.clone().update(&request, &second);
+        let hold = undone["metadata"]["annotations"][names::HOLD].as_str();
+        assert_eq!((volume(&undone, 0), hold), (BLUE, Some(BLUE)), "{roll}");
+    }
+}
+
+/// Only a snapshot to which the workload did not refer is bound at once.
+#[test]
+fn snapshot_of_return_is_bound_at_once() {
+    let (mut world, _, second) = moved();
+    refuse(&mut world, GREEN, None);
+    let admitted = world.admit(&applied(&second), Some(&second));
+    assert_eq!((volume(&admitted.object, 0), &admitted.decision.adopt[..]), (BLUE, &[configmap(BLUE)][..]));
+    let back = admitted.object;
+    let mut deployed = applied(&back);
+    deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    assert_eq!(world.admit(&deployed, Some(&back)).decision.adopt, []);
+}
+
+/// Names of other snapshots in the annotation change nothing.
+#[test]
+fn other_revoked_snapshots_change_nothing() {
+    let (mut world, _, second) = moved();
+    refuse(&mut world, GREEN, None);
+    set(&mut world, "green", &json!({names::REVOKED: "demo-1, demo-2"}));
+    assert_eq!(volume(&world.update(&applied(&second), &second), 0), BLUE);
+}
+
+/// The refusal of the present content counts, whether or not the workload's own snapshot exists.
+#[test]
+fn lost_snapshot_does_not_hide_refusal() {
+    let (mut world, first, _) = moved();
+    refuse(&mut world, GREEN, None);
+    world.remove(BLUE);
+    for new in [applied(&first), first.clone()] {
+        assert_ne!(volume(&world.clone().update(&new, &first), 0), GREEN);
+    }
+}
+
+/// The digest key of Secrets may change: the snapshot then has a name that no present digest gives.
+#[test]
+fn refusal_of_secret_outlives_its_key() {
+    use confrev::snapshot::{Key, Keying, ObjectName, SourceKind};
+    let secret = |name: &str| ObjectName::new(SourceKind::Secret, name);
+    let key = |byte: u8| Key::new(&[byte; 32]);
+    let mut world = World { keying: Keying::new("ns", [key(1)].into()), ..World::default() };
+    let mut object = deployment(&[]);
+    annotate(&mut object, names::SECRETS, "true");
+    object["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "db"}}]);
+    let name = |object: &Value| {
+        object["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"].as_str().unwrap().to_owned()
+    };
+    let set = |world: &mut World, value: &str| {
+        let annotations = json!({names::ON_FAILURE: "revert"});
+        let metadata = json!({"name": "db", "uid": "uid-db", "annotations": annotations});
+        world
+            .objects
+            .insert(secret("db"), json!({"metadata": metadata, "type": "Opaque", "data": {"k": value}}));
+    };
+    set(&mut world, "YQ==");
+    let first = world.create(&object);
+    set(&mut world, "Yg==");
+    let second = poke(&mut world, &first, 5);
+    assert_ne!(name(&second), name(&first));
+    let mark = &mut world.objects.get_mut(&secret(&name(&second))).unwrap()["metadata"]["annotations"];
+    mark[names::REFUSED] = json!(REASON);
+    mark[names::REFUSED_AT] = json!(AT);
+    world.keying = Keying::new("ns", [key(2), key(1)].into());
+    assert_eq!(name(&poke(&mut world, &second, 9)), name(&first));
+}
+
+/// `kubectl rollout undo` of a Deployment may restore an older `roll`: the controller did not move the workload then.
+#[test]
+fn undo_records_no_move() {
+    let (mut world, _, second) = moved();
+    let third = poke(&mut world, &second, 9);
+    set(&mut world, "red", &Value::Null);
+    let mut request = third.clone();
+    request["spec"]["template"]["metadata"]["labels"]["version"] = json!("1");
+    request["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
+    let undone = world.update(&request, &third);
+    let moved = annotation(&undone["metadata"], names::MOVED)["configmaps"]["demo"].clone();
+    assert_ne!(moved, json!("1970-01-01T00:00:05Z"), "{undone}");
+}

@@ -73,6 +73,30 @@ fn users_move_workloads_of_a_set() {
     assert!(warning.contains("waits for set shop: demo has 2, db has 1"), "{warning}");
 }
 
+/// The controller waits for the set, and a person does not.
+#[test]
+fn live_source_of_a_set_waits_for_it() {
+    for (db, roll, moves) in [
+        ("shop/1", "auto-1970-01-01T00:00:05Z", false),
+        ("shop/1", "now", true),
+        ("shop/2", "auto-1970-01-01T00:00:05Z", true),
+    ] {
+        let mut world = World::default();
+        set(&mut world, "db", "a", Some("shop/1"));
+        set(&mut world, "demo", "a", Some("shop/1"));
+        world.labelled("demo", "live");
+        let stored = world.create(&deployment(&["db", "demo"]));
+        set(&mut world, "db", db, Some(db));
+        set(&mut world, "demo", "b", Some("shop/2"));
+        world.labelled("demo", "live");
+        let mut new = stored.clone();
+        annotate(&mut new, names::ROLL, roll);
+        let live = |object: &Value| annotation(&object["spec"]["template"]["metadata"], names::LIVE);
+        let rolled = world.update(&new, &stored);
+        assert_eq!(live(&rolled) != live(&stored), moves, "{db} and {roll}");
+    }
+}
+
 /// Sources that the workload leaves as written do not count.
 #[test]
 fn excluded_source_is_not_waited_for() {

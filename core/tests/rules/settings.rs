@@ -26,6 +26,12 @@ fn keys_without_effect_are_reported_once() {
         ("annotations", "confrev.dev/minInterval", "did you mean confrev.dev/min-interval?"),
         ("annotations", "confrev.dev/enabled", "annotation confrev.dev/enabled has no effect: it is a label"),
         ("labels", "confrev.dev/track", "label confrev.dev/track has no effect: it is an annotation"),
+        (
+            "labels",
+            "confrev.dev/enabld",
+            "label confrev.dev/enabld has no effect: did you mean confrev.dev/enabled?",
+        ),
+        ("labels", "confrev.dev/keep", "it is an annotation of a ConfigMap or Secret"),
         ("annotations", "confrev.dev/max-in-flight", "it is an annotation of a ConfigMap or Secret"),
         ("annotations", "confrev.dev/set", "it is an annotation of a ConfigMap or Secret"),
         ("annotations", "confrev.dev/secrets-mode", "it is an annotation of a Namespace"),
@@ -42,6 +48,11 @@ fn keys_without_effect_are_reported_once() {
         again["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
         assert_eq!(world.admit(&again, Some(&admitted.object)).decision.warnings, [""; 0], "{key}");
     }
+    // Users do not write these keys, and tools copy them.
+    let mut copied = deployment(&["demo"]);
+    copied["metadata"]["labels"][names::REVISION] = json!("0123456789");
+    annotate(&mut copied, names::SEEN, "{}");
+    assert_eq!(world.admit(&copied, None).decision.warnings, [""; 0]);
     let mut object = deployment(&["demo"]);
     annotate(&mut object, names::EXCLUDE, "demo, dmeo");
     let admitted = world.admit(&object, None);

@@ -96,6 +96,8 @@ fn skipped_hour_opens_later() {
     );
     // It would end before it begins: it does not open on that day.
     check("02:30-03:15 Europe/Berlin", &[("2026-03-29T00:00:00", "2026-03-30T00:30:00")]);
+    // It would end as it begins.
+    check("02:00-03:00 Europe/Berlin", &[("2026-03-29T00:00:00", "2026-03-30T00:00:00")]);
     check(
         "Sat 22:00-04:00 Europe/Berlin",
         &[("2026-03-29T01:59:59", "2026-03-29T01:59:59"), ("2026-03-29T02:00:00", "2026-04-04T20:00:00")],
@@ -210,6 +212,28 @@ fn rolls_while_all_windows_are_open() {
             (day, evening, None),
             "2026-11-24T18:00:00",
             "outside the window of its namespace, opens Wed 16:00 UTC",
+        ),
+        // Exactly six days, and more.
+        (
+            (None, None, Some("Mon 18:00-19:00")),
+            "2026-11-24T18:00:00",
+            "outside the window of ConfigMap \"demo\", opens Mon 18:00 UTC",
+        ),
+        (
+            (None, None, Some("Mon 18:01-19:00")),
+            "2026-11-24T18:00:00",
+            "outside the window of ConfigMap \"demo\", opens Mon 2026-11-30 18:01 UTC",
+        ),
+        // They are open at the same time in summer only.
+        (
+            (Some("Sun 01:30-01:40"), None, Some("Sun 02:35-02:45 Europe/London")),
+            "2026-11-24T18:00:00",
+            "outside its windows, which are not open at the same time within two weeks",
+        ),
+        (
+            (Some("Sun 01:30-01:40"), None, Some("Sun 02:35-02:45 Europe/London")),
+            "2027-03-20T00:00:00",
+            "outside the window of ConfigMap \"demo\", opens Sun 2027-03-28 02:35 Europe/London",
         ),
         (
             (Some("Mon 09:00-10:00"), None, Some("Tue 09:00-10:00")),

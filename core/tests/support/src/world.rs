@@ -37,6 +37,8 @@ pub struct World {
     pub schema_failures: BTreeMap<ObjectName, String>,
     /// The worst health of the Rollouts that use the workload's template.
     pub referrers: Health,
+    /// Whether snapshots of Secrets are disabled in the installation.
+    pub secrets_disabled: bool,
 }
 
 /// The result of an admission.
@@ -109,7 +111,7 @@ impl World {
         let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
         let request = Request {
             namespace: NAMESPACE,
-            secrets: true,
+            secrets: !self.secrets_disabled,
             new: Workload::parse(kind, &new_text).unwrap(),
             old: old_text.as_ref().map(|text| Workload::parse(kind, text).unwrap()),
         };
@@ -125,7 +127,7 @@ impl World {
     /// The decision on the creation of an object that is given as text.
     pub fn decision(&self, kind: &WorkloadKind, text: &str) -> Decision {
         let new = Workload::parse(kind, text).unwrap();
-        self.decide(&Request { namespace: NAMESPACE, secrets: true, new, old: None })
+        self.decide(&Request { namespace: NAMESPACE, secrets: !self.secrets_disabled, new, old: None })
     }
 
     /// Whether the decision on an update asks for revisions.
@@ -139,7 +141,7 @@ impl World {
         let parse = |text| Workload::parse(kind, text).unwrap();
         let request = Request {
             namespace: NAMESPACE,
-            secrets: true,
+            secrets: !self.secrets_disabled,
             new: Workload::parse(kind, &new).unwrap(),
             old: Some(parse(&old)),
         };
