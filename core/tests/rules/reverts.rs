@@ -247,7 +247,7 @@ fn reads_on_failure() {
 
 /// The workload keeps its snapshot, and a warning says so once the change is pending.
 #[test]
-fn kept_snapshot_is_warned_about_while_change_is_pending() {
+fn pending_refused_content_is_warned_about() {
     let (mut world, first, second) = moved();
     refuse(&mut world, GREEN, None);
     let warnings =
