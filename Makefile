@@ -35,7 +35,7 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node nodes compatibility test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node older-image nodes compatibility test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -84,7 +84,26 @@ test-upgrade: controlplane ## Upgrade from the git revision OLD to this tree (ma
 NODE_PROFILE ?= dev
 test-node: ## Run the stories on two real nodes, with containerd and the kubelet (root; make node-packages)
 	@$(CONTROLPLANE) nodes --check; code=$$?; [ $$code != 3 ] || exit 0; [ $$code = 0 ] || exit $$code; \
+		$(MAKE) --no-print-directory older-image && CONFREV_OLDER="$(CURDIR)/target/older" \
 		$(MAKE) --no-print-directory nodes SUITE=node
+
+# A story upgrades from NODE_OLD, which a clone without history lacks. Its image is stored beside the control plane's
+# binaries, by commit. It is built with the dependencies of this tree's image, which takes seconds.
+NODE_OLD ?= HEAD~1
+older-image: IMAGE = target/node
+older-image:
+	@rm -f target/older; commit=$$(git rev-parse --verify --quiet "$(NODE_OLD)^{commit}") || \
+		{ echo 'there is no commit $(NODE_OLD) from which to upgrade' >&2; exit 0; }; \
+	older="$(OLDER)-image-$(NODE_PROFILE)"; \
+	if [ ! -e "$$older/confrev.tar" ]; then \
+		tree="$$older/tree"; rm -rf "$$older"; mkdir -p "$$older" && \
+		git worktree add --quiet --force --detach "$$tree" "$$commit" && \
+		CARGO_TARGET_DIR="$(CURDIR)/target" $(MAKE) --no-print-directory --directory="$$tree" image \
+			IMAGE="$(abspath $(IMAGE))" IMAGE_PROFILE=$(NODE_PROFILE) IMAGE_RUSTFLAGS="$(IMAGE_RUSTFLAGS)" && \
+		mv "$$tree/charts/confrev" "$$older/chart" && mv "$(IMAGE)/confrev.tar" "$$older/confrev.tar"; built=$$?; \
+		git worktree remove --force "$$tree"; [ $$built = 0 ] || exit $$built; \
+	fi; \
+	mkdir -p target && ln -s "$$older" target/older
 
 # SUITE is a suite that starts real nodes, TESTS selects some of its tests.
 nodes:
@@ -93,15 +112,15 @@ nodes:
 	CONFREV_IMAGE=$(abspath target/node) RUST_TEST_THREADS=6 \
 		$(CONTROLPLANE) nodes -- $(CARGO) test --locked --test $(SUITE) -- --include-ignored $(TESTS)
 
-# The builds of the suites are stored beside the control plane's binaries. TESTS=kubernetes or TESTS=argo runs one of them,
-# FOCUS (a regular expression) selects tests of Kubernetes.
+# The builds of the suites are stored beside the control plane's binaries. TESTS=kubernetes, argo or helm runs one of
+# them. FOCUS selects tests: a regular expression for Kubernetes, a part of SUITE/TEST for Argo Rollouts.
 compatibility: export CONFREV_FOCUS = $(FOCUS)
 compatibility: ## Run the tests of Kubernetes and Argo Rollouts with and without confrev, on two real nodes (root; an hour)
 	@$(CONTROLPLANE) nodes --check
 	CONFREV_SUITES="$$($(CONTROLPLANE) suites-of-others)" && export CONFREV_SUITES && \
 		$(MAKE) --no-print-directory nodes SUITE=compatibility
 
-NODE_PACKAGES = busybox-static iproute2 libseccomp-dev mount nftables pkg-config util-linux
+NODE_PACKAGES = busybox-static iproute2 ipset iptables libseccomp-dev mount nftables pkg-config util-linux
 node-packages: ## Install the Debian packages that real nodes need (root)
 	@missing=$$(for package in $(NODE_PACKAGES); do \
 		dpkg-query --show --showformat='$${Status}' $$package 2>/dev/null | grep -q ' installed$$' || echo $$package; done); \

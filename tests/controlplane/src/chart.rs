@@ -1,6 +1,6 @@
 //! confrev's chart, installed without its pods.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cluster::ControlPlane;
@@ -16,7 +16,16 @@ impl ControlPlane {
         // beside it.
         let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         self.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
-        let manifests = self.rendered_chart(values);
+        self.upgrade_chart(&own_chart(), values);
+    }
+
+    /// Applies the chart in this folder over what is installed, as `helm upgrade` does.
+    ///
+    /// # Panics
+    /// If an object is refused.
+    #[track_caller]
+    pub fn upgrade_chart(&self, chart: &Path, values: &[&str]) {
+        let manifests = self.rendered_chart(chart, values);
         self.kubectl(&["apply", "--filename", "-"]).stdin(manifests).run().ok();
     }
 
@@ -27,12 +36,11 @@ impl ControlPlane {
     #[track_caller]
     pub fn uninstall_chart(&self, values: &[&str]) {
         let delete = ["delete", "--ignore-not-found", "--timeout=180s", "--filename", "-"];
-        self.kubectl(&delete).stdin(self.rendered_chart(values)).run().ok();
+        self.kubectl(&delete).stdin(self.rendered_chart(&own_chart(), values)).run().ok();
     }
 
     #[track_caller]
-    fn rendered_chart(&self, values: &[&str]) -> String {
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/confrev");
+    fn rendered_chart(&self, chart: &Path, values: &[&str]) -> String {
         let mut helm = Command::new(self.bin("helm"));
         helm.args(["template", "confrev"]).arg(chart).args(["--namespace", "confrev"]);
         for value in values {
@@ -44,4 +52,9 @@ impl ControlPlane {
         assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
         String::from_utf8(rendered.stdout).expect("helm writes text")
     }
+}
+
+/// The folder of this tree's chart.
+pub fn own_chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/confrev")
 }

@@ -51,6 +51,7 @@ mod wait;
 pub use api::Api;
 pub use audit::Request;
 pub use cert_manager::CertManager;
+pub use chart::own_chart;
 pub use cluster::ControlPlane;
 pub use kubectl::{Kubectl, Output};
 pub use namespace::Namespace;

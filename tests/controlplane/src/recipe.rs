@@ -229,6 +229,24 @@ pub(crate) const NODE_MODULES: &[GoModule] = &[
             binary("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"),
         ],
     },
+    GoModule {
+        // Not `kube-router`, as for helm.
+        name: "policies",
+        go_mod: include_str!("../kube-router/go.mod"),
+        go_sum: include_str!("../kube-router/go.sum"),
+        linker_values: &[],
+        patch: None,
+        artifacts: &[binary("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router")],
+    },
+    GoModule {
+        // Not `coredns`, as for helm.
+        name: "dns",
+        go_mod: include_str!("../coredns/go.mod"),
+        go_sum: include_str!("../coredns/go.sum"),
+        linker_values: &[],
+        patch: None,
+        artifacts: &[Artifact { name: "coredns", source: Source::Main(include_str!("../coredns/main.go")) }],
+    },
 ];
 
 const CONTAINERD_TAGS: &str = "no_btrfs no_devmapper no_zfs";

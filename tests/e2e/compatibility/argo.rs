@@ -10,7 +10,7 @@ use std::thread;
 
 use confrev_controlplane::ControlPlane;
 
-use crate::in_force::Stand;
+use crate::in_force::{Stand, chosen};
 use crate::results::{Results, Verdict, compare};
 
 /// How many tests run at a time.
@@ -26,10 +26,12 @@ const CANNOT_PASS: [(&str, &str); 0] = [];
 #[ignore = "it needs real nodes: make compatibility"]
 fn argo_rollouts_tests_pass_with_confrev() {
     let stand = Stand::take();
-    let tests = tests(&stand.suites.join("argo-e2e"));
+    let mut tests = tests(&stand.suites.join("argo-e2e"));
     assert!(tests.len() > 60, "{tests:?}");
+    let focus = chosen();
+    tests.retain(|(suite, test)| format!("{suite}/{test}").contains(&focus));
     let [without, with] = stand.twice(|stand, _| run(&stand.suites, &tests));
-    compare("Argo Rollouts v1.10.1", &without, &with, &CANNOT_PASS, 60);
+    compare("Argo Rollouts v1.10.1", &without, &with, &CANNOT_PASS, if focus.is_empty() { 60 } else { 1 });
 }
 
 /// The methods of the suites, from their sources.
@@ -65,6 +67,7 @@ fn run(suites: &Path, tests: &[(&'static str, String)]) -> Results {
                     if matches!(verdict, Verdict::Failed(_)) {
                         verdict = run_one(suites, suite, test);
                     }
+                    eprintln!("{suite}/{test}: {}", verdict.word());
                     results.lock().unwrap().0.insert(((*suite).to_owned(), test.clone()), verdict);
                 }
             });

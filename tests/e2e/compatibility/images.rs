@@ -1,5 +1,6 @@
 //! Images under the names that other projects' tests ask for. No node ever pulls one.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Once;
 
@@ -9,6 +10,9 @@ use confrev_controlplane::{ControlPlane, Image, Nodes};
 const WEB_SERVER: &str = "trap 'exit 0' TERM QUIT; mkdir -p /www; echo ok > /www/index.html; \
     httpd -p 80 -h /www; httpd -p 8080 -h /www; while true; do sleep 3600 & wait $!; done";
 
+/// kustomize's first example runs this program, which answers on a port of its own.
+const HELLO: &str = "#!/bin/sh\nexec httpd -f -p 8080 -h /tmp\n";
+
 /// Imports all images, once. `suites` is the folder with `agnhost`.
 pub(crate) fn import(suites: &Path) {
     static IMPORTED: Once = Once::new();
@@ -16,9 +20,16 @@ pub(crate) fn import(suites: &Path) {
         let nodes = Nodes::shared();
         let certificate = ControlPlane::shared().state_dir().join("ca.crt");
         let server = ["/bin/sh", "-c", WEB_SERVER];
+        let hello = ControlPlane::shared().state_dir().join("hello");
+        fs::write(&hello, HELLO).expect("a script can be written");
         nodes.import_image(Image {
             names: &[
                 "docker.io/library/nginx:1.19-alpine",
+                "docker.io/library/nginx:1.16.0",
+                "docker.io/library/nginx:1.7.9",
+                "docker.io/library/wordpress:4.8-apache",
+                "docker.io/monopole/hello:1",
+                "docker.io/osixia/openldap:1.1.11",
                 "docker.io/argoproj/rollouts-demo:blue",
                 "docker.io/argoproj/rollouts-demo:green",
                 "docker.io/argoproj/rollouts-demo:red",
@@ -27,16 +38,21 @@ pub(crate) fn import(suites: &Path) {
                 "registry.k8s.io/e2e-test-images/nginx:1.27-0",
             ],
             command: &server,
+            programs: &[("hello", &hello)],
             ..Image::default()
         });
         nodes.import_image(Image {
-            names: &["docker.io/library/alpine:3.8", "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"],
+            names: &[
+                "docker.io/library/alpine:3.8",
+                "docker.io/library/busybox:local",
+                "registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
+            ],
             command: &["/bin/sh"],
             ..Image::default()
         });
         let pause = ["/bin/sleep", "infinity"];
         nodes.import_image(Image {
-            names: &["registry.k8s.io/pause:3.10.2"],
+            names: &["registry.k8s.io/pause:3.10.2", "docker.io/library/mysql:5.6"],
             command: &pause,
             ..Image::default()
         });

@@ -18,6 +18,12 @@ const VALUES: [&str; 2] = ["namespace.create=true", "secrets.enabled=true"];
 /// The policy that opts every new namespace in, and its binding.
 const POLICY: &str = "confrev-in-force";
 
+const OPT_IN: &str = r#"Object{metadata: Object.metadata{labels: {"confrev.dev/enabled": "true"}}}"#;
+/// The policy that lets pods use the local images, in both runs: some tests ask for a pull at each start.
+const NO_PULL: &str = "no-pull";
+const NO_PULL_CHANGE: &str = r#"Object{spec: Object.spec{containers: object.spec.containers.map(container,
+    Object.spec.containers{name: container.name, imagePullPolicy: "IfNotPresent"})}}"#;
+
 /// The nodes, for one suite at a time.
 pub(crate) struct Stand {
     /// The folder with the suites.
@@ -36,6 +42,9 @@ impl Stand {
         images::import(&suites);
         let image = env::var_os("CONFREV_IMAGE").map_or_else(|| root().join("target/image"), PathBuf::from);
         Nodes::shared().import(&image.join("confrev.tar"));
+        for object in policy(NO_PULL, "pods", NO_PULL_CHANGE) {
+            cluster().kubectl(&["apply", "--filename", "-"]).stdin(object).run().ok();
+        }
         Self { suites, _alone: alone }
     }
 
@@ -54,6 +63,11 @@ impl Stand {
     }
 }
 
+/// The tests that `make compatibility FOCUS=…` selects.
+pub(crate) fn chosen() -> String {
+    env::var("CONFREV_FOCUS").unwrap_or_default()
+}
+
 fn cluster() -> &'static ControlPlane {
     ControlPlane::shared()
 }
@@ -63,7 +77,7 @@ fn install() {
     let status = ["rollout", "status", "deployment/confrev", "--namespace=confrev", "--timeout=180s"];
     cluster().kubectl(&status).run().ok();
     wait_for("the API server to call confrev", LIMIT, || cluster().calls_confrev());
-    for object in policy() {
+    for object in policy(POLICY, "namespaces", OPT_IN) {
         cluster().kubectl(&["apply", "--filename", "-"]).stdin(object).run().ok();
     }
     wait_for("a new namespace to be opted in", LIMIT, || {
@@ -81,15 +95,15 @@ fn remove() {
     cluster().uninstall_chart(&VALUES);
 }
 
-/// A policy of the API server itself that labels every new namespace.
-fn policy() -> [Value; 2] {
-    let expression = r#"Object{metadata: Object.metadata{labels: {"confrev.dev/enabled": "true"}}}"#;
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["namespaces"]});
+/// A policy of the API server itself that changes every new object of a resource.
+fn policy(name: &str, resource: &str, expression: &str) -> [Value; 2] {
+    let rule =
+        json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]});
     [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingAdmissionPolicy",
-            "metadata": {"name": POLICY},
+            "metadata": {"name": name},
             "spec": {
                 "failurePolicy": "Fail",
                 "reinvocationPolicy": "Never",
@@ -103,8 +117,8 @@ fn policy() -> [Value; 2] {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingAdmissionPolicyBinding",
-            "metadata": {"name": POLICY},
-            "spec": {"policyName": POLICY},
+            "metadata": {"name": name},
+            "spec": {"policyName": name},
         }),
     ]
 }

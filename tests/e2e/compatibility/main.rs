@@ -11,6 +11,7 @@
 )]
 
 mod argo;
+mod helm;
 mod images;
 mod in_force;
 mod kubernetes;

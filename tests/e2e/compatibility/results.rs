@@ -11,6 +11,17 @@ pub(crate) enum Verdict {
     Failed(String),
 }
 
+impl Verdict {
+    /// The verdict without its reason.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Skipped => "skipped",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
 /// The results of a run, by group (a column of the table) and name.
 #[derive(Debug, Default)]
 pub(crate) struct Results(pub(crate) BTreeMap<(String, String), Verdict>);

@@ -20,6 +20,7 @@ mod printing;
 mod refresh;
 mod secrets;
 mod shared;
+mod upgrade;
 mod volumes;
 
 use confrev_test_support::{any_kind, world};

@@ -35,7 +35,8 @@ fn mounted_snapshot_is_never_refreshed() {
     // No user can change the snapshot: the API server itself refuses it.
     let snapshot = world.snapshot_name("demo", "blue");
     let change = json!({"data": {"text": "green"}}).to_string();
-    let refusal = world.kubectl(&["patch", "configmap", &snapshot, "--type=merge", "--patch", &change]);
-    assert!(!refusal.status.success(), "{refusal}");
+    let refusal =
+        world.kubectl(&["patch", "configmap", &snapshot, "--type=merge", "--patch", &change]).refused();
+    assert!(refusal.contains("field is immutable when `immutable` is set"), "{refusal}");
     assert_eq!(logs(&kept), ["blue blue\n"]);
 }

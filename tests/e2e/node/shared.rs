@@ -16,6 +16,15 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 /// The label selector of confrev's pods.
 pub(crate) const CONFREV: &str = "app.kubernetes.io/name=confrev";
 
+/// The values of the chart.
+pub(crate) const VALUES: [&str; 5] = [
+    "namespace.create=true",
+    "networkPolicy.enabled=true",
+    "secrets.enabled=true",
+    "orphanGrace=\"5s\"",
+    "settle=\"1s\"",
+];
+
 /// Whether confrev and the nodes are as the tests expect them. A test that changes them holds the lock alone.
 static READY: RwLock<bool> = RwLock::new(false);
 
@@ -83,8 +92,7 @@ pub(crate) fn image() -> PathBuf {
 
 /// Installs the chart, and waits until it serves.
 pub(crate) fn install() {
-    let values = ["namespace.create=true", "secrets.enabled=true", "orphanGrace=\"5s\"", "settle=\"1s\""];
-    cluster().install_chart(&values);
+    cluster().install_chart(&VALUES);
     wait_serving(2);
 }
 

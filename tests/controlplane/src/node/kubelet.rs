@@ -1,4 +1,4 @@
-//! The configuration of the kubelet and of kube-proxy.
+//! The configuration of the kubelet, of kube-proxy and of CoreDNS.
 
 use std::path::Path;
 
@@ -28,7 +28,9 @@ pub(crate) fn kubelet(node: usize, folder: &Path, state: &Path, groups: &str) ->
         "podLogsDir": folder.join("logs"),
         "volumePluginDir": folder.join("volume-plugins"),
         "resolvConf": "",
-        "clusterDomain": "cluster.local",
+        "clusterDomain": DOMAIN,
+        // CoreDNS runs beside the control plane.
+        "clusterDNS": [ADDRESSES[0].to_string()],
         "makeIPTablesUtilChains": false,
         // A test waits for the second time that the kubelet syncs a pod.
         "syncFrequency": "2s",
@@ -46,6 +48,17 @@ pub(crate) fn kubelet(node: usize, folder: &Path, state: &Path, groups: &str) ->
             "imagefs.inodesFree": "0%",
         },
     })
+}
+
+/// The domain of the names of Services.
+const DOMAIN: &str = "cluster.local";
+
+/// CoreDNS' configuration: it knows the names of Services only.
+pub(crate) fn names(kubeconfig: &Path) -> String {
+    let (address, kubeconfig) = (ADDRESSES[0], kubeconfig.display());
+    format!(
+        ".:53 {{\n  bind {address}\n  errors\n  cache 5\n  kubernetes {DOMAIN} {{\n    kubeconfig {kubeconfig}\n  }}\n}}\n"
+    )
 }
 
 /// How long a node counts as alive after it renewed its lease, which it does four times in this time.

@@ -16,7 +16,7 @@ use crate::cluster::ControlPlane;
 use crate::node::image::Image;
 use crate::node::isolate::GROUPS_VARIABLE;
 use crate::node::network::{self, ADDRESSES, NAMES};
-use crate::node::{cgroups, containerd, image, kubelet};
+use crate::node::{cgroups, containerd, image, kubelet, requirements};
 use crate::process::{die_with_parent, tail};
 use crate::program::spawn;
 use crate::wait::wait_for;
@@ -29,6 +29,7 @@ const LIMIT: Duration = Duration::from_mins(3);
 pub struct Nodes {
     cluster: &'static ControlPlane,
     groups: String,
+    without_policies: Option<String>,
     machines: [Mutex<Node>; 2],
 }
 
@@ -60,7 +61,9 @@ impl Nodes {
         let cluster = ControlPlane::shared();
         let state = cluster.state_dir();
         let node = |number| Node { number, folder: state.join(NAMES[number]), daemons: Vec::new() };
-        let nodes = Self { cluster, groups, machines: [Mutex::new(node(0)), Mutex::new(node(1))] };
+        let without_policies = requirements::check_policies().err();
+        let machines = [Mutex::new(node(0)), Mutex::new(node(1))];
+        let nodes = Self { cluster, groups, without_policies, machines };
         for number in [0, 1] {
             nodes.configure(number)?;
             nodes.power_on(number)?;
@@ -69,7 +72,15 @@ impl Nodes {
         nodes.import_image(Image { names: &[image::PAUSE], command: &pause, ..Image::default() });
         nodes.import_image(Image { names: &[image::SHELL], command: &["/bin/sh"], ..Image::default() });
         nodes.wait_ready();
+        for number in [0, 1] {
+            nodes.enforce_policies(number)?;
+        }
         Ok(nodes)
+    }
+
+    /// Why NetworkPolicies are not in force; `None` if they are.
+    pub fn without_policies(&self) -> Option<&str> {
+        self.without_policies.as_deref()
     }
 
     /// Makes a small image available on both nodes, under its names.
@@ -154,6 +165,7 @@ impl Nodes {
             (self.heartbeat(name) != before).then_some(())
         });
         self.wait_ready();
+        self.enforce_policies(number).unwrap_or_else(|problem| panic!("{problem}"));
     }
 
     /// Starts each node that a failed test left lost, and lets both run pods.
@@ -269,6 +281,7 @@ impl Nodes {
         let network = containerd::network(number, &folder).to_string();
         write(&format!("{}/pods.conflist", containerd::NETWORKS), network)?;
         write("kubelet.json", kubelet::kubelet(number, &folder, state, &self.groups).to_string())?;
+        write("Corefile", kubelet::names(self.cluster.kubeconfig()))?;
         write("kube-proxy.json", kubelet::proxy(number, state).to_string())
     }
 
@@ -295,9 +308,33 @@ impl Nodes {
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
         daemons.push(self.daemon(number, "kubelet", &flags)?);
         daemons.push(self.daemon(number, "kube-proxy", &["--config", &path("kube-proxy.json")])?);
+        if number == 0 {
+            daemons.push(self.daemon(number, "coredns", &["-conf", &path("Corefile")])?);
+        }
         let mut node = self.node(name);
         node.folder = folder;
         node.daemons = daemons;
+        Ok(())
+    }
+
+    /// Starts the agent that enforces NetworkPolicies on a node, which must be known to the API server. The rules of the lost
+    /// node's agent stay in force until then.
+    fn enforce_policies(&self, number: usize) -> Result<()> {
+        if self.without_policies.is_some() {
+            return Ok(());
+        }
+        let flags = [
+            format!("--kubeconfig={}", self.cluster.kubeconfig().display()),
+            format!("--hostname-override={}", NAMES[number]),
+            format!("--service-cluster-ip-range={}", network::SERVICES),
+            "--run-firewall=true".to_owned(),
+            "--run-router=false".to_owned(),
+            "--run-service-proxy=false".to_owned(),
+            "--health-port=0".to_owned(),
+        ];
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let agent = self.daemon(number, "kube-router", &flags)?;
+        self.node(NAMES[number]).daemons.push(agent);
         Ok(())
     }
 

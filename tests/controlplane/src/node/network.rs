@@ -14,6 +14,8 @@ pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 99, 0, 1), Ipv4Ad
 pub(crate) const POD_RANGES: [&str; 2] = ["10.244.1.0/24", "10.244.2.0/24"];
 /// The addresses of all pods.
 pub(crate) const ALL_PODS: &str = "10.244.0.0/16";
+/// The addresses of Services.
+pub(crate) const SERVICES: &str = "10.0.0.0/16";
 /// The first address of Services, which is that of the API server's own Service.
 pub(crate) const FIRST_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// The network namespace of the second node.

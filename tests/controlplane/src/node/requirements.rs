@@ -10,9 +10,11 @@ use crate::Result;
 pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
 /// The programs that are run, and their Debian packages.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("ip", "iproute2"),
     ("nft", "nftables"),
+    ("iptables", "iptables"),
+    ("ipset", "ipset"),
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("mount", "mount"),
@@ -26,6 +28,11 @@ const PROBES: [(&str, &str); 3] = [
     ("mount an overlay file system", OVERLAY),
     ("change the tables of nf_tables", "nft add table ip probe"),
 ];
+
+/// What an agent needs of the kernel to enforce NetworkPolicies: rules of iptables that match sets of addresses.
+const POLICIES: &str = "ipset create probe hash:ip timeout 0 && \
+    iptables -A FORWARD -m comment --comment probe -m set --match-set probe src -m addrtype --dst-type LOCAL -j ACCEPT && \
+    iptables -A FORWARD -m limit --limit 10/minute -j NFLOG && iptables -A FORWARD -m mark --mark 1/1 -j REJECT";
 
 const OVERLAY: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/lower /mnt/upper /mnt/work /mnt/all && \
     mount -t overlay overlay -o lowerdir=/mnt/lower,upperdir=/mnt/upper,workdir=/mnt/work /mnt/all";
@@ -71,6 +78,17 @@ pub(crate) fn check() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether this kernel can enforce NetworkPolicies; otherwise the reason. Nodes run without it.
+pub(crate) fn check_policies() -> Result<()> {
+    let output = Command::new("unshare").args(UNSHARE).args(["sh", "-c", POLICIES]).output();
+    let output = output.map_err(|e| format!("cannot run unshare: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(format!("NetworkPolicies need a kernel with IP sets and the matches of iptables: {}", reason.trim()))
 }
 
 fn missing(what: &str, package: &str) -> String {
