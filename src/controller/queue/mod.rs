@@ -44,6 +44,8 @@ pub struct Queue {
     patient: Tasks,
     /// Slow tasks, of which only a few are worked on at a time. Namespaces take turns.
     slow: Lanes,
+    /// Those of them that have a low priority.
+    slow_patient: Lanes,
     slow_working: usize,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
@@ -84,6 +86,11 @@ impl Queue {
         }
     }
 
+    /// The slow tasks of the same priority as a slow task.
+    fn slow_peers(&mut self, task: &Task) -> &mut Lanes {
+        if task.may_wait() { &mut self.slow_patient } else { &mut self.slow }
+    }
+
     /// Puts a task into its queue, unless it or another step of its object is being worked on.
     fn insert(&mut self, entry: (Timestamp, Task)) {
         let (task, working) = (&entry.1, &self.working);
@@ -91,7 +98,7 @@ impl Queue {
             return;
         }
         if entry.1.is_slow() {
-            self.slow.insert(entry);
+            self.slow_peers(&entry.1).insert(entry);
         } else {
             self.peers(&entry.1).insert(entry);
         }
@@ -100,7 +107,7 @@ impl Queue {
     /// Takes a task out of its queue.
     fn remove(&mut self, entry: &(Timestamp, Task)) {
         if entry.1.is_slow() {
-            self.slow.remove(entry);
+            self.slow_peers(&entry.1).remove(entry);
         } else {
             self.peers(&entry.1).remove(entry);
         }
@@ -111,14 +118,16 @@ impl Queue {
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
         let due = |queue: &'_ Tasks| queue.first().filter(|(at, _)| *at <= now).cloned();
         let roll = due(&self.rolls).filter(|_| rolls_from <= now);
-        let slow = if self.slow_working < MAX_SLOW { self.slow.first_due(now).cloned() } else { None };
-        let urgent = due(&self.urgent).into_iter().chain(roll).chain(slow).min();
-        let entry = match (urgent, due(&self.patient)) {
+        let may_be_slow = self.slow_working < MAX_SLOW;
+        let slow = |lanes: &mut Lanes| lanes.first_due(now).filter(|_| may_be_slow).cloned();
+        let urgent = due(&self.urgent).into_iter().chain(roll).chain(slow(&mut self.slow)).min();
+        let patient = due(&self.patient).into_iter().chain(slow(&mut self.slow_patient)).min();
+        let entry = match (urgent, patient) {
             (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
             (urgent, patient) => urgent.or(patient)?,
         };
         if entry.1.is_slow() {
-            self.slow.pop(&entry, now);
+            self.slow_peers(&entry.1).pop(&entry, now);
         } else {
             self.peers(&entry.1).remove(&entry);
         }
@@ -201,18 +210,21 @@ impl Queue {
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
         let at = |tasks: &Tasks| tasks.first().map(|(at, _)| *at);
         let roll = at(&self.rolls).map(|at| at.max(rolls_from));
-        let slow = self.slow.next().filter(|_| self.slow_working < MAX_SLOW);
-        [at(&self.urgent), roll, at(&self.patient), slow].into_iter().flatten().min()
+        let slow = |lanes: &Lanes| lanes.next().filter(|_| self.slow_working < MAX_SLOW);
+        let slow = [slow(&self.slow), slow(&self.slow_patient)];
+        [at(&self.urgent), roll, at(&self.patient)].into_iter().chain(slow).flatten().min()
     }
 
     /// Removes every task that is not to be kept, except those being worked on.
     pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         self.at.retain(|task, _| keep(task));
-        let Self { at, urgent, rolls, patient, slow, failures, .. } = self;
+        let Self { at, urgent, rolls, patient, slow, slow_patient, failures, .. } = self;
         for queue in [urgent, rolls, patient] {
             queue.retain(|(_, task)| at.contains_key(task));
         }
-        slow.retain(|task| at.contains_key(task));
+        for lanes in [slow, slow_patient] {
+            lanes.retain(|task| at.contains_key(task));
+        }
         failures.retain(|task, _| at.contains_key(task));
     }
 
@@ -267,18 +279,27 @@ mod tests {
     }
 
     #[test]
-    fn low_priority_task_waits_for_a_limited_time() {
-        let bind =
-            Task::Object(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")), ObjectStep::Bind);
-        for (urgent, first) in [(1, task("a")), (3, task("a")), (4, bind.clone()), (9, bind.clone())] {
-            for now in [9, 100] {
-                let mut queue = Queue::default();
-                queue.schedule(bind.clone(), at(1));
-                queue.schedule(task("a"), at(urgent));
-                assert_eq!(queue.next(at(0)), Some(at(1)));
-                assert_eq!(queue.pop(at(now), at(0)), Some(first.clone()), "urgent task due at {urgent} s");
-                assert!(queue.pop(at(now), at(0)).is_some(), "then the other task");
-                assert_eq!((queue.pop(at(now), at(0)), queue.next(at(0))), (None, None));
+    fn low_priority_tasks_wait_for_a_limited_time() {
+        let step = |step| Task::Object(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, "s")), step);
+        let [namespace, workload] = ["ns", "w"].map(std::sync::Arc::from);
+        let roll = Task::Roll(WorkloadKey { kind: 0, namespace, name: workload });
+        let steps = [ObjectStep::Bind, ObjectStep::Unbind, ObjectStep::Sweep].map(step);
+        for patient in steps.into_iter().chain([Task::WriteEvent]) {
+            for urgent in [task("a"), roll.clone()] {
+                for (due, is_first) in [(1, false), (3, false), (4, true), (9, true)] {
+                    for now in [9, 100] {
+                        let mut queue = Queue::default();
+                        queue.schedule(patient.clone(), at(1));
+                        queue.schedule(urgent.clone(), at(due));
+                        assert_eq!(queue.next(at(0)), Some(at(1)));
+                        let [first, second] =
+                            if is_first { [&patient, &urgent] } else { [&urgent, &patient] };
+                        let case = format!("{patient:?} due at 1 s, {urgent:?} due at {due} s");
+                        assert_eq!(queue.pop(at(now), at(0)).as_ref(), Some(first), "{case}");
+                        assert_eq!(queue.pop(at(now), at(0)).as_ref(), Some(second), "{case}");
+                        assert_eq!((queue.pop(at(now), at(0)), queue.next(at(0))), (None, None));
+                    }
+                }
             }
         }
     }

@@ -68,8 +68,8 @@ impl Task {
     /// Whether the task may wait for urgent ones. Owners, clean-up and Events can wait for a moment, and must not delay a
     /// change in progress.
     pub(crate) fn may_wait(&self) -> bool {
-        use ObjectStep::{Bind, Free, Unbind};
-        matches!(self, Self::Object(_, Bind | Unbind | Free) | Self::Report(_) | Self::WriteEvent)
+        use ObjectStep::{Bind, Free, Sweep, Unbind};
+        matches!(self, Self::Object(_, Bind | Unbind | Free | Sweep) | Self::Report(_) | Self::WriteEvent)
     }
 
     /// Whether the task may list a whole namespace.
