@@ -5,7 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::Args;
 use serde_json::Value;
-use similar::TextDiff;
+use similar::{
+    DiffTag,
+    algorithms::{Capture, Compact, Replace, myers},
+    group_diff_ops,
+    udiff::UnifiedHunkHeader,
+};
 
 use super::{
     failure::Failure,
@@ -197,21 +202,48 @@ pub(super) fn compare(kind: SourceKind, old: &Side, new: &Side, show_values: boo
     for KeyChange { key, values } in changes(kind, old, new, show_values) {
         match values {
             ChangedValue::Texts(before, after) => {
-                let diff = TextDiff::from_lines(before, after);
-                let heads = (format!("{} {key}", old.name), format!("{} {key}", new.name));
-                let mut unified = diff.unified_diff();
-                let text = unified
-                    .context_radius(3)
-                    .missing_newline_hint(false)
-                    .header(&heads.0, &heads.1)
-                    .to_string();
-                out.extend(text.lines().map(|line| coloured(line) + "\n"));
+                let hunks = unified(before, after);
+                let heads = [("---", &old.name), ("+++", &new.name)]
+                    .map(|(mark, name)| format!("{mark} {name} {key}"));
+                // A value may be empty on one side, and missing on the other.
+                let heads = heads.iter().filter(|_| !hunks.is_empty());
+                out.extend(heads.chain(&hunks).map(|line| coloured(line) + "\n"));
             }
             ChangedValue::Summaries(before, after) => {
                 let old_line = format!("-{key}: {before}");
                 let new_line = format!("+{key}: {after}");
                 let head = format!("--- {} {key}\n+++ {} {key}\n", old.name, new.name);
                 out.extend([head, coloured(&old_line) + "\n", coloured(&new_line) + "\n"]);
+            }
+        }
+    }
+    out
+}
+
+/// The hunks of the unified format, by lines. `similar::TextDiff` would link five algorithms, which are half a megabyte.
+fn unified(before: &str, after: &str) -> Vec<String> {
+    let [old, new] = [before, after].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
+    let mut diff = Compact::new(Replace::new(Capture::new()), &old, &new);
+    let Ok(()) = myers::diff(&mut diff, &old, 0..old.len(), &new, 0..new.len());
+    let mut out = Vec::new();
+    for hunk in group_diff_ops(diff.into_inner().into_inner().into_ops(), 3) {
+        if hunk.is_empty() {
+            continue;
+        }
+        out.push(UnifiedHunkHeader::new(&hunk).to_string());
+        for (tag, before, after) in hunk.iter().map(similar::DiffOp::as_tag_tuple) {
+            let lines = |mark: char, lines: &[&str]| {
+                lines
+                    .iter()
+                    .flat_map(|line| line.lines())
+                    .map(|line| format!("{mark}{line}"))
+                    .collect::<Vec<_>>()
+            };
+            if tag == DiffTag::Equal {
+                out.extend(lines(' ', &old[before]));
+            } else {
+                out.extend(lines('-', &old[before]));
+                out.extend(lines('+', &new[after]));
             }
         }
     }
@@ -259,6 +291,17 @@ mod tests {
         assert!(text.contains("--- demo-1 a\n+++ demo a\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n"), "{text}");
         assert!(text.contains("+++ demo b\n") && text.contains("+n\n"), "{text}");
         assert!(!text.contains("same"), "{text}");
+    }
+
+    proptest::proptest! {
+        /// The hunks are those of the library's own writer.
+        #[test]
+        fn hunks_equal_those_of_the_library(before in "([ab]\r?\n|c){0,24}", after in "([ab]\r?\n|c){0,24}") {
+            let diff = similar::TextDiff::from_lines(&before, &after);
+            let theirs = diff.unified_diff().missing_newline_hint(false).to_string();
+            let theirs: Vec<_> = theirs.lines().map(str::to_owned).collect();
+            proptest::prop_assert_eq!(unified(&before, &after), theirs);
+        }
     }
 
     /// The values themselves are shown only on request. Binary data is always shown by size and digest.

@@ -2,11 +2,13 @@
 use std::io::IsTerminal;
 
 use tracing::Dispatch;
-use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use super::Traces;
 
-/// The environment variable that holds the log filter, in the syntax of `tracing_subscriber::EnvFilter`.
+/// The environment variable that holds the log filter, in the syntax of `tracing_subscriber::filter::Targets`.
 pub const FILTER_VARIABLE: &str = "CONFREV_LOG";
 
 /// The log levels of libraries; spans are not logged. They come first in the filter, so that the user's settings win.
@@ -63,9 +65,10 @@ fn subscriber(asked: &str, format: LogFormat, traces: Option<&Traces>) -> Result
     })
 }
 
-fn filter(asked: &str) -> Result<EnvFilter, LogError> {
+fn filter(asked: &str) -> Result<Targets, LogError> {
     let asked = if asked.trim().is_empty() { "info" } else { asked };
-    EnvFilter::try_new(format!("{LIBRARIES},{asked}"))
+    format!("{LIBRARIES},{asked}")
+        .parse::<Targets>()
         .map_err(|source| LogError::Filter { value: asked.to_owned(), source })
 }
 
