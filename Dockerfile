@@ -6,9 +6,9 @@
 # move. To pin the base, pass its digest: --build-arg RUST_IMAGE=rust:1.95.0-alpine@sha256:…
 ARG RUST_IMAGE=rust:1.95.0-alpine
 FROM ${RUST_IMAGE} AS build
-# The C compiler and assembler that `ring` needs, in the version of the base's release. It is not pinned: two builds with
-# different C compilers may differ in the code of `ring`.
-RUN apk add --no-cache build-base
+# The C compiler and assembler that `ring` needs, and the linker, in the versions of the base's release. They are not pinned:
+# two builds with different C compilers may differ in the code of `ring`.
+RUN apk add --no-cache build-base lld
 WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
 COPY core core
@@ -22,8 +22,9 @@ COPY tests/controlplane tests/controlplane
 COPY tests/properties tests/properties
 COPY tests/support tests/support
 # Alpine's target is musl, linked statically. The binary contains no path of this stage, so that two builds with the same
-# compilers are equal. Relocations are packed: a position-independent binary has half a megabyte of them.
-ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
+# compilers are equal. Relocations are packed: a position-independent binary has half a megabyte of them. LLD links functions
+# with equal code once.
+ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all --remap-path-prefix=/confrev=. --remap-path-prefix=/usr/local/cargo=cargo"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/confrev/target \
     cargo build --release --locked --bin confrev --no-default-features && cp target/release/confrev /usr/local/bin/confrev

@@ -35,6 +35,11 @@ unexport SOURCE_DATE_EPOCH
 IMAGE_RUSTFLAGS = -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo \
 	--remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(abspath $(IMAGE))=image
 
+# LLD links functions with equal code once. It is part of the toolchain; where it is missing, the binary is larger.
+IMAGE_LLD = $(wildcard $(shell rustc --print sysroot)/lib/rustlib/$(shell rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld)
+IMAGE_LINK = $(addprefix -C link-arg=,$(if $(IMAGE_LLD),-fuse-ld=lld -B$(IMAGE_LLD) -Wl$(COMMA)--icf=all))
+COMMA = ,
+
 .PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node older-image nodes compatibility test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo soak
 .DEFAULT_GOAL := help
 
@@ -208,7 +213,8 @@ toolchain:
 static: toolchain
 	RUSTFLAGS="$(IMAGE_RUSTFLAGS)" CC_$(IMAGE_VARIABLE)=$(IMAGE_CC) $(IMAGE_LINKER) \
 		CFLAGS_$(IMAGE_VARIABLE)=-U_FORTIFY_SOURCE \
-		$(CARGO) build --profile $(IMAGE_PROFILE) --locked --bin confrev $(IMAGE_FEATURES) --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build
+		$(CARGO) rustc --profile $(IMAGE_PROFILE) --locked --bin confrev $(IMAGE_FEATURES) --target $(IMAGE_TARGET) --target-dir $(IMAGE)/build -- \
+		$(IMAGE_LINK)
 
 image: static ## Write target/image/confrev.tar, an OCI image, and its bill of materials, without a container engine
 	$(CARGO) run --quiet --locked -p confrev-image -- write --binary $(IMAGE_BINARY) \
