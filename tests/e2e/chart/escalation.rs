@@ -7,6 +7,7 @@ use confrev_controlplane::{Api, Namespace, wait_for};
 use serde_json::{Value, json};
 
 use crate::empty_cluster::{Bare, LIMIT};
+use crate::helm::Setting;
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
@@ -217,16 +218,22 @@ struct Trial {
 
 impl Trial {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With more settings of the chart.
+    fn with(settings: &[Setting<'static>]) -> Self {
         let bare = Bare::new();
         let templates = json!([{"group": "", "version": "v1", "resource": "podtemplates", "kind": "PodTemplate", "path": "template"}]);
-        bare.install(&[
+        let everything = [
             ("secrets.enabled", json!(true)),
             ("replicas", json!(0)),
             // confrev does not answer, and users write here.
             ("failurePolicy", json!("Ignore")),
             ("excludedNamespaces", json!([EXCLUDED])),
             ("extraKinds", templates),
-        ]);
+        ];
+        bare.install(&[&everything[..], settings].concat());
         let cluster = bare.cluster;
         let namespace = cluster.namespace("escalation");
         let confrev = cluster.api_as(&cluster.kubeconfig_for_service_account("confrev", "confrev"));
@@ -284,7 +291,9 @@ fn allowed(what: &str, (code, answer): (u16, Value)) {
 
 fn is_refused(code: u16, answer: &Value) -> bool {
     let message = answer["message"].as_str().unwrap_or_default();
-    code == 403 && message.contains("ValidatingAdmissionPolicy 'confrev-self'")
+    let policies = ["confrev-self", "confrev-runs"];
+    code == 403
+        && policies.iter().any(|name| message.contains(&format!("ValidatingAdmissionPolicy '{name}'")))
 }
 
 fn source(name: &str) -> Value {
@@ -649,6 +658,75 @@ fn owners_of_confrev(trial: &Trial, plural: &str, kind: &str, mine: &Value, thei
 }
 
 /// The volume of `confrev.dev/mount` is added for the ConfigMaps of the annotation alone.
+/// The right to patch an AnalysisRun is the right to start any Job: confrev creates runs of sources, and then only ends them.
+#[test]
+fn only_own_analysis_runs_are_written() {
+    let trial = Trial::with(&[("analysis.enabled", json!(true))]);
+    let namespace = trial.namespace.name();
+    let path = format!("/apis/argoproj.io/v1alpha1/namespaces/{namespace}/analysisruns");
+    let demo = trial.create(&trial.path("configmaps"), &source("demo"));
+    let of_source =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "demo", "uid": demo["metadata"]["uid"]});
+    let mine = json!({"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "demo"});
+    let run = |name: &str, labels: &Value, owners: Value| {
+        let provider = json!({"web": {"url": "http://127.0.0.1:1", "jsonPath": "{$.ok}"}});
+        json!({
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "AnalysisRun",
+            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "spec": {"metrics": [{"name": "ok", "count": 1, "interval": "1h", "initialDelay": "1h", "provider": provider}]},
+        })
+    };
+    let dry = format!("{path}?dryRun=All");
+    let subject = |name: &str| format!("AnalysisRun {namespace}/{name}");
+    wait_for("the policy to take effect", LIMIT, || {
+        let (code, answer) = trial.confrev.post(&dry, &run("foreign", &json!({}), json!([of_source])));
+        if is_refused(code, &answer) { Ok(()) } else { Err(answer) }
+    });
+    for (what, labels, owners) in [
+        ("no labels", json!({}), json!([of_source])),
+        ("no label of a source", json!({"app.kubernetes.io/managed-by": "confrev"}), json!([of_source])),
+        ("no owner", mine.clone(), json!([])),
+        (
+            "two owners",
+            mine.clone(),
+            json!([
+                of_source,
+                owner(&trial.create(
+                    &format!("/api/v1/namespaces/{namespace}/serviceaccounts"),
+                    &json!({"metadata": {"name": "app"}})
+                ))
+            ]),
+        ),
+    ] {
+        refused(what, &subject("new"), trial.confrev.post(&dry, &run("new", &labels, owners)));
+    }
+    allowed("a run of a source", trial.confrev.post(&path, &run("own", &mine, json!([of_source]))));
+    trial.create(&path, &run("theirs", &json!({"team": "shop"}), json!([])));
+    let end = json!({"spec": {"terminate": true}});
+    for (what, name, change) in [
+        ("the end of a foreign run", "theirs", end.clone()),
+        ("another metric", "own", json!({"spec": {"terminate": true, "metrics": []}})),
+        ("nothing but a label", "own", json!({"metadata": {"labels": {"team": "evil"}}})),
+        (
+            "a label and the end",
+            "own",
+            json!({"metadata": {"labels": {"team": "evil"}}, "spec": {"terminate": true}}),
+        ),
+        ("the result", "own", json!({"spec": {"terminate": true}, "status": {"phase": "Successful"}})),
+    ] {
+        refused(
+            what,
+            &subject(name),
+            trial.confrev.patch(&format!("{path}/{name}?dryRun=All"), MERGE, &change),
+        );
+    }
+    refused("a foreign run", &subject("theirs"), trial.confrev.delete(&format!("{path}/theirs?dryRun=All")));
+    allowed("the end of its own run", trial.confrev.patch(&format!("{path}/own"), MERGE, &end));
+    allowed("its own run", trial.confrev.delete(&format!("{path}/own")));
+    trial.done();
+}
+
 #[test]
 fn mount_annotation_allows_its_volume_alone() {
     let trial = Trial::new();
