@@ -35,6 +35,7 @@ const VALIDATION: &str = "ValidatingWebhookConfiguration/confrev";
 const CERTIFICATE: &str = "Certificate/confrev-tls";
 const BUDGET: &str = "PodDisruptionBudget/confrev";
 const POLICY: &str = "NetworkPolicy/confrev";
+const RUNS: &str = "ValidatingAdmissionPolicy/confrev-runs";
 const SELF: &str = "ValidatingAdmissionPolicy/confrev-self";
 const WRITES: &str = "Role/confrev-writes";
 
@@ -196,6 +197,7 @@ fn program() -> Vec<Row> {
         ),
         extra(WEBHOOKS, "/webhooks/0/rules/3", rule.clone()),
         extra(WEBHOOKS, "/webhooks/1/rules/3", rule),
+        row("analysis.enabled", json!(true), RUNS, "/spec/failurePolicy", json!("Fail")),
         secrets(DEPLOYMENT, ARGUMENT, json!("--secrets")),
         secrets(
             ROLE,
