@@ -28,7 +28,7 @@ const SETTINGS: [&str; 12] = [
     names::ON_UNDO,
 ];
 /// The annotations that users write on a source.
-const OF_SOURCES: [&str; 11] = [
+const OF_SOURCES: [&str; 14] = [
     names::KEEP,
     names::MAX_IN_FLIGHT,
     names::WAVES,
@@ -36,6 +36,9 @@ const OF_SOURCES: [&str; 11] = [
     names::ANALYSIS,
     names::ON_FAILURE,
     names::SET,
+    names::SCHEMA,
+    names::SCHEMA_KEYS,
+    names::SCHEMA_FOR,
     names::PROMOTED,
     names::ABORTED,
     names::RETRIED,

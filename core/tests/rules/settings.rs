@@ -34,6 +34,9 @@ fn keys_without_effect_are_reported_once() {
         ("labels", "confrev.dev/keep", "it is an annotation of a ConfigMap or Secret"),
         ("annotations", "confrev.dev/max-in-flight", "it is an annotation of a ConfigMap or Secret"),
         ("annotations", "confrev.dev/set", "it is an annotation of a ConfigMap or Secret"),
+        ("annotations", "confrev.dev/schema", "it is an annotation of a ConfigMap or Secret"),
+        ("annotations", "confrev.dev/schema-keys", "it is an annotation of a ConfigMap or Secret"),
+        ("annotations", "confrev.dev/schema-for", "it is an annotation of a ConfigMap or Secret"),
         ("annotations", "confrev.dev/secrets-mode", "it is an annotation of a Namespace"),
         ("annotations", "confrev.dev/anything", "confrev has no such key; use confrev.dev/secrets, "),
     ] {

@@ -405,7 +405,7 @@ fn on_hold(record: &Record) -> impl Iterator<Item = &Use> {
     uses.filter(move |(index, used)| is_first(*index, used)).map(|(_, used)| used)
 }
 
-/// HeldWorkloads that begin or end: on the workload and on the source.
+/// Holds that begin or end: on the workload and on the source.
 pub(crate) fn holds(
     index: &Index,
     key: &WorkloadKey,
