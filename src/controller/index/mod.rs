@@ -5,20 +5,19 @@
 
 pub(crate) mod analyses;
 mod bound;
-mod by_age;
 pub(crate) mod change;
 pub(crate) mod findings;
 pub(crate) mod groups;
 mod interner;
 mod namespaces;
-mod ranks;
 pub(crate) mod records;
 mod referrers;
 mod refusals;
 pub(crate) mod served;
 pub(crate) mod settings;
 pub(crate) mod skipped;
-mod snapshots;
+mod snapshot_watch;
+pub(crate) mod snapshots;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -28,21 +27,21 @@ mod watched;
 mod workloads;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use self::{
     analyses::Analyses,
-    by_age::ByAge,
     change::Change,
     findings::Findings,
     groups::Groups,
     interner::Interner,
-    records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceState, User},
+    records::{BoundRecord, Revision, RevisionKey, SourceState, User},
     referrers::Referrers,
     settings::Settings,
     skipped::Skipped,
+    snapshots::Snapshots,
     users::Users,
     watched::WatchedNamespaces,
 };
@@ -68,9 +67,7 @@ pub(crate) struct Index {
     sources: HashMap<Name, SourceState>,
     /// Sources labelled to be snapshotted at every change.
     labelled: HashSet<Name>,
-    snapshots: HashMap<Name, SnapshotRecord>,
-    /// The snapshots of each source.
-    by_source: BTreeMap<Name, ByAge>,
+    snapshots: Snapshots,
     /// Sources in bind mode.
     bound: HashMap<Name, BoundRecord>,
     /// What live reads found about the owners of snapshots and bound objects.
@@ -101,8 +98,7 @@ impl Index {
             users: Users::default(),
             sources: HashMap::new(),
             labelled: HashSet::new(),
-            snapshots: HashMap::new(),
-            by_source: BTreeMap::new(),
+            snapshots: Snapshots::default(),
             bound: HashMap::new(),
             findings: Findings::default(),
             analyses: Analyses::default(),
@@ -149,7 +145,7 @@ impl Index {
 
     /// Whether a snapshot, or source in bind mode, of this name exists.
     pub(crate) fn exists(&self, name: &Name) -> bool {
-        self.snapshots.contains_key(name) || self.bound.contains_key(name)
+        self.snapshots.get(name).is_some() || self.bound.contains_key(name)
     }
 
     /// Whether this snapshot, or source in bind mode, is missing while a user that is not being deleted refers to it.

@@ -68,6 +68,16 @@ pub(crate) enum SourceState {
     Exists(Box<SourceRecord>),
 }
 
+impl SourceState {
+    /// The record of the source, if it exists.
+    pub(crate) fn existing(&self) -> Option<&SourceRecord> {
+        match self {
+            Self::Exists(record) => Some(record),
+            Self::Unknown | Self::Missing => None,
+        }
+    }
+}
+
 /// The record of a source that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceRecord {

@@ -32,7 +32,7 @@ impl Index {
     /// The snapshot of a content that has a mark, in force or not.
     pub(crate) fn marked_with(&self, source: &Name, content: &Digests) -> Option<(Name, &SnapshotRecord)> {
         let marked = |(_, record): &(Name, &SnapshotRecord)| record.refused.is_some();
-        let (name, _) = self.snapshots_with(source, content).find(marked)?;
+        let (name, _) = self.snapshots.with(source, content).find(marked)?;
         let record = self.snapshot(&name)?;
         Some((name, record))
     }
@@ -70,7 +70,7 @@ impl Index {
     /// The newest snapshot of a source that is not refused, beside the one with this content.
     pub(crate) fn newest_beside(&self, source: &Name, content: &Digests) -> Option<Arc<str>> {
         let fits = |record: &SnapshotRecord| record.refused.is_none() && !content.contains(&record.digest);
-        let found = self.snapshots_of(source).filter_map(|name| {
+        let found = self.snapshots.of(source).filter_map(|name| {
             let record = self.snapshot(&name).filter(|record| fits(record))?;
             Some((record.created, name.object.name))
         });

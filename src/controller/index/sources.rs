@@ -24,7 +24,7 @@ impl Index {
             }
             (Some(_), known) => {
                 if let Some(SourceState::Exists(known)) = known {
-                    let held = self.snapshots_with(&name, &known.present.digests);
+                    let held = self.snapshots.with(&name, &known.present.digests);
                     changes.extend(held.map(|(snapshot, _)| Change::ContentReplaced(snapshot)));
                 }
                 // Old content must not be acted on: this replica may have led long ago, and lead again.
@@ -59,7 +59,8 @@ impl Index {
                 changes.push(Change::Unresolved(key.clone()));
             }
         }
-        self.rank_again(name, changes);
+        let known = self.sources.get(name).and_then(SourceState::existing);
+        self.snapshots.rank_again(name, known, changes);
         if exists {
             changes.push(Change::SourceRead(name.clone()));
         }
@@ -107,10 +108,7 @@ impl Index {
 
     /// The record of a source; `None` if it does not exist or is not known.
     pub(crate) fn existing_source(&self, name: &Name) -> Option<&SourceRecord> {
-        match self.sources.get(name)? {
-            SourceState::Exists(record) => Some(record),
-            SourceState::Unknown | SourceState::Missing => None,
-        }
+        self.sources.get(name)?.existing()
     }
 
     /// All sources on which anything depends.
@@ -135,6 +133,6 @@ impl Index {
 
     /// Whether anything depends on this source's state.
     pub(crate) fn is_watched(&self, source: &Name) -> bool {
-        self.is_snapshotted(source) || self.by_source.contains_key(source)
+        self.is_snapshotted(source) || self.snapshots.has_any_of(source)
     }
 }

@@ -308,7 +308,7 @@ impl Both {
                 }
                 Change::Owners(name) | Change::Used(name) | Change::Unproven(name) | Change::Bound(name) => {
                     match self.wanted(name) {
-                        Some(Wanted::Unknown) => self.index.rank_when_read(name),
+                        Some(Wanted::Unknown) => self.index.snapshots_mut().rank_when_read(name),
                         Some(wanted) => {
                             self.decided.insert(name.clone(), wanted);
                         }
@@ -456,7 +456,7 @@ impl Both {
         }
         assert_eq!(index.workloads().len(), self.workloads.len());
         assert_eq!(index.revisions().count(), self.revisions.len());
-        assert_eq!(index.snapshots().len(), self.snapshots.len());
+        assert_eq!(index.snapshots().iter().len(), self.snapshots.len());
         assert_eq!(index.all_bound().collect::<BTreeSet<_>>(), self.bound.keys().collect());
         for (key, record) in &self.workloads {
             assert_eq!(index.workload(key), Some(record));
@@ -481,11 +481,15 @@ impl Both {
         assert_eq!(index.is_snapshotted(source), !using.is_empty() || self.labelled.contains(source));
         let known = index.existing_source(source);
         let ranked = self.ranked(source, known);
-        assert_eq!(index.snapshot_count(source), ranked.len(), "snapshots of {source}");
+        assert_eq!(index.snapshots().count(source), ranked.len(), "snapshots of {source}");
         let newest = ranked.first().map(|name| name.object.name.to_string());
         if let Some(known) = known {
             for (rank, name) in ranked.iter().enumerate() {
-                assert_eq!(index.is_among_newest(source, name, known), rank < known.keep, "{name}: {rank}");
+                assert_eq!(
+                    index.snapshots().is_among_newest(source, name, known),
+                    rank < known.keep,
+                    "{name}: {rank}"
+                );
             }
             let digest = known.present.digests.current();
             let has = |digest: &Digest| {
@@ -497,7 +501,7 @@ impl Both {
                 })
             };
             let has = known.present.digests.iter().any(has);
-            assert_eq!(index.has_snapshot_of(source, known), has, "{source}");
+            assert_eq!(index.snapshots().has_content_of(source, known), has, "{source}");
             let wanted = snapshot_name(&source.object.name, &digest, DIGITS[0]);
             assert_eq!(index.newest_snapshot(source), if has { newest } else { Some(wanted) }, "{source}");
         } else {
@@ -634,7 +638,7 @@ fn every_rank_change_of_many_snapshots_is_reported() {
         both.follow(&changes);
         both.check();
     }
-    let ranked = both.index.by_source.values().filter(|by_age| by_age.ranking.is_some()).count();
+    let ranked = both.index.snapshots().ranked();
     let state = both.index.source(&name("a", "s"));
     assert!(ranked > 0 || state == Some(&SourceState::Missing), "{state:?}");
 }

@@ -181,7 +181,7 @@ impl State {
         // Workloads that are pending count as pending from now on.
         self.rolls.clear_all_pending();
         self.held_workloads.release_all();
-        self.index.forget_rankings();
+        self.index.snapshots_mut().forget_rankings();
         self.index.analyses_mut().clear();
         let sources: Vec<_> = self.index.sources().map(|(name, _)| name.clone()).collect();
         for name in sources {
@@ -192,7 +192,7 @@ impl State {
         for key in workloads {
             self.enqueue_roll(&key, now);
         }
-        let snapshots = self.index.snapshots().map(|(name, _)| name);
+        let snapshots = self.index.snapshots().iter().map(|(name, _)| name);
         let owned: Vec<_> = snapshots.chain(self.index.all_bound()).cloned().collect();
         for name in owned {
             self.enqueue_owners(&name, now);

@@ -10,7 +10,7 @@ impl State {
         let known = StateCounts {
             workloads: index.workloads().len(),
             sources: index.sources().len(),
-            snapshots: index.snapshots().len(),
+            snapshots: index.snapshots().iter().len(),
             unreadable: index.unreadable().len(),
             ..StateCounts::default()
         };
@@ -18,7 +18,8 @@ impl State {
             return known;
         }
         let settings = index.settings();
-        let unverifiable = index.snapshots().filter(|(_, record)| settings.is_unverifiable(record)).count();
+        let unverifiable =
+            index.snapshots().iter().filter(|(_, record)| settings.is_unverifiable(record)).count();
         if unverifiable > 0 && !self.key_loss_is_reported {
             tracing::error!(
                 snapshots = unverifiable,

@@ -109,7 +109,7 @@ impl State {
     fn reverting(&self, change: &ChangedSources<'_>) -> Option<(Name, Name)> {
         let mut reverting = change.sources.iter().filter(|(_, known)| known.spread.reverts);
         reverting.find_map(|(name, known)| {
-            let mut snapshots = self.index.snapshots_with(name, &known.present.digests);
+            let mut snapshots = self.index.snapshots().with(name, &known.present.digests);
             Some((name.clone(), snapshots.next()?.0))
         })
     }
@@ -146,7 +146,7 @@ impl State {
         if !self.index.is_grouped(source) || self.index.refused(source).is_some() {
             return None;
         }
-        let (snapshot, _) = self.index.snapshots_with(source, &known.present.digests).next()?;
+        let (snapshot, _) = self.index.snapshots().with(source, &known.present.digests).next()?;
         let refusal = self.index.refused_elsewhere(source, &snapshot.object.name)?;
         self.refuse(source, snapshot, &refusal.reason, &refusal.at)
     }

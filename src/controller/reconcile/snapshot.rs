@@ -54,7 +54,7 @@ impl State {
     /// Queues a check of the owners of a snapshot or bound object.
     pub(super) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
         if self.awaits_its_source(name) {
-            self.index.rank_when_read(name);
+            self.index.snapshots_mut().rank_when_read(name);
         } else if self.index.exists(name) {
             let owners = self.index.snapshot(name).map_or(0, |record| record.owners.len().min(MAX_DELAYING));
             let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
@@ -84,7 +84,7 @@ impl State {
         let source = name.sibling(Arc::clone(&record.source));
         let Wanted::Owners(wanted) = wanted else {
             self.enqueue_source(source, now);
-            self.index.rank_when_read(name);
+            self.index.snapshots_mut().rank_when_read(name);
             return None;
         };
         if wanted.is_empty() {
@@ -112,7 +112,7 @@ impl State {
     pub(super) fn unbind(&mut self, name: &Name) -> Option<Action> {
         let record = self.index.snapshot(name)?;
         let Wanted::Owners(wanted) = owners::wanted(&self.index, name, record) else {
-            self.index.rank_when_read(name);
+            self.index.snapshots_mut().rank_when_read(name);
             return None;
         };
         // An unused snapshot is left to the sweep, which checks everything that may use it.
@@ -172,7 +172,7 @@ impl State {
         let source = remembered.map_or(referenced, |identity| &identity.source).to_owned();
         // A source in bind mode is recreated from memory only: its snapshots may hold any earlier content.
         let bound_itself = *source == *name.object.name;
-        let copies = if bound_itself { Vec::new() } else { index.twins(name, &source) };
+        let copies = if bound_itself { Vec::new() } else { index.snapshots().twins(name, &source) };
         let owners = if bound_itself { index.owners_by_use(name).into_iter().collect() } else { Vec::new() };
         let staying = index.users().staying(name);
         let users = staying.filter_map(|user| index.owner(user)).take(MAX_USERS_READ).collect();
@@ -240,7 +240,7 @@ impl State {
         let wanted = owners::wanted(&self.index, name, record);
         if wanted != Wanted::Owners(CompactSet::default()) {
             if wanted == Wanted::Unknown {
-                self.index.rank_when_read(name);
+                self.index.snapshots_mut().rank_when_read(name);
             }
             return Decision::Done;
         }

@@ -57,8 +57,8 @@ impl State {
             (is_used || index.is_labelled(source)) && !known.present.stays_as_written && known.keep > 0;
         wanted
             && !known.present.is_snapshot
-            && !index.has_snapshot_of(source, known)
-            && index.snapshot_count(source) < self.config.max_snapshots
+            && !index.snapshots().has_content_of(source, known)
+            && index.snapshots().count(source) < self.config.max_snapshots
     }
 
     /// Applies the result of a live read of a source, which a task did.

@@ -144,7 +144,7 @@ impl State {
 
     /// How many snapshots a source has.
     pub fn snapshot_count(&self, source: &Name) -> usize {
-        self.index.snapshot_count(source)
+        self.index.snapshots().count(source)
     }
 
     /// Whether a workload or revision refers to this object itself.

@@ -265,6 +265,7 @@ impl Subject for Snapshots {
         state
             .index
             .snapshots()
+            .iter()
             .map(|(name, _)| name)
             .filter(|name| name.object.kind == self.0)
             .cloned()

@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::Result;
-use crate::recipe::{Artifact, GoModule, Patch, Source};
+use crate::recipe::{Artifact, GoModule, Origin, Patch};
 
 /// The module's files, laid out in a folder to run `go` in. It is needed only while artifacts are missing.
 pub(crate) struct Workshop<'a> {
@@ -35,27 +35,27 @@ impl<'a> Workshop<'a> {
     /// kustomizations.
     pub(crate) fn make(&self, artifact: &Artifact, to: &Path, kubectl: Option<&Path>) -> Result<()> {
         let start = Instant::now();
-        match &artifact.source {
-            Source::Package(package) => {
+        match &artifact.origin {
+            Origin::Package(package) => {
                 eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
                 self.build(package, "", false, to)?;
             }
-            Source::Tagged { package, tags, c } => {
+            Origin::Tagged { package, tags, c } => {
                 eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
                 self.build(package, tags, *c, to)?;
             }
-            Source::Main(text) => {
+            Origin::Main(text) => {
                 eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
                 write(&self.folder.join("main.go"), text)?;
                 self.build(".", "", false, to)?;
             }
-            Source::Tests { package, tags } => {
+            Origin::Tests { package, tags } => {
                 eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
                 self.compile(&["test", "-c", "-vet=off"], package, tags, false, to)?;
             }
-            Source::Folder { module, folder } => copy_sources(&self.sources(module)?.join(folder), to)?,
-            Source::Kustomization { module, folder } => self.render(module, folder, to, kubectl)?,
-            Source::Manifests { module, folders } => self.join(module, folders, to)?,
+            Origin::Folder { module, folder } => copy_sources(&self.sources(module)?.join(folder), to)?,
+            Origin::Kustomization { module, folder } => self.render(module, folder, to, kubectl)?,
+            Origin::Manifests { module, folders } => self.join(module, folders, to)?,
         }
         eprintln!("controlplane: made {} in {:.1} s", artifact.name, start.elapsed().as_secs_f32());
         Ok(())

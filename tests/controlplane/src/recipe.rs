@@ -30,12 +30,12 @@ pub(crate) struct Patch {
 #[derive(Debug)]
 pub(crate) struct Artifact {
     pub(crate) name: &'static str,
-    pub(crate) source: Source,
+    pub(crate) origin: Origin,
 }
 
 /// Where a file comes from.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum Origin {
     /// Built from this Go package.
     Package(&'static str),
     /// Built from this Go package with build tags, and with C if `c` is true.
@@ -60,11 +60,11 @@ impl GoModule {
 }
 
 const fn binary(name: &'static str, package: &'static str) -> Artifact {
-    Artifact { name, source: Source::Package(package) }
+    Artifact { name, origin: Origin::Package(package) }
 }
 
 const fn tagged(name: &'static str, package: &'static str, tags: &'static str) -> Artifact {
-    Artifact { name, source: Source::Tagged { package, tags, c: false } }
+    Artifact { name, origin: Origin::Tagged { package, tags, c: false } }
 }
 
 /// kwok's stages, which make nodes and pods ready.
@@ -112,7 +112,7 @@ pub(crate) const MODULES: &[GoModule] = &[
             binary("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
             Artifact {
                 name: STAGES,
-                source: Source::Kustomization { module: "sigs.k8s.io/kwok", folder: "kustomize/stage/fast" },
+                origin: Origin::Kustomization { module: "sigs.k8s.io/kwok", folder: "kustomize/stage/fast" },
             },
         ],
     },
@@ -133,7 +133,7 @@ pub(crate) const MODULES: &[GoModule] = &[
             binary("kubectl-argo-rollouts", "github.com/argoproj/argo-rollouts/cmd/kubectl-argo-rollouts"),
             Artifact {
                 name: ARGO_MANIFESTS,
-                source: Source::Manifests { module: ARGO, folders: &["manifests/crds", "manifests/role"] },
+                origin: Origin::Manifests { module: ARGO, folders: &["manifests/crds", "manifests/role"] },
             },
         ],
     },
@@ -167,10 +167,10 @@ pub(crate) const MODULES: &[GoModule] = &[
         linker_values: &[],
         patch: None,
         artifacts: &[
-            Artifact { name: CERT_MANAGER, source: Source::Main(include_str!("../cert-manager/main.go")) },
+            Artifact { name: CERT_MANAGER, origin: Origin::Main(include_str!("../cert-manager/main.go")) },
             Artifact {
                 name: CERT_MANAGER_MANIFESTS,
-                source: Source::Manifests {
+                origin: Origin::Manifests {
                     module: "github.com/cert-manager/cert-manager",
                     folders: &["deploy/crds"],
                 },
@@ -183,7 +183,7 @@ pub(crate) const MODULES: &[GoModule] = &[
         go_sum: include_str!("../argo-cd/go.sum"),
         linker_values: &[],
         patch: None,
-        artifacts: &[Artifact { name: ARGO_CD, source: Source::Main(include_str!("../argo-cd/main.go")) }],
+        artifacts: &[Artifact { name: ARGO_CD, origin: Origin::Main(include_str!("../argo-cd/main.go")) }],
     },
 ];
 
@@ -218,7 +218,7 @@ pub(crate) const NODE_MODULES: &[GoModule] = &[
             // runc enters namespaces in C, before the Go runtime starts threads.
             Artifact {
                 name: "runc",
-                source: Source::Tagged {
+                origin: Origin::Tagged {
                     package: "github.com/opencontainers/runc",
                     tags: "seccomp",
                     c: true,
@@ -245,7 +245,7 @@ pub(crate) const NODE_MODULES: &[GoModule] = &[
         go_sum: include_str!("../coredns/go.sum"),
         linker_values: &[],
         patch: None,
-        artifacts: &[Artifact { name: "coredns", source: Source::Main(include_str!("../coredns/main.go")) }],
+        artifacts: &[Artifact { name: "coredns", origin: Origin::Main(include_str!("../coredns/main.go")) }],
     },
 ];
 
@@ -262,7 +262,7 @@ pub(crate) const COMPATIBILITY_MODULES: &[GoModule] = &[
         artifacts: &[
             Artifact {
                 name: "e2e.test",
-                source: Source::Tests { package: "k8s.io/kubernetes/test/e2e", tags: "" },
+                origin: Origin::Tests { package: "k8s.io/kubernetes/test/e2e", tags: "" },
             },
             binary("agnhost", "k8s.io/kubernetes/test/images/agnhost"),
             binary("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"),
@@ -277,10 +277,10 @@ pub(crate) const COMPATIBILITY_MODULES: &[GoModule] = &[
         artifacts: &[
             Artifact {
                 name: "argo-e2e.test",
-                source: Source::Tests { package: "github.com/argoproj/argo-rollouts/test/e2e", tags: "e2e" },
+                origin: Origin::Tests { package: "github.com/argoproj/argo-rollouts/test/e2e", tags: "e2e" },
             },
             // The tests read manifests from it.
-            Artifact { name: "argo-e2e", source: Source::Folder { module: ARGO, folder: "test/e2e" } },
+            Artifact { name: "argo-e2e", origin: Origin::Folder { module: ARGO, folder: "test/e2e" } },
         ],
     },
 ];

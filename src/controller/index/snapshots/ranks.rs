@@ -3,16 +3,23 @@
 use std::sync::Arc;
 
 use super::{
-    Index,
+    Snapshots,
     by_age::{FEW, Ranking},
-    change::Change,
 };
-use crate::controller::name::Name;
+use crate::controller::{
+    index::{change::Change, records::SourceRecord},
+    name::Name,
+};
 
-impl Index {
+impl Snapshots {
     /// Reports the snapshots whose rank changes with a new or a deleted snapshot of the source.
-    pub(crate) fn rank_neighbours(&mut self, source: &Name, changes: &mut Vec<Change>) {
-        let known = self.existing_source(source).map(Ranking::of);
+    pub(in crate::controller::index) fn rank_neighbours(
+        &mut self,
+        source: &Name,
+        known: Option<&SourceRecord>,
+        changes: &mut Vec<Change>,
+    ) {
+        let known = known.map(Ranking::of);
         let Some(by_age) = self.by_source.get_mut(source) else { return };
         match (&by_age.ranking, known) {
             (None, Some(known)) if by_age.len() > FEW => {
@@ -28,7 +35,7 @@ impl Index {
     }
 
     /// Reports the snapshots around the last rank that the source owns, and `beyond` more on both sides.
-    pub(crate) fn report_ranks(&self, source: &Name, beyond: usize, changes: &mut Vec<Change>) {
+    fn report_ranks(&self, source: &Name, beyond: usize, changes: &mut Vec<Change>) {
         let Some(by_age) = self.by_source.get(source) else { return };
         let Some(ranking) = &by_age.ranking else { return };
         let present = self.ages_with(source, &ranking.digests);
@@ -40,8 +47,13 @@ impl Index {
 
     /// Reports the snapshots of a source that was read. If there are many, only those that the change may affect are
     /// reported.
-    pub(crate) fn rank_again(&mut self, source: &Name, changes: &mut Vec<Change>) {
-        let new = self.existing_source(source).map(Ranking::of);
+    pub(in crate::controller::index) fn rank_again(
+        &mut self,
+        source: &Name,
+        known: Option<&SourceRecord>,
+        changes: &mut Vec<Change>,
+    ) {
+        let new = known.map(Ranking::of);
         let Some(by_age) = self.by_source.get_mut(source) else { return };
         let old = by_age.ranking.take();
         let (new, old) = match (new, old) {
@@ -62,15 +74,15 @@ impl Index {
         let Ranking { digests: old_digests, again, .. } = *old;
         changes.extend(again.into_iter().map(|name| Change::Owners(source.sibling(name))));
         for digests in [&old_digests, &digests] {
-            changes.extend(self.snapshots_with(source, digests).map(|(name, _)| Change::Owners(name)));
+            changes.extend(self.with(source, digests).map(|(name, _)| Change::Owners(name)));
         }
-        let was_present = self.snapshots_with(source, &old_digests).count();
+        let was_present = self.with(source, &old_digests).count();
         self.report_ranks(source, beyond + was_present, changes);
     }
 
     /// Records a snapshot to be checked once its source has been read.
     pub(crate) fn rank_when_read(&mut self, name: &Name) {
-        let Some(record) = self.snapshots.get(name) else { return };
+        let Some(record) = self.records.get(name) else { return };
         let source = name.sibling(Arc::clone(&record.source));
         // Without a ranking, all are checked then.
         if let Some(ranking) = self.by_source.get_mut(&source).and_then(|by_age| by_age.ranking.as_mut()) {
@@ -83,5 +95,16 @@ impl Index {
         for by_age in self.by_source.values_mut() {
             by_age.ranking = None;
         }
+    }
+
+    /// Reports all snapshots of a source.
+    fn report_all_of(&self, source: &Name, changes: &mut Vec<Change>) {
+        changes.extend(self.of(source).map(Change::Owners));
+    }
+
+    /// How many sources have a ranking.
+    #[cfg(test)]
+    pub(in crate::controller::index) fn ranked(&self) -> usize {
+        self.by_source.values().filter(|by_age| by_age.ranking.is_some()).count()
     }
 }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::records::SourceRecord;
-use crate::{compact::CompactSet, snapshot::Digests, uid::Uid};
+use crate::{compact::CompactSet, controller::index::records::SourceRecord, snapshot::Digests, uid::Uid};
 
 /// Up to this number, all snapshots of a source are checked at every change.
 pub(crate) const FEW: usize = 8;

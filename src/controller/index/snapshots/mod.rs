@@ -1,0 +1,157 @@
+//! The snapshots by name and, for each source, by age.
+
+mod by_age;
+mod ranks;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use self::by_age::{Age, ByAge};
+use super::records::{SnapshotRecord, SourceRecord};
+use crate::{
+    controller::name::Name,
+    snapshot::{DIGITS, Digest, Digests, snapshot_name},
+};
+
+/// The known snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    records: HashMap<Name, SnapshotRecord>,
+    /// The snapshots of each source.
+    by_source: BTreeMap<Name, ByAge>,
+}
+
+/// Which snapshot of its source was removed.
+pub(super) enum Removed {
+    /// The last one.
+    Last,
+    /// One of several.
+    OneOfSeveral,
+}
+
+impl Snapshots {
+    /// The record of a snapshot.
+    pub(crate) fn get(&self, name: &Name) -> Option<&SnapshotRecord> {
+        self.records.get(name)
+    }
+
+    /// All snapshots.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, &SnapshotRecord)> {
+        self.records.iter()
+    }
+
+    /// Replaces the record of a snapshot; `None` if it is deleted. Returns the previous record.
+    pub(super) fn set(&mut self, name: &Name, record: Option<SnapshotRecord>) -> Option<SnapshotRecord> {
+        match record {
+            Some(record) => self.records.insert(name.clone(), record),
+            None => self.records.remove(name),
+        }
+    }
+
+    /// Adds a snapshot to those of its source. Returns whether it is new among them.
+    pub(super) fn add_to_source(&mut self, source: &Name, name: &Name, record: &SnapshotRecord) -> bool {
+        let by_age = self.by_source.entry(source.clone()).or_default();
+        by_age.add((record.created, Arc::clone(&name.object.name)))
+    }
+
+    /// Removes a snapshot from those of its source; `None` if the source has none.
+    pub(super) fn remove_from_source(
+        &mut self,
+        source: &Name,
+        name: &Name,
+        record: &SnapshotRecord,
+    ) -> Option<Removed> {
+        let by_age = self.by_source.get_mut(source)?;
+        by_age.remove(&(record.created, Arc::clone(&name.object.name)));
+        if by_age.is_empty() {
+            self.by_source.remove(source);
+            return Some(Removed::Last);
+        }
+        Some(Removed::OneOfSeveral)
+    }
+
+    /// Whether a source has any snapshot.
+    pub(super) fn has_any_of(&self, source: &Name) -> bool {
+        self.by_source.contains_key(source)
+    }
+
+    /// How many snapshots a source has.
+    pub(crate) fn count(&self, source: &Name) -> usize {
+        self.by_source.get(source).map_or(0, ByAge::len)
+    }
+
+    /// The names of a source's snapshots.
+    pub(super) fn of(&self, source: &Name) -> impl Iterator<Item = Name> {
+        let names = self.by_source.get(source).into_iter().flat_map(ByAge::names);
+        names.map(|name| source.sibling(Arc::clone(name)))
+    }
+
+    /// The snapshots of a source that state one of these digests. Their names contain the digest.
+    pub(crate) fn with<'s>(
+        &'s self,
+        source: &'s Name,
+        digests: &'s Digests,
+    ) -> impl Iterator<Item = (Name, &'s SnapshotRecord)> {
+        let named = digests.iter().flat_map(move |digest| {
+            let name = move |digits| source.sibling(snapshot_name(&source.object.name, digest, digits));
+            DIGITS.into_iter().map(move |digits| (name(digits), digest))
+        });
+        named.filter_map(move |(name, digest)| {
+            let record = self.records.get(&name)?;
+            (record.digest == *digest && record.source == source.object.name).then_some((name, record))
+        })
+    }
+
+    /// Whether a snapshot of the source's present content is known.
+    pub(crate) fn has_content_of(&self, source: &Name, record: &SourceRecord) -> bool {
+        self.with(source, &record.present.digests).next().is_some()
+    }
+
+    /// The snapshots of any source in the namespace that hold the content after which the snapshot `name` of `source` is
+    /// named.
+    pub(crate) fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
+        let start = |name: &str| Some(name.rsplit_once('-')?.1.get(..DIGITS[0])?.to_owned());
+        let Some(wanted) = start(&name.object.name) else { return Vec::new() };
+        let holds =
+            |digest: &Digest| DIGITS.iter().any(|n| snapshot_name(source, digest, *n) == *name.object.name);
+        let is_near =
+            |(of, _): &(&Name, &ByAge)| of.namespace == name.namespace && of.object.kind == name.object.kind;
+        let near = self.by_source.range(name.sibling("")..).take_while(is_near);
+        let named = near.flat_map(|(of, by_age)| by_age.names().map(move |twin| (of, twin)));
+        let alike =
+            named.filter(|(_, twin)| start(twin).as_ref() == Some(&wanted) && **twin != name.object.name);
+        let twins = alike.map(|(of, twin)| of.sibling(Arc::clone(twin)));
+        twins.filter(|twin| self.records.get(twin).is_some_and(|record| holds(&record.digest))).collect()
+    }
+
+    /// The snapshots of a source with one of these digests, newest first.
+    fn ages_with(&self, source: &Name, digests: &Digests) -> Vec<Age> {
+        let ages = self.with(source, digests);
+        let mut ages: Vec<Age> =
+            ages.map(|(name, record)| (record.created, Arc::clone(&name.object.name))).collect();
+        ages.sort_by_key(|age| Reverse(age.clone()));
+        ages.dedup();
+        ages
+    }
+
+    /// Whether a snapshot is among the newest `keep` of its source: the present content first, then by age.
+    pub(crate) fn is_among_newest(&self, source: &Name, name: &Name, known: &SourceRecord) -> bool {
+        let (Some(record), Some(by_age)) = (self.records.get(name), self.by_source.get(source)) else {
+            return false;
+        };
+        let age = (record.created, Arc::clone(&name.object.name));
+        let present = self.ages_with(source, &known.present.digests);
+        let newer = present.iter().take_while(|other| **other > age).count();
+        let before = if present.contains(&age) { newer } else { by_age.newer(&age) + present.len() - newer };
+        before < known.keep
+    }
+
+    /// The snapshot of a source that holds its present content, or else the newest one.
+    pub(super) fn newest_of(&self, source: &Name, known: Option<&SourceRecord>) -> Option<Arc<str>> {
+        let present = known.map(|known| self.ages_with(source, &known.present.digests)).unwrap_or_default();
+        self.by_source.get(source)?.at_rank(&present, 0).cloned()
+    }
+}
