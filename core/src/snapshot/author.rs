@@ -45,8 +45,8 @@ impl Change {
         let entries: Vec<Option<Entry<'_>>> = serde_json::from_str(fields.get()).ok()?;
         let owners = entries.iter().flatten().filter(|entry| entry.fields_v1);
         let timed = owners.filter_map(|entry| Some((entry.time.as_deref()?, entry)));
-        // The API server writes every time in UTC with whole seconds, so texts sort like times. Of several entries of one
-        // second, it lists the newest last.
+        // The API server writes every time in UTC with whole seconds, so texts sort like times. The order of several owners
+        // with one time is not known: the API server lists them by name.
         let (at, entry) = timed.max_by_key(|(at, _)| *at)?;
         Some(Self { at: at.to_owned(), by: format!("{} ({})", Word(&entry.manager), Word(&entry.operation)) })
     }
@@ -91,8 +91,8 @@ impl fmt::Display for Word<'_> {
 
 /// Whether a `fieldsV1` set holds content of a ConfigMap or Secret.
 fn owns_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    struct Keys;
-    impl<'de> Visitor<'de> for Keys {
+    struct Fields;
+    impl<'de> Visitor<'de> for Fields {
         type Value = bool;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,14 +105,45 @@ fn owns_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::E
 
         fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<bool, M::Error> {
             let mut owns = false;
-            while let Some(key) = map.next_key::<Str<'_>>()? {
-                owns |= matches!(&*key, "f:data" | "f:binaryData");
-                map.next_value::<IgnoredAny>()?;
+            while let Some(field) = map.next_key::<Str<'_>>()? {
+                if matches!(&*field, "f:data" | "f:binaryData") {
+                    owns |= map.next_value::<OwnsValues>()?.0;
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
             Ok(owns)
         }
     }
-    deserializer.deserialize_any(Keys)
+    deserializer.deserialize_any(Fields)
+}
+
+/// Whether the set below `data` or `binaryData` holds more than the map itself. Who created an object keeps the map (`.`) when
+/// another manager changes every value of it.
+struct OwnsValues(bool);
+
+impl<'de> Deserialize<'de> for OwnsValues {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = OwnsValues;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a set of fields")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<OwnsValues, M::Error> {
+                let (mut is_empty, mut has_key) = (true, false);
+                while let Some((key, IgnoredAny)) = map.next_entry::<Str<'_>, IgnoredAny>()? {
+                    is_empty = false;
+                    has_key |= &*key != ".";
+                }
+                // An empty set stands for the whole map, such as one without keys.
+                Ok(OwnsValues(is_empty || has_key))
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
 }
 
 #[cfg(test)]
@@ -148,6 +179,23 @@ mod tests {
         }
         assert_eq!(Change::of(b"{}"), None);
         assert_eq!(Change::of(b"[1"), None);
+    }
+
+    /// As the API server writes it when a user changes the only key of a ConfigMap in the second of its creation.
+    #[test]
+    fn creator_without_keys_made_no_change() {
+        let at = "2026-01-02T03:04:05Z";
+        let creator = json!({"manager": "unknown", "operation": "Update", "time": at, "fieldsV1": {"f:data": {".": {}}}});
+        let change_of = |others: &[Value]| {
+            let mut entries = others.to_vec();
+            entries.push(creator.clone());
+            change(&json!(entries))
+        };
+        assert_eq!(change_of(&[entry("editor", at, "f:data")]).unwrap().by, "editor (Update)");
+        assert_eq!(change_of(&[entry("editor", at, "f:binaryData")]).unwrap().by, "editor (Update)");
+        assert_eq!(change_of(&[]), None);
+        let empty = json!([{"manager": "a", "operation": "Update", "time": at, "fieldsV1": {"f:data": {}}}]);
+        assert_eq!(change(&empty).unwrap().by, "a (Update)");
     }
 
     /// A client chooses the name of its field manager.
