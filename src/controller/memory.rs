@@ -222,6 +222,64 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    /// How an object's content is remembered at second 100.
+    type Remember = fn(&mut Memory, Name, Arc<Observed>);
+
+    #[test]
+    fn each_content_is_remembered_for_its_time() {
+        let now = at(100);
+        let cases: [(Remember, SignedDuration, bool); 3] = [
+            (|memory, name, content| memory.remember_admitted(name, content, at(100)), OF_SNAPSHOT, false),
+            (|memory, name, content| memory.remember_endangered(name, content, at(100)), OF_SNAPSHOT, true),
+            (|memory, name, content| drop(memory.remember_deleted(name, content, at(100))), OF_DELETED, true),
+        ];
+        for (number, (remember, time, may_be_awaited)) in cases.into_iter().enumerate() {
+            let object = name("ns", "a");
+            let mut memory = Memory::default();
+            remember(&mut memory, object.clone(), content(1));
+            memory.forget_old(now + time - SignedDuration::from_secs(1), |_| false);
+            assert!(memory.recall(&object).is_some(), "{number}");
+            memory.forget_old(now + time, |name| *name == object);
+            assert_eq!(memory.recall(&object).is_some(), may_be_awaited, "{number}");
+            memory.forget_old(now + time + LONGER - SignedDuration::from_secs(1), |_| false);
+            assert_eq!(memory.recall(&object).is_some(), may_be_awaited, "{number}");
+            memory.forget_old(now + time + LONGER, |_| false);
+            assert!(memory.recall(&object).is_none(), "{number}");
+        }
+    }
+
+    #[test]
+    fn content_of_replaced_object_is_forgotten() {
+        let object = name("ns", "a");
+        let mut memory = Memory::default();
+        memory.remember_deleted(object.clone(), content(1), at(0));
+        memory.forget_replaced(&object, "1");
+        assert!(memory.recall(&object).is_some(), "it is the same object");
+        memory.forget_replaced(&object, "2");
+        assert!(memory.recall(&object).is_none());
+        // A snapshot that a review read may have another uid than the one that a watch reports.
+        memory.remember_admitted(object.clone(), content(1), at(0));
+        memory.forget_replaced(&object, "2");
+        assert!(memory.recall(&object).is_some());
+    }
+
+    #[test]
+    fn few_contents_wait_for_their_snapshots() {
+        let mut fresh = Fresh::default();
+        let names: Vec<_> = (0..=MAX_FRESH).map(|number| name("ns", &format!("n{number}"))).collect();
+        for name in &names {
+            fresh.put(name, content(1));
+        }
+        assert!(fresh.take(&names[MAX_FRESH]).is_none(), "one is too many");
+        fresh.put(&names[0], content(2));
+        assert_eq!(
+            fresh.take(&names[0]).map(|content| content.size()),
+            Some(content(2).size()),
+            "the newest counts"
+        );
+        assert_eq!(names.iter().filter(|name| fresh.take(name).is_some()).count(), MAX_FRESH - 1);
+    }
+
     #[test]
     fn content_is_remembered_until_its_end() {
         let mut memory = Contents::new(1 << 20);
@@ -246,13 +304,24 @@ mod tests {
         assert!((91..100).all(|i| memory.recall(&name("ns", &format!("n{i}"))).is_some()));
         memory.remember(name("ns", "n99"), content(1), at(200));
         memory.remember(name("ns", "n99"), content(1), at(201));
-        let counted: usize = memory
-            .namespaces
-            .values()
-            .flat_map(|share| share.contents.values())
-            .map(|(_, content)| size(content))
-            .sum();
+        memory.remember(name("other", "a"), content(1), at(202));
+        memory.forget(&name("ns", "n98"));
+        let mut counted = 0;
+        for share in memory.namespaces.values() {
+            let of_share: usize = share.contents.values().map(|(_, content)| size(content)).sum();
+            assert_eq!(share.bytes, of_share);
+            assert_eq!(share.ends.len(), share.contents.len());
+            counted += of_share;
+        }
         assert_eq!(memory.bytes, counted, "a content that is replaced counts once");
+    }
+
+    #[test]
+    fn contents_up_to_the_limit_are_kept() {
+        let mut memory = Contents::new(2 * size(&content(100)));
+        assert_eq!(memory.remember(name("ns", "a"), content(100), at(0)), []);
+        assert_eq!(memory.remember(name("ns", "b"), content(100), at(1)), []);
+        assert_eq!(memory.remember(name("ns", "c"), content(1), at(2)), [name("ns", "a")]);
     }
 
     #[test]

@@ -31,3 +31,16 @@ impl fmt::Display for Name {
         write!(f, "{} {}/{}", self.object.kind, self.namespace, self.object.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::SourceKind;
+
+    #[test]
+    fn name_is_printed_with_kind_and_namespace() {
+        let secret = Name::new("shop", ObjectName::new(SourceKind::Secret, "token"));
+        assert_eq!(secret.to_string(), "Secret shop/token");
+        assert_eq!(secret.sibling("token-0123456789").to_string(), "Secret shop/token-0123456789");
+    }
+}

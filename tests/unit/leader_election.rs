@@ -66,6 +66,8 @@ struct Link {
     /// Milliseconds until a request arrives, and until its response does.
     there: AtomicU64,
     back: AtomicU64,
+    /// How many requests were sent.
+    sent: AtomicU64,
 }
 
 /// One replica.
@@ -109,6 +111,7 @@ fn client(store: &Arc<Mutex<Store>>, link: &Arc<Link>) -> Client {
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect_bytes().await.unwrap();
+            link.sent.fetch_add(1, Ordering::Relaxed);
             sleep(Duration::from_millis(link.there.load(Ordering::Relaxed))).await;
             if link.down.load(Ordering::Relaxed) {
                 // There is no response.
@@ -182,6 +185,39 @@ async fn leader_that_cannot_act_releases_the_lease() {
     first.fit.store(true, Ordering::Relaxed);
     sleep(lease::DURATION * 2).await;
     assert!(second.leads() && !first.leads(), "the Lease is not taken back");
+}
+
+/// A release that does not arrive is repeated, so that the others need not wait until the Lease expires.
+#[tokio::test(start_paused = true)]
+async fn failed_release_is_repeated() {
+    let store = store();
+    let first = Replica::start(&store, "first");
+    within(TURN, "the first leads", || first.leads()).await;
+    let second = Replica::start(&store, "second");
+    sleep(TURN).await;
+    first.link.down.store(true, Ordering::Relaxed);
+    first.fit.store(false, Ordering::Relaxed);
+    within(TURN * 2, "the first stops", || !first.leads()).await;
+    // The first request has no response within its time limit.
+    sleep(TURN).await;
+    first.link.down.store(false, Ordering::Relaxed);
+    let released = || store.lock().unwrap().lease.as_ref().unwrap()["spec"]["holderIdentity"] != "first";
+    let waited = within(TURN * 3, "the Lease is released", released).await;
+    assert!(TURN * 3 + waited < lease::DURATION, "the Lease would have expired");
+    within(TURN, "the second leads", || second.leads()).await;
+}
+
+/// Replicas that do not lead read the Lease once in each interval. Those that cannot lead do not read it.
+#[tokio::test(start_paused = true)]
+async fn waiting_replicas_send_few_requests() {
+    let store = store();
+    let first = Replica::start(&store, "first");
+    within(TURN, "the first leads", || first.leads()).await;
+    let (second, unfit) = (Replica::start(&store, "second"), Replica::unfit(&store, "unfit"));
+    sleep(TURN * 20).await;
+    let sent = |replica: &Replica| replica.link.sent.load(Ordering::Relaxed);
+    assert!((19..=21).contains(&sent(&second)), "{}", sent(&second));
+    assert_eq!(sent(&unfit), 0);
 }
 
 /// The leader is killed or suspended. When it wakes up, it knows that it no longer leads.

@@ -145,3 +145,146 @@ impl Findings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{ObjectName, SourceKind};
+
+    fn name(namespace: &str) -> Name {
+        Name::new(namespace, ObjectName::new(SourceKind::ConfigMap, "demo-0123456789"))
+    }
+
+    fn owner(uid: &str) -> Owner {
+        Owner::new("apps/v1", "ReplicaSet", "web", uid.to_owned())
+    }
+
+    fn owners(uids: &[&str]) -> CompactSet<Owner> {
+        uids.iter().map(|uid| owner(uid)).collect()
+    }
+
+    /// Findings of one live read: an owner in use, one that is not, and one that is deleted.
+    fn found() -> Findings {
+        let mut findings = Findings::default();
+        let read = Verified {
+            used: vec![owner("used")],
+            unused: vec![owner("unused")],
+            deleted: vec![owner("deleted")],
+        };
+        findings.add(&name("ns"), read);
+        findings
+    }
+
+    fn doubtful(findings: &Findings) -> Vec<String> {
+        let owners = owners(&["used", "unused", "deleted", "new"]);
+        findings.doubtful(&name("ns"), owners.iter()).iter().map(|owner| owner.uid.to_string()).collect()
+    }
+
+    #[test]
+    fn read_owners_are_no_longer_doubtful() {
+        let findings = found();
+        assert_eq!(doubtful(&findings), ["new", "used"]);
+        assert_eq!(findings.used(&name("ns")).collect::<Vec<_>>(), [&owner("used")]);
+        let deleted = ["used", "unused", "deleted"].map(|uid| findings.is_deleted(&name("ns"), &owner(uid)));
+        assert_eq!(deleted, [false, false, true]);
+        assert_eq!(findings.used(&name("other")).count(), 0);
+        assert!(!findings.is_deleted(&name("other"), &owner("deleted")));
+    }
+
+    /// An owner that another client removed is read before it is added again.
+    #[test]
+    fn removed_user_is_remembered_until_it_is_read() {
+        let mut findings = Findings::default();
+        let (old, new) = (owners(&["user", "other", "stays"]), owners(&["stays"]));
+        findings.owners_changed(&name("ns"), Some(&old), Some(&new), || owners(&["user", "stays"]));
+        let removed = |findings: &Findings, uid: &str| findings.was_removed(&name("ns"), &owner(uid));
+        assert!(removed(&findings, "user"));
+        assert!(!removed(&findings, "other") && !removed(&findings, "stays"));
+        assert!(!findings.was_removed(&name("other"), &owner("user")));
+        for read in [
+            Verified { used: vec![owner("user")], ..Verified::default() },
+            Verified { unused: vec![owner("user")], ..Verified::default() },
+            Verified { deleted: vec![owner("user")], ..Verified::default() },
+        ] {
+            let mut findings = Findings(HashMap::new());
+            findings.owners_changed(&name("ns"), Some(&old), Some(&new), || owners(&["user"]));
+            findings.add(&name("ns"), Verified { used: vec![owner("another")], ..Verified::default() });
+            assert!(removed(&findings, "user"), "another owner was read");
+            findings.add(&name("ns"), read);
+            assert!(!removed(&findings, "user"));
+        }
+    }
+
+    /// The findings that are left after a change of the owners, as used, unused, deleted and removed.
+    #[test]
+    fn findings_about_former_owners_are_forgotten() {
+        type Uids = &'static [&'static str];
+        /// The owners before and after the change, the users that the watches report, and what is left.
+        type Case = (Option<Uids>, Option<Uids>, Uids, [Uids; 4]);
+        let all: Uids = &["used", "unused", "deleted"];
+        let cases: [Case; 7] = [
+            // Nothing changes for the findings.
+            (Some(all), Some(all), &["used"], [&["used"], &["unused"], &["deleted"], &[]]),
+            // An owner that was just found in use is not bound yet.
+            (Some(&["unused"]), Some(&["unused"]), &[], [&["used"], &["unused"], &[], &[]]),
+            // Owners that left: one that a watch still reports as a user was removed by another client.
+            (Some(all), Some(&["unused", "deleted"]), &["used"], [&[], &["unused"], &["deleted"], &["used"]]),
+            (Some(all), Some(&["unused", "deleted"]), &[], [&[], &["unused"], &["deleted"], &[]]),
+            // A deleted object is no user, whatever a watch reports.
+            (Some(all), Some(&["used", "unused"]), &["deleted"], [&["used"], &["unused"], &["deleted"], &[]]),
+            (Some(all), Some(&["used"]), &[], [&["used"], &[], &[], &[]]),
+            // The object does not exist.
+            (Some(all), None, &["deleted"], [&[], &[], &["deleted"], &[]]),
+        ];
+        for (old, new, users, left) in cases {
+            let mut findings = found();
+            let (before, after) = (old.map(owners), new.map(owners));
+            findings.owners_changed(&name("ns"), before.as_ref(), after.as_ref(), || owners(users));
+            let mut finding = findings.0.remove(&name("ns")).unwrap_or_default();
+            let uids =
+                finding.sets().map(|set| set.iter().map(|owner| owner.uid.to_string()).collect::<Vec<_>>());
+            assert_eq!(uids, left.map(<[&str]>::to_vec), "{old:?} {new:?} {users:?}");
+        }
+        // Nothing is kept for an object without findings.
+        let mut findings = found();
+        findings.owners_changed(&name("ns"), Some(&owners(all)), None, CompactSet::default);
+        assert!(findings.0.is_empty());
+    }
+
+    /// An owner that comes back is no longer one that was removed.
+    #[test]
+    fn returned_owner_was_not_removed() {
+        let mut findings = Findings::default();
+        let (with, without) = (owners(&["user"]), owners(&[]));
+        findings.owners_changed(&name("ns"), Some(&with), Some(&without), || owners(&["user"]));
+        findings.owners_changed(&name("ns"), Some(&without), Some(&with), || owners(&["user"]));
+        assert!(findings.0.is_empty());
+        findings.owners_changed(&name("ns"), Some(&with), Some(&without), || owners(&["user"]));
+        findings.owners_changed(&name("ns"), Some(&without), Some(&without), || owners(&[]));
+        assert!(findings.0.is_empty(), "it is no user any more");
+    }
+
+    #[test]
+    fn changed_object_is_read_again() {
+        let uid = |text: &str| Uid::from(text);
+        for (namespace, text, reported) in [
+            ("ns", "used", true),
+            ("ns", "unused", true),
+            ("ns", "deleted", true),
+            ("ns", "new", false),
+            ("other", "used", false),
+        ] {
+            let (mut findings, mut changes) = (found(), Vec::new());
+            findings.forget_owners(namespace, [uid(text)].iter(), &mut changes);
+            let unproven = |change: &Change| matches!(change, Change::Unproven(of) if *of == name("ns"));
+            assert_eq!(changes.len(), usize::from(reported), "{namespace} {text}");
+            assert!(changes.iter().all(unproven), "{namespace} {text}");
+            let left = findings.0.get_mut(&name("ns")).unwrap().len();
+            assert_eq!(left, if reported { 2 } else { 3 }, "{namespace} {text}");
+        }
+        let (mut findings, mut changes) = (found(), Vec::new());
+        findings.forget_owners("ns", ["used", "unused", "deleted"].map(uid).iter(), &mut changes);
+        assert!(findings.0.is_empty());
+        assert_eq!(changes.len(), 1);
+    }
+}

@@ -149,7 +149,10 @@ impl Intern for Record {
         self.taken_unhealthy.intern(interner);
         self.pinned.intern(interner);
         self.moved.intern(interner);
-        self.previous.intern(interner);
+        self.previous = std::mem::take(&mut self.previous)
+            .into_iter()
+            .map(|(source, snapshot)| (interner.intern(source), interner.intern(snapshot)))
+            .collect();
         self.reads = std::mem::take(&mut self.reads)
             .into_iter()
             .map(|(source, mut reads)| {
@@ -182,6 +185,12 @@ impl Intern for BoundRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        cluster::Version,
+        controller::index::tests,
+        resolve::{Health, ReadKey, Reads},
+        snapshot::{Digest, SourceKind},
+    };
 
     fn text(text: &str) -> Arc<str> {
         Arc::from(text)
@@ -193,6 +202,137 @@ mod tests {
         let (first, second) = (interner.intern(text("a")), interner.intern(text("a")));
         assert!(Arc::ptr_eq(&first, &second));
         assert!(!Arc::ptr_eq(&first, &interner.intern(text("b"))));
+    }
+
+    /// The texts of a second value, and those of a first value that is equal.
+    fn shared<T: Intern + Clone>(value: impl Fn() -> T, texts: impl Fn(&T) -> Vec<Arc<str>>) {
+        let mut interner = Interner::default();
+        let (first, second) = (interner.intern(value()), interner.intern(value()));
+        let (first, second) = (texts(&first), texts(&second));
+        assert!(!first.is_empty());
+        assert_eq!(first, second);
+        assert!(first.iter().zip(&second).all(|(first, second)| Arc::ptr_eq(first, second)), "{first:?}");
+    }
+
+    fn digest() -> Digest {
+        format!("sha256:{}", "0".repeat(64)).parse().unwrap()
+    }
+
+    fn workload() -> WorkloadKey {
+        WorkloadKey { kind: 0, namespace: text("ns"), name: text("web") }
+    }
+
+    fn revision() -> RevisionKey {
+        RevisionKey { kind: 0, namespace: text("ns"), name: text("web-1") }
+    }
+
+    /// A record whose every text is of another object.
+    fn record() -> Record {
+        let read = ReadKey { key: text("key"), required: true };
+        Record {
+            seen: [(object("seen"), digest())].into_iter().collect(),
+            taken_unhealthy: [object("unhealthy")].into_iter().collect(),
+            pinned: [(object("pinned"), digest())].into_iter().collect(),
+            moved: [(object("moved"), jiff::Timestamp::UNIX_EPOCH)].into_iter().collect(),
+            previous: [(object("previous"), text("previous-0123456789"))].into_iter().collect(),
+            reads: [(object("read"), Reads { whole: false, keys: Box::new([read]) })].into_iter().collect(),
+            ..tests::workload("web", 0, vec![used()], 0, Health::Settled)
+        }
+    }
+
+    fn object(name: &str) -> ObjectName {
+        ObjectName::new(SourceKind::ConfigMap, name)
+    }
+
+    fn used() -> Use {
+        Use {
+            source: object("demo"),
+            snapshot: Some(text("demo-0123456789")),
+            live: false,
+            whole: true,
+            excluded: false,
+            optional: false,
+            on_hold: false,
+        }
+    }
+
+    fn texts_of_use(used: &Use) -> Vec<Arc<str>> {
+        used.snapshot.iter().cloned().chain([used.source.name.clone()]).collect()
+    }
+
+    #[test]
+    fn equal_values_share_their_texts() {
+        shared(|| vec![Some(text("a"))], |values| values.iter().flatten().cloned().collect());
+        shared(|| CompactSet::from_iter([text("a")]), |set| set.iter().cloned().collect());
+        shared(
+            || CompactMap::from_iter([(text("a"), 1)]),
+            |map| map.iter().map(|(key, _)| key.clone()).collect(),
+        );
+        let name = || Name::new("ns", object("demo"));
+        shared(name, |name| vec![name.namespace.clone(), name.object.name.clone()]);
+        shared(workload, |key| vec![key.namespace.clone(), key.name.clone()]);
+        shared(
+            || User::Workload(workload()),
+            |user| match user {
+                User::Workload(key) => vec![key.namespace.clone(), key.name.clone()],
+                User::Revision(_) => Vec::new(),
+            },
+        );
+        shared(
+            || User::Revision(revision()),
+            |user| match user {
+                User::Workload(_) => Vec::new(),
+                User::Revision(key) => vec![key.namespace.clone(), key.name.clone()],
+            },
+        );
+        let owner = || Owner::new("apps/v1", "ReplicaSet", "web", "1".to_owned());
+        let of_owner =
+            |owner: &Owner| vec![owner.api_version.clone(), owner.kind.clone(), owner.name.clone()];
+        shared(owner, of_owner);
+        shared(used, texts_of_use);
+    }
+
+    #[test]
+    fn equal_records_share_their_texts() {
+        let owner = || Owner::new("apps/v1", "ReplicaSet", "web", "1".to_owned());
+        let owners = || CompactSet::from_iter([owner()]);
+        let of_owners =
+            |owners: &CompactSet<Owner>| owners.iter().map(|owner| owner.name.clone()).collect::<Vec<_>>();
+        let snapshot = || SnapshotRecord {
+            uid: "1".into(),
+            resource_version: String::new(),
+            source: text("demo"),
+            digest: digest(),
+            created: jiff::Timestamp::UNIX_EPOCH,
+            owners: owners(),
+            refused: None,
+        };
+        shared(snapshot, |record| [vec![record.source.clone()], of_owners(&record.owners)].concat());
+        let version = || Version { uid: "1".to_owned(), resource_version: "1".to_owned() };
+        shared(|| BoundRecord { version: version(), owners: owners() }, |record| of_owners(&record.owners));
+        shared(
+            || Revision { uid: "1".into(), uses: vec![used()] },
+            |revision| revision.uses.iter().flat_map(texts_of_use).collect(),
+        );
+        let sources =
+            |map: Vec<&ObjectName>| map.into_iter().map(|source| source.name.clone()).collect::<Vec<_>>();
+        shared(record, |record| {
+            let uses = record.uses.iter().flat_map(texts_of_use).collect();
+            let previous = record.previous.iter().map(|(_, name)| name.clone()).collect();
+            let keys =
+                record.reads.iter().flat_map(|(_, reads)| reads.keys.iter().map(|read| read.key.clone()));
+            let names = [
+                record.seen.iter().map(|(source, _)| source).collect(),
+                record.taken_unhealthy.iter().collect(),
+                record.pinned.iter().map(|(source, _)| source).collect(),
+                record.moved.iter().map(|(source, _)| source).collect(),
+                record.previous.iter().map(|(source, _)| source).collect(),
+                record.reads.iter().map(|(source, _)| source).collect(),
+            ];
+            let names = names.map(sources).concat();
+            assert_eq!(names.len(), 6);
+            [uses, previous, keys.collect(), names].concat()
+        });
     }
 
     #[test]
