@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
@@ -16,6 +16,14 @@ const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "c
 const MISSING: &str = "no Chromium: install Debian's package `chromium`, or set CONFREV_CHROMIUM";
 /// The limit for an answer of the browser. The machine may be busy.
 const LIMIT: Duration = Duration::from_mins(1);
+/// The errors of a call whose page was replaced by another one before the answer.
+const REPLACED: [&str; 5] = [
+    "Inspected target navigated or closed",
+    "Execution context was destroyed",
+    "Cannot find context with specified id",
+    "Cannot find default execution context",
+    "Promise was collected",
+];
 
 /// A browser with one page.
 pub(crate) struct Browser {
@@ -43,6 +51,8 @@ impl Browser {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("confrev-browser-{}-{number}", std::process::id()));
+        // An earlier process may have had the same number.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder for the browser");
         let mut command = Command::new(program());
         command.args([
@@ -87,9 +97,15 @@ impl Browser {
         browser
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "every caller makes the parameters for the call")]
-    /// Calls a method, and returns its result. Events that arrive meanwhile are errors of the page, or ignored.
+    /// Calls a method, and returns its result.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "every caller makes the parameters for the call")]
+    /// Calls a method, and returns its result or the message of its error. Events that arrive meanwhile are errors of the page, or
+    /// ignored.
+    fn try_call(&mut self, method: &str, params: Value) -> Result<Value, String> {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": params});
         if !self.session.is_empty() {
@@ -101,8 +117,10 @@ impl Browser {
             let Ok(text) = message.to_text() else { continue };
             let Ok(answer) = serde_json::from_str::<Value>(text) else { continue };
             if answer["id"] == self.last {
-                assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-                return answer["result"].clone();
+                if answer["error"].is_null() {
+                    return Ok(answer["result"].clone());
+                }
+                return Err(answer["error"].to_string());
             }
             self.note(&answer);
         }
@@ -122,10 +140,25 @@ impl Browser {
         }
     }
 
-    /// The value of an expression in the page.
+    /// Calls a method; `None` if another page replaced the page before the answer. A link that was pressed replaces it at any time.
+    fn call_page(&mut self, method: &str, params: Value) -> Option<Value> {
+        match self.try_call(method, params) {
+            Ok(result) => Some(result),
+            Err(error) if REPLACED.iter().any(|known| error.contains(known)) => None,
+            Err(error) => panic!("{method}: {error}"),
+        }
+    }
+
+    /// The value of an expression in the page. If another page replaces the page meanwhile, the value in that page.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
-        let answer = self.call("Runtime.evaluate", params);
+        let begun = Instant::now();
+        let answer = loop {
+            if let Some(answer) = self.call_page("Runtime.evaluate", params.clone()) {
+                break answer;
+            }
+            assert!(begun.elapsed() < LIMIT, "one page replaces the other, forever");
+        };
         let failed = &answer["exceptionDetails"];
         assert!(failed.is_null(), "{}: {failed}", expression.chars().take(200).collect::<String>());
         answer["result"]["value"].clone()
@@ -133,14 +166,15 @@ impl Browser {
 
     /// Opens an address.
     pub(crate) fn open(&mut self, address: &str) {
-        self.call("Page.navigate", json!({"url": address}));
+        let opened = self.call("Page.navigate", json!({"url": address}));
+        assert!(opened["errorText"].is_null(), "{address}: {}", opened["errorText"]);
     }
 
     /// Moves the mouse to a point, and presses its button.
     pub(crate) fn press(&mut self, x: f64, y: f64) {
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
             let point = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
-            self.call("Input.dispatchMouseEvent", point);
+            self.call_page("Input.dispatchMouseEvent", point);
         }
     }
 
@@ -153,7 +187,7 @@ impl Browser {
     pub(crate) fn key(&mut self, key: &str, code: u32) {
         for kind in ["rawKeyDown", "keyUp"] {
             let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
-            self.call("Input.dispatchKeyEvent", event);
+            self.call_page("Input.dispatchKeyEvent", event);
         }
     }
 

@@ -15,6 +15,7 @@ mod browser;
 mod many;
 mod page;
 mod pictures;
+mod replaced;
 mod report;
 mod rights;
 mod shared;

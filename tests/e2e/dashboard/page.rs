@@ -22,9 +22,9 @@ impl Page {
         page
     }
 
-    /// The text that is visible.
+    /// The text that is visible; none of a page that is still loading.
     pub(crate) fn text(&mut self) -> String {
-        let text = self.browser.eval("document.body ? document.body.innerText : ''");
+        let text = self.browser.eval("document.readyState === 'complete' ? document.body.innerText : ''");
         text.as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
@@ -46,24 +46,37 @@ impl Page {
         });
     }
 
-    /// Presses a visible link or button that begins with this text.
+    /// Presses a visible link or button that begins with this text. The page may change at any time, so the button must stay at its
+    /// place for two frames, and the button is pressed again if the press did not reach it.
     #[track_caller]
     pub(crate) fn press(&mut self, text: &str) {
         let find = format!(
-            "(() => {{ const wanted = {}; if (document.readyState !== 'complete') return null;
-              const all = [...document.querySelectorAll('a, button')].filter((one) =>
+            "(async () => {{ const wanted = {}; if (document.readyState !== 'complete') return null;
+              const one = [...document.querySelectorAll('a, button')].find((one) =>
                 one.innerText.trim().startsWith(wanted) && one.checkVisibility() && !one.matches(':disabled'));
-              if (!all.length) return null;
-              all[0].scrollIntoView({{block: 'center', behavior: 'instant'}});
-              const box = all[0].getBoundingClientRect();
-              return [box.x + Math.min(box.width / 2, 20), box.y + box.height / 2]; }})()",
+              if (!one) return null;
+              one.scrollIntoView({{block: 'center', behavior: 'instant'}});
+              const place = () => {{ const box = one.getBoundingClientRect();
+                return [box.x + Math.min(box.width / 2, 20), box.y + box.height / 2]; }};
+              const before = place();
+              for (let i = 0; i < 2; i += 1) await new Promise(requestAnimationFrame);
+              const [x, y] = place();
+              if (!one.isConnected || before.join() !== [x, y].join() || !one.contains(document.elementFromPoint(x, y))) return null;
+              window.missed = true;
+              one.addEventListener('click', () => {{ window.missed = false; }}, {{capture: true, once: true}});
+              return [x, y]; }})()",
             json!(text)
         );
-        let point = wait_for(&format!("a button {text:?}"), LIMIT, || {
+        wait_for(&format!("a button {text:?}"), LIMIT, || {
             let point = self.browser.eval(&find);
-            if point.is_null() { Err(self.text()) } else { Ok(point) }
+            if point.is_null() {
+                return Err(self.text());
+            }
+            self.browser.press(point[0].as_f64().unwrap(), point[1].as_f64().unwrap());
+            // A page that the press has opened has no such variable.
+            let missed = self.browser.eval("window.missed === true");
+            if missed == true { Err(format!("the press missed it: {}", self.text())) } else { Ok(()) }
         });
-        self.browser.press(point[0].as_f64().unwrap(), point[1].as_f64().unwrap());
     }
 
     /// Chooses in a list by the text of its label. `near`: a text of the form that has the list.
