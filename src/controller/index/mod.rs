@@ -20,7 +20,7 @@ mod snapshot_watch;
 pub(crate) mod snapshots;
 mod sources;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod unreadable;
 mod users;
 mod watched;

@@ -112,7 +112,13 @@ fn uses(bits: u8, content: u8, revision: bool) -> Vec<Use> {
 }
 
 /// The record of a workload.
-pub(super) fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: u8, health: Health) -> Record {
+pub(in crate::controller) fn workload(
+    name: &str,
+    uid: u8,
+    uses: Vec<Use>,
+    seen: u8,
+    health: Health,
+) -> Record {
     let seen = |used: &Use| (used.source.clone(), digest(seen % CONTENTS));
     Record {
         uid: format!("{name}-{uid}").as_str().into(),

@@ -524,3 +524,277 @@ pub(crate) fn unreadable(index: &Index, object: &User, skipped: &Skipped, now: T
     let (reason, same) = (Reason::ObjectUnreadable, String::new());
     Event { namespace, regarding, related: None, reason, same, note, at: now }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        compact::CompactSet,
+        controller::index::{
+            records::{SnapshotRecord, SourceRecord},
+            settings::Settings,
+            tests::workload,
+        },
+        kinds::Kinds,
+        resolve::{Health, Present, ReadKey, Reads, SpreadPolicy},
+        snapshot::SourceKind,
+    };
+
+    fn object(name: &str) -> ObjectName {
+        ObjectName::new(SourceKind::ConfigMap, name)
+    }
+
+    fn source(name: &str) -> Name {
+        Name::new("ns", object(name))
+    }
+
+    fn digest(content: u8) -> Digest {
+        format!("sha256:{content:064x}").parse().unwrap()
+    }
+
+    /// The name of the snapshot of a content.
+    fn snapshot(source: &str, content: u8) -> Arc<str> {
+        format!("{source}-{content}").into()
+    }
+
+    /// A reference to the snapshot of a content; to the source itself without one.
+    fn used(source: &str, content: Option<u8>) -> Use {
+        Use {
+            source: object(source),
+            snapshot: content.map(|content| snapshot(source, content)),
+            live: false,
+            whole: true,
+            excluded: false,
+            optional: false,
+            on_hold: false,
+        }
+    }
+
+    fn held(source: &str, content: u8) -> Use {
+        Use { on_hold: true, ..used(source, Some(content)) }
+    }
+
+    fn record(name: &str, uses: &[Use]) -> Record {
+        let seen = uses.iter().map(|used| (used.source.clone(), digest(2))).collect();
+        Record {
+            seen,
+            resource_version: "7".to_owned(),
+            ..workload(name, 0, uses.to_vec(), 0, Health::Settled)
+        }
+    }
+
+    fn key(name: &str) -> WorkloadKey {
+        let kinds = Kinds::default();
+        let kind = kinds.iter().position(|kind| kind.kind == "Deployment").unwrap();
+        WorkloadKey { kind, namespace: "ns".into(), name: name.into() }
+    }
+
+    /// The sources a and b, whose present content is 2, with the snapshots of the contents 1 to 3, and these workloads.
+    fn index(workloads: &[(&str, &Record)]) -> Index {
+        let mut index = Index::new(Settings::new(Arc::new(Kinds::default())));
+        index.set_synced();
+        let changes = &mut Vec::new();
+        for name in ["a", "b"] {
+            for content in 1..=3 {
+                let record = SnapshotRecord {
+                    uid: "1".into(),
+                    resource_version: "1".to_owned(),
+                    source: name.into(),
+                    digest: digest(content),
+                    created: Timestamp::UNIX_EPOCH,
+                    owners: CompactSet::default(),
+                    refused: None,
+                };
+                index.apply_snapshot(&source(name).sibling(snapshot(name, content)), Some(record), changes);
+            }
+        }
+        for (name, record) in workloads {
+            index.apply_workload(&key(name), Some((*record).clone()), changes);
+        }
+        for name in ["a", "b"] {
+            let present = Present {
+                digests: digest(2).into(),
+                stays_as_written: false,
+                live: None,
+                bound_itself: false,
+                is_snapshot: false,
+            };
+            let record = SourceRecord {
+                uid: format!("uid-{name}").as_str().into(),
+                resource_version: "1".to_owned(),
+                present,
+                always: false,
+                keep: 0,
+                revoked: None,
+                spread: SpreadPolicy::default().into(),
+                gates: None,
+            };
+            index.set_read(&source(name), Some(record), changes);
+        }
+        index
+    }
+
+    /// Events as "object, related object: reason, note".
+    fn lines(events: &[Event]) -> Vec<String> {
+        let name = |object: &ObjectRef| format!("{}/{}", object.kind, object.name);
+        let line = |event: &Event| {
+            let related =
+                event.related.as_ref().map_or(String::new(), |related| format!(", {}", name(related)));
+            format!("{}{related}: {:?}, {}", name(&event.regarding), event.reason, event.note)
+        };
+        events.iter().map(line).collect()
+    }
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    #[test]
+    fn roll_is_reported_on_workload_and_sources() {
+        let before = record("web", &[used("a", None), used("b", Some(1))]);
+        let after = record("web", &[used("a", Some(2)), used("b", Some(2))]);
+        let other = record("other", &[used("b", Some(1))]);
+        let index = index(&[("web", &after), ("other", &other)]);
+        assert_eq!(
+            lines(&roll(&index, &key("web"), &before, &after, NOW)),
+            [
+                "Deployment/web, ConfigMap/a: Rolled, ConfigMap \"a\" resolved to a-2; ConfigMap \"b\" changed: from b-1 to b-2",
+                "ConfigMap/a: Rolled, a-2 is now used by Deployment/web",
+                "ConfigMap/b: Rolled, b-2 is now used by Deployment/web, the first of 2 workloads",
+            ]
+        );
+        assert_eq!(lines(&roll(&index, &key("web"), &after, &after, NOW)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn refusal_counts_workloads_that_go_back() {
+        let refusal = Refusal { reason: "it fails".into(), at: "now".into(), previous: None };
+        let cases: [(&[Option<u8>], &str); 4] = [
+            (&[Some(1), None], "0 workloads go"),
+            (&[Some(2), Some(1)], "1 workload goes"),
+            (&[Some(2), Some(2)], "2 workloads go"),
+            (&[None, Some(2)], "1 workload goes"),
+        ];
+        for (contents, expected) in cases {
+            let records: Vec<_> =
+                contents.iter().map(|content| record("web", &[used("a", *content)])).collect();
+            let names = ["web", "other"];
+            let workloads: Vec<_> = names.into_iter().zip(&records).collect();
+            let index = index(&workloads);
+            let name = source("a").sibling(snapshot("a", 2));
+            let event = refused(&index, &name, Some(&refusal), NOW).unwrap();
+            let note = format!(
+                "a-2 is refused: it fails. {expected} back. Correct the content, or run `kubectl confrev waves retry a`"
+            );
+            assert_eq!(event.note, note);
+            assert_eq!(event.same, "a-2 now");
+            let again = refused(&index, &name, None, NOW).unwrap();
+            assert_eq!(again.note, "a-2 is no longer refused: workloads roll to it again");
+        }
+    }
+
+    #[test]
+    fn begin_and_end_of_pin_are_reported_once() {
+        let (present, pinned) = (record("web", &[used("a", Some(2))]), record("web", &[used("a", Some(1))]));
+        let index = index(&[("web", &pinned)]);
+        let of = |before: &Record, after: &Record| {
+            let (begun, ended) = (
+                pins(&index, &key("web"), before, after, NOW),
+                unpins(&index, &key("web"), before, after, NOW),
+            );
+            let versions = begun.iter().chain(&ended).all(|event| event.same == format!("{} 7", event.note));
+            assert!(versions);
+            (lines(&begun), lines(&ended))
+        };
+        let until = "keeps a-1, which is not the present content of ConfigMap \"a\": confrev does not roll the workload until \
+                     the source changes again, or the workload is applied with the source's name";
+        let begun = vec![
+            format!("Deployment/web, ConfigMap/a: Pinned, {until}"),
+            "ConfigMap/a: Pinned, Deployment/web keeps a-1, which is not the present content".to_owned(),
+        ];
+        let none = Vec::<String>::new();
+        assert_eq!(of(&present, &pinned), (begun, none.clone()));
+        assert_eq!(of(&pinned, &pinned), (none.clone(), none.clone()));
+        let ended = |what: &str| {
+            vec![
+                format!("Deployment/web, ConfigMap/a: Unpinned, {what}"),
+                format!("ConfigMap/a: Unpinned, Deployment/web: {what}"),
+            ]
+        };
+        assert_eq!(of(&pinned, &present), (none.clone(), ended("no longer keeps a-1: uses a-2")));
+        let live = record("web", &[used("a", None)]);
+        assert_eq!(of(&pinned, &live), (none.clone(), ended("no longer keeps a-1")));
+        assert_eq!(of(&pinned, &record("web", &[])), (none.clone(), ended("no longer keeps a-1")));
+        // The content of the source came back to the one that it keeps.
+        let seen = [(object("a"), digest(1))].into_iter().collect();
+        let same = Record { seen, ..pinned.clone() };
+        assert_eq!(
+            of(&pinned, &same),
+            (none.clone(), ended("a-1 has the present values of ConfigMap \"a\" again"))
+        );
+        // A hold of the same snapshot replaces the pin, one of another does not.
+        assert_eq!(of(&pinned, &record("web", &[held("a", 1)])), (none.clone(), none.clone()));
+        assert_eq!(
+            of(&pinned, &record("web", &[held("a", 3)])),
+            (none, ended("no longer keeps a-1: uses a-3"))
+        );
+    }
+
+    /// A workload that reads some keys keeps a snapshot until one of these keys changes.
+    #[test]
+    fn pin_of_keys_is_reported_once() {
+        let read = ReadKey { key: "k".into(), required: true };
+        let reads =
+            || [(object("a"), Reads { whole: false, keys: Box::new([read.clone()]) })].into_iter().collect();
+        let with = |content: u8, rejected: Option<u8>| Record {
+            reads: reads(),
+            pinned: rejected.map(|rejected| (object("a"), digest(rejected))).into_iter().collect(),
+            ..record("web", &[Use { whole: false, ..used("a", Some(content)) }])
+        };
+        let index = index(&[("web", &with(1, Some(2)))]);
+        let of = |before: &Record, after: &Record| lines(&pins(&index, &key("web"), before, after, NOW));
+        let begun = of(&with(2, None), &with(1, Some(2)));
+        assert!(begun[0].contains("until a key that the workload reads changes again, or"), "{begun:?}");
+        assert!(begun[0].ends_with("including the values that it does not use now"), "{begun:?}");
+        assert_eq!(begun.len(), 2);
+        // Another key of the source changed: the workload rejects the same values as before.
+        let earlier = Record { seen: [(object("a"), digest(3))].into_iter().collect(), ..with(1, Some(2)) };
+        assert_eq!(of(&earlier, &with(1, Some(2))).len(), 0);
+        let earlier = Record { seen: [(object("a"), digest(3))].into_iter().collect(), ..with(3, Some(2)) };
+        assert_eq!(of(&earlier, &with(1, Some(2))).len(), 2, "it kept another snapshot");
+        let earlier = Record { seen: [(object("a"), digest(3))].into_iter().collect(), ..with(1, Some(3)) };
+        assert_eq!(of(&earlier, &with(1, Some(2))).len(), 2, "it rejected other values");
+    }
+
+    #[test]
+    fn begin_and_end_of_hold_are_reported_once() {
+        let index = index(&[("web", &record("web", &[used("a", Some(2))]))]);
+        let of = |before: &[Use], after: &[Use]| {
+            let events = holds(&index, &key("web"), &record("web", before), &record("web", after), NOW);
+            assert!(events.iter().all(|event| event.same == format!("{} 7", event.note)));
+            lines(&events)
+        };
+        let (held_at, free) =
+            ([held("a", 1), held("a", 1), used("b", Some(2))], [used("a", Some(2)), used("b", Some(2))]);
+        assert_eq!(
+            of(&free, &held_at),
+            [
+                "Deployment/web, ConfigMap/a: Held, ConfigMap \"a\" is held at a-1 until annotation confrev.dev/hold is removed",
+                "ConfigMap/a: Held, Deployment/web is held at a-1 until annotation confrev.dev/hold is removed",
+            ]
+        );
+        assert_eq!(of(&held_at, &held_at), Vec::<String>::new());
+        assert_eq!(
+            of(&held_at, &free),
+            [
+                "Deployment/web, ConfigMap/a: HoldEnded, ConfigMap \"a\" is no longer held at a-1: uses a-2",
+                "ConfigMap/a: HoldEnded, Deployment/web is no longer held at a-1: uses a-2",
+            ]
+        );
+        let still = of(&held_at, &[used("a", Some(1))]);
+        assert_eq!(still[1], "ConfigMap/a: HoldEnded, Deployment/web is no longer held at a-1");
+        assert_eq!(of(&held_at, &[used("a", None)])[1], still[1]);
+        assert_eq!(of(&held_at, &[])[1], still[1]);
+        let moved = of(&[held("a", 1)], &[held("a", 3), held("b", 2)]);
+        assert_eq!(moved.len(), 3 + usize::from(index.existing_source(&source("b")).is_some()), "{moved:?}");
+        assert!(moved[0].contains("is held at a-3"), "{moved:?}");
+    }
+}
