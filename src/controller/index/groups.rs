@@ -174,3 +174,94 @@ impl Index {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::WorkloadKey,
+        controller::index::fixture::{
+            index, key, record, refusal, reverting, snapshot, snapshot_record, source, used,
+        },
+        controller::index::records::SnapshotRecord,
+    };
+
+    fn group(name: &str) -> NamespaceSettings {
+        NamespaceSettings { group: Some(name.into()), ..NamespaceSettings::default() }
+    }
+
+    /// The index with a workload in this namespace and in another one, each with its source.
+    fn two_namespaces() -> Index {
+        let record = record("web", &[used("a", Some(2))]);
+        let mut index = index(&[("web", &record)]);
+        let key = WorkloadKey { namespace: "other".into(), ..key("web") };
+        index.apply_workload(&key, Some(record), &mut Vec::new());
+        index.set_read(&other("a"), Some(reverting("a", 2)), &mut Vec::new());
+        index
+    }
+
+    fn other(name: &str) -> Name {
+        Name::new("other", source(name).object)
+    }
+
+    #[test]
+    fn changed_settings_concern_their_namespace_only() {
+        let mut index = two_namespaces();
+        let mut apply = |settings: NamespaceSettings| {
+            let mut changes = Vec::new();
+            index.apply_namespace_settings(&"ns".into(), settings, &mut changes);
+            let line = |change: &Change| match change {
+                Change::Workload(key) => format!("workload {}/{}", key.namespace, key.name),
+                Change::SourceRegrouped(source) => source.to_string(),
+                change => format!("{change:?}"),
+            };
+            let mut lines: Vec<_> = changes.iter().map(line).collect();
+            lines.sort();
+            lines
+        };
+        let all = ["ConfigMap ns/a", "ConfigMap ns/b", "workload ns/web"];
+        assert_eq!(apply(NamespaceSettings::default()), Vec::<String>::new(), "nothing was set");
+        assert_eq!(apply(group("x")), all);
+        assert_eq!(apply(group("x")), Vec::<String>::new(), "it is the same group");
+        assert_eq!(apply(group("y")), all);
+        assert_eq!(apply(NamespaceSettings::default()), all);
+        assert_eq!(apply(NamespaceSettings::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn namespaces_leave_their_former_group() {
+        let mut index = two_namespaces();
+        let mut apply = |namespace: &str, settings| {
+            index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
+            [index.is_grouped(&source("a")), index.is_grouped(&other("a"))]
+        };
+        assert_eq!(apply("ns", group("x")), [false, false], "it is alone");
+        assert_eq!(apply("other", group("x")), [true, true]);
+        let windowed = NamespaceSettings { window: Some("w".into()), ..group("x") };
+        assert_eq!(apply("other", windowed), [true, true], "it stays");
+        assert_eq!(apply("other", group("y")), [false, false]);
+        assert_eq!(apply("other", group("x")), [true, true]);
+        assert_eq!(apply("ns", NamespaceSettings::default()), [false, false]);
+        assert_eq!(index.groups.members.len(), 1, "{:?}", index.groups);
+    }
+
+    /// One namespace refuses a content for all of its group.
+    #[test]
+    fn refusal_counts_for_the_change() {
+        let mut index = two_namespaces();
+        let changes = &mut Vec::new();
+        for namespace in ["ns", "other"] {
+            index.apply_namespace_settings(&namespace.into(), group("x"), changes);
+        }
+        let verdict = |index: &Index| {
+            let source = source("a");
+            let known = index.existing_source(&source).unwrap();
+            let change = index.change(&source, known);
+            (change.sources.len(), change.verdict(index).refused)
+        };
+        assert_eq!(verdict(&index), (2, false));
+        let refused = SnapshotRecord { refused: Some(refusal(None)), ..snapshot_record("a", 2) };
+        index.apply_snapshot(&other("a").sibling(snapshot("a", 2)), Some(refused), changes);
+        assert_eq!(verdict(&index), (2, true));
+    }
+}

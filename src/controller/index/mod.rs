@@ -7,6 +7,8 @@ pub(crate) mod analyses;
 mod bound;
 pub(crate) mod change;
 pub(crate) mod findings;
+#[cfg(test)]
+pub(super) mod fixture;
 pub(crate) mod groups;
 mod interner;
 mod namespaces;

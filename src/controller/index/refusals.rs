@@ -85,3 +85,91 @@ impl Index {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::index::fixture::{
+        digest, held, index, key, object, record, refusal, reverting, snapshot, snapshot_record, source, used,
+    };
+
+    /// A source a whose content 2 is refused, and a workload.
+    fn refused_index(workload: &Record, previous: Option<&str>, source_a: SourceRecord) -> Index {
+        let mut index = index(&[("web", workload)]);
+        let changes = &mut Vec::new();
+        let refused = SnapshotRecord { refused: Some(refusal(previous)), ..snapshot_record("a", 2) };
+        index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
+        index.set_read(&source("a"), Some(source_a), changes);
+        index
+    }
+
+    /// A workload on a content of a, which used another snapshot of a before.
+    fn moved(content: Option<u8>, previous: Option<u8>) -> Record {
+        let previous = previous.map(|content| (object("a"), snapshot("a", content)));
+        Record { previous: previous.into_iter().collect(), ..record("web", &[used("a", content)]) }
+    }
+
+    #[test]
+    fn workloads_return_only_from_refused_content() {
+        let excluded = Use { excluded: true, ..used("a", Some(2)) };
+        let untracked = Record { track: false, ..moved(Some(2), Some(1)) };
+        let with = |uses: &[Use]| Record { uses: uses.to_vec(), ..moved(Some(2), Some(1)) };
+        let cases = [
+            ("its own previous snapshot", moved(Some(2), Some(1)), None, true),
+            ("that of the mark", moved(Some(2), None), Some("a-1000000000"), true),
+            ("its own, whatever the mark says", moved(Some(2), Some(1)), Some("a-9"), true),
+            ("none", moved(Some(2), None), None, false),
+            ("one that does not exist", moved(Some(2), None), Some("a-9"), false),
+            ("one of another source", moved(Some(2), None), Some("b-1000000000"), false),
+            ("itself", moved(Some(2), Some(2)), None, false),
+            ("it uses another snapshot", moved(Some(1), Some(3)), None, false),
+            ("it uses the source itself", moved(None, Some(1)), None, false),
+            ("its reference is excluded", with(&[excluded]), None, false),
+            ("its reference is held", with(&[held("a", 2)]), None, false),
+            ("it does not track", untracked, None, false),
+        ];
+        for (what, record, previous, returns) in cases {
+            let index = refused_index(&record, previous, reverting("a", 2));
+            assert_eq!(index.is_returning(&key("web"), &record), returns, "{what}");
+        }
+        let record = moved(Some(2), Some(1));
+        let lasting =
+            SourceRecord { spread: crate::resolve::SpreadPolicy::default().into(), ..reverting("a", 2) };
+        assert!(
+            !refused_index(&record, None, lasting).is_returning(&key("web"), &record),
+            "it does not revert"
+        );
+        let revoked = SourceRecord { revoked: Some("a-1000000000".into()), ..reverting("a", 2) };
+        assert!(
+            !refused_index(&record, None, revoked).is_returning(&key("web"), &record),
+            "a-1000000000 is revoked"
+        );
+    }
+
+    #[test]
+    fn refused_snapshots_are_no_previous_ones() {
+        let record = moved(Some(2), Some(1));
+        let mut index = refused_index(&record, Some("a-3000000000"), reverting("a", 2));
+        let refused = SnapshotRecord { refused: Some(refusal(None)), ..snapshot_record("a", 1) };
+        index.apply_snapshot(&source("a").sibling(snapshot("a", 1)), Some(refused), &mut Vec::new());
+        assert!(index.is_returning(&key("web"), &record), "the mark names another one");
+        let newest = |content: u8| index.newest_beside(&source("a"), &digest(content).into());
+        assert_eq!(newest(2).as_deref(), Some("a-3000000000"));
+        assert_eq!(newest(3), None);
+    }
+
+    #[test]
+    fn previous_snapshots_are_kept_while_the_source_reverts() {
+        let index = index(&[("web", &moved(Some(2), Some(1)))]);
+        let is_previous = |content, known: &SourceRecord| {
+            index.is_previous(&source("a"), &source("a").sibling(snapshot("a", content)), known)
+        };
+        assert!(is_previous(1, &reverting("a", 2)));
+        assert!(!is_previous(3, &reverting("a", 2)));
+        let lasting =
+            SourceRecord { spread: crate::resolve::SpreadPolicy::default().into(), ..reverting("a", 2) };
+        assert!(!is_previous(1, &lasting));
+        let other = reverting("b", 2);
+        assert!(!index.is_previous(&source("b"), &source("b").sibling(snapshot("a", 1)), &other));
+    }
+}

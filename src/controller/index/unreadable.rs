@@ -60,3 +60,48 @@ impl Index {
         format!("{} {}/{}", self.kind_of_user(user).1, user.namespace(), user.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::Owner,
+        controller::index::{
+            findings::Verified,
+            fixture::{index, key, source},
+            records::RevisionKey,
+        },
+    };
+
+    #[test]
+    fn users_are_named_by_kind() {
+        let index = index(&[]);
+        let workload = User::Workload(key("web"));
+        let kind = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
+        let revision = User::Revision(RevisionKey { kind, namespace: "ns".into(), name: "web-1".into() });
+        assert_eq!(index.kind_of_user(&workload), ("apps/v1".to_owned(), "Deployment".to_owned()));
+        assert_eq!(index.kind_of_user(&revision), ("apps/v1".to_owned(), "ReplicaSet".to_owned()));
+        assert_eq!(index.display_user(&workload), "Deployment ns/web");
+        assert_eq!(index.display_user(&revision), "ReplicaSet ns/web-1");
+        assert_eq!(index.display(&key("web")), "Deployment ns/web");
+        assert_eq!(index.display_short(&key("web")), "Deployment/web");
+    }
+
+    /// What was found about an object while it could not be read is read again.
+    #[test]
+    fn readable_object_is_read_again() {
+        let mut index = index(&[]);
+        let (user, uid, mut changes) = (User::Workload(key("web")), Uid::from("1"), Vec::new());
+        let error = Unreadable::Names { limit: 5 };
+        assert!(index.set_unreadable(&user, &uid, &error));
+        assert!(!index.set_unreadable(&user, &uid, &error), "this is known");
+        let owner = Owner::new("apps/v1", "Deployment", "web", "1".to_owned());
+        let snapshot = source("a").sibling("a-1000000000");
+        index.add_findings(&snapshot, Verified { unused: vec![owner], ..Verified::default() });
+        index.set_readable(&User::Workload(key("other")), &mut changes);
+        assert!(changes.is_empty() && index.skipped(&user).is_some());
+        index.set_readable(&user, &mut changes);
+        assert!(index.skipped(&user).is_none());
+        assert!(matches!(&changes[..], [Change::Unproven(name)] if *name == snapshot), "{changes:?}");
+    }
+}

@@ -53,3 +53,34 @@ impl WatchedNamespaces {
         self.generation
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_of_the_set_has_a_new_number() {
+        let (a, b) = (Arc::from("a"), Arc::from("b"));
+        let mut watched = WatchedNamespaces::default();
+        let mut numbers = vec![watched.generation()];
+        let mut next = |watched: &WatchedNamespaces| {
+            assert!(!numbers.contains(&watched.generation()), "{numbers:?} {}", watched.generation());
+            numbers.push(watched.generation());
+        };
+        watched.add(&a);
+        next(&watched);
+        watched.add(&b);
+        next(&watched);
+        let before = watched.generation();
+        watched.add(&b);
+        assert!(!watched.remove(&b), "one object is left");
+        assert_eq!(watched.generation(), before, "the same namespaces");
+        assert!(watched.remove(&b));
+        next(&watched);
+        assert!(!watched.contains("b") && watched.contains("a"));
+        assert!(!watched.remove(&b), "it is gone");
+        watched.bump();
+        next(&watched);
+        assert_eq!(watched.names().collect::<Vec<_>>(), [&a]);
+    }
+}

@@ -529,110 +529,9 @@ pub(crate) fn unreadable(index: &Index, object: &User, skipped: &Skipped, now: T
 mod tests {
     use super::*;
     use crate::{
-        compact::CompactSet,
-        controller::index::{
-            records::{SnapshotRecord, SourceRecord},
-            settings::Settings,
-            tests::workload,
-        },
-        kinds::Kinds,
-        resolve::{Health, Present, ReadKey, Reads, SpreadPolicy},
-        snapshot::SourceKind,
+        controller::index::fixture::{digest, held, index, key, object, record, snapshot, source, used},
+        resolve::{ReadKey, Reads},
     };
-
-    fn object(name: &str) -> ObjectName {
-        ObjectName::new(SourceKind::ConfigMap, name)
-    }
-
-    fn source(name: &str) -> Name {
-        Name::new("ns", object(name))
-    }
-
-    fn digest(content: u8) -> Digest {
-        format!("sha256:{content:064x}").parse().unwrap()
-    }
-
-    /// The name of the snapshot of a content.
-    fn snapshot(source: &str, content: u8) -> Arc<str> {
-        format!("{source}-{content}").into()
-    }
-
-    /// A reference to the snapshot of a content; to the source itself without one.
-    fn used(source: &str, content: Option<u8>) -> Use {
-        Use {
-            source: object(source),
-            snapshot: content.map(|content| snapshot(source, content)),
-            live: false,
-            whole: true,
-            excluded: false,
-            optional: false,
-            on_hold: false,
-        }
-    }
-
-    fn held(source: &str, content: u8) -> Use {
-        Use { on_hold: true, ..used(source, Some(content)) }
-    }
-
-    fn record(name: &str, uses: &[Use]) -> Record {
-        let seen = uses.iter().map(|used| (used.source.clone(), digest(2))).collect();
-        Record {
-            seen,
-            resource_version: "7".to_owned(),
-            ..workload(name, 0, uses.to_vec(), 0, Health::Settled)
-        }
-    }
-
-    fn key(name: &str) -> WorkloadKey {
-        let kinds = Kinds::default();
-        let kind = kinds.iter().position(|kind| kind.kind == "Deployment").unwrap();
-        WorkloadKey { kind, namespace: "ns".into(), name: name.into() }
-    }
-
-    /// The sources a and b, whose present content is 2, with the snapshots of the contents 1 to 3, and these workloads.
-    fn index(workloads: &[(&str, &Record)]) -> Index {
-        let mut index = Index::new(Settings::new(Arc::new(Kinds::default())));
-        index.set_synced();
-        let changes = &mut Vec::new();
-        for name in ["a", "b"] {
-            for content in 1..=3 {
-                let record = SnapshotRecord {
-                    uid: "1".into(),
-                    resource_version: "1".to_owned(),
-                    source: name.into(),
-                    digest: digest(content),
-                    created: Timestamp::UNIX_EPOCH,
-                    owners: CompactSet::default(),
-                    refused: None,
-                };
-                index.apply_snapshot(&source(name).sibling(snapshot(name, content)), Some(record), changes);
-            }
-        }
-        for (name, record) in workloads {
-            index.apply_workload(&key(name), Some((*record).clone()), changes);
-        }
-        for name in ["a", "b"] {
-            let present = Present {
-                digests: digest(2).into(),
-                stays_as_written: false,
-                live: None,
-                bound_itself: false,
-                is_snapshot: false,
-            };
-            let record = SourceRecord {
-                uid: format!("uid-{name}").as_str().into(),
-                resource_version: "1".to_owned(),
-                present,
-                always: false,
-                keep: 0,
-                revoked: None,
-                spread: SpreadPolicy::default().into(),
-                gates: None,
-            };
-            index.set_read(&source(name), Some(record), changes);
-        }
-        index
-    }
 
     /// Events as "object, related object: reason, note".
     fn lines(events: &[Event]) -> Vec<String> {
@@ -656,9 +555,9 @@ mod tests {
         assert_eq!(
             lines(&roll(&index, &key("web"), &before, &after, NOW)),
             [
-                "Deployment/web, ConfigMap/a: Rolled, ConfigMap \"a\" resolved to a-2; ConfigMap \"b\" changed: from b-1 to b-2",
-                "ConfigMap/a: Rolled, a-2 is now used by Deployment/web",
-                "ConfigMap/b: Rolled, b-2 is now used by Deployment/web, the first of 2 workloads",
+                "Deployment/web, ConfigMap/a: Rolled, ConfigMap \"a\" resolved to a-2000000000; ConfigMap \"b\" changed: from b-1000000000 to b-2000000000",
+                "ConfigMap/a: Rolled, a-2000000000 is now used by Deployment/web",
+                "ConfigMap/b: Rolled, b-2000000000 is now used by Deployment/web, the first of 2 workloads",
             ]
         );
         assert_eq!(lines(&roll(&index, &key("web"), &after, &after, NOW)), Vec::<String>::new());
@@ -682,12 +581,12 @@ mod tests {
             let name = source("a").sibling(snapshot("a", 2));
             let event = refused(&index, &name, Some(&refusal), NOW).unwrap();
             let note = format!(
-                "a-2 is refused: it fails. {expected} back. Correct the content, or run `kubectl confrev waves retry a`"
+                "a-2000000000 is refused: it fails. {expected} back. Correct the content, or run `kubectl confrev waves retry a`"
             );
             assert_eq!(event.note, note);
-            assert_eq!(event.same, "a-2 now");
+            assert_eq!(event.same, "a-2000000000 now");
             let again = refused(&index, &name, None, NOW).unwrap();
-            assert_eq!(again.note, "a-2 is no longer refused: workloads roll to it again");
+            assert_eq!(again.note, "a-2000000000 is no longer refused: workloads roll to it again");
         }
     }
 
@@ -704,11 +603,12 @@ mod tests {
             assert!(versions);
             (lines(&begun), lines(&ended))
         };
-        let until = "keeps a-1, which is not the present content of ConfigMap \"a\": confrev does not roll the workload until \
+        let until = "keeps a-1000000000, which is not the present content of ConfigMap \"a\": confrev does not roll the workload until \
                      the source changes again, or the workload is applied with the source's name";
         let begun = vec![
             format!("Deployment/web, ConfigMap/a: Pinned, {until}"),
-            "ConfigMap/a: Pinned, Deployment/web keeps a-1, which is not the present content".to_owned(),
+            "ConfigMap/a: Pinned, Deployment/web keeps a-1000000000, which is not the present content"
+                .to_owned(),
         ];
         let none = Vec::<String>::new();
         assert_eq!(of(&present, &pinned), (begun, none.clone()));
@@ -719,22 +619,25 @@ mod tests {
                 format!("ConfigMap/a: Unpinned, Deployment/web: {what}"),
             ]
         };
-        assert_eq!(of(&pinned, &present), (none.clone(), ended("no longer keeps a-1: uses a-2")));
+        assert_eq!(
+            of(&pinned, &present),
+            (none.clone(), ended("no longer keeps a-1000000000: uses a-2000000000"))
+        );
         let live = record("web", &[used("a", None)]);
-        assert_eq!(of(&pinned, &live), (none.clone(), ended("no longer keeps a-1")));
-        assert_eq!(of(&pinned, &record("web", &[])), (none.clone(), ended("no longer keeps a-1")));
+        assert_eq!(of(&pinned, &live), (none.clone(), ended("no longer keeps a-1000000000")));
+        assert_eq!(of(&pinned, &record("web", &[])), (none.clone(), ended("no longer keeps a-1000000000")));
         // The content of the source came back to the one that it keeps.
         let seen = [(object("a"), digest(1))].into_iter().collect();
         let same = Record { seen, ..pinned.clone() };
         assert_eq!(
             of(&pinned, &same),
-            (none.clone(), ended("a-1 has the present values of ConfigMap \"a\" again"))
+            (none.clone(), ended("a-1000000000 has the present values of ConfigMap \"a\" again"))
         );
         // A hold of the same snapshot replaces the pin, one of another does not.
         assert_eq!(of(&pinned, &record("web", &[held("a", 1)])), (none.clone(), none.clone()));
         assert_eq!(
             of(&pinned, &record("web", &[held("a", 3)])),
-            (none, ended("no longer keeps a-1: uses a-3"))
+            (none, ended("no longer keeps a-1000000000: uses a-3000000000"))
         );
     }
 
@@ -777,24 +680,24 @@ mod tests {
         assert_eq!(
             of(&free, &held_at),
             [
-                "Deployment/web, ConfigMap/a: Held, ConfigMap \"a\" is held at a-1 until annotation confrev.dev/hold is removed",
-                "ConfigMap/a: Held, Deployment/web is held at a-1 until annotation confrev.dev/hold is removed",
+                "Deployment/web, ConfigMap/a: Held, ConfigMap \"a\" is held at a-1000000000 until annotation confrev.dev/hold is removed",
+                "ConfigMap/a: Held, Deployment/web is held at a-1000000000 until annotation confrev.dev/hold is removed",
             ]
         );
         assert_eq!(of(&held_at, &held_at), Vec::<String>::new());
         assert_eq!(
             of(&held_at, &free),
             [
-                "Deployment/web, ConfigMap/a: HoldEnded, ConfigMap \"a\" is no longer held at a-1: uses a-2",
-                "ConfigMap/a: HoldEnded, Deployment/web is no longer held at a-1: uses a-2",
+                "Deployment/web, ConfigMap/a: HoldEnded, ConfigMap \"a\" is no longer held at a-1000000000: uses a-2000000000",
+                "ConfigMap/a: HoldEnded, Deployment/web is no longer held at a-1000000000: uses a-2000000000",
             ]
         );
         let still = of(&held_at, &[used("a", Some(1))]);
-        assert_eq!(still[1], "ConfigMap/a: HoldEnded, Deployment/web is no longer held at a-1");
+        assert_eq!(still[1], "ConfigMap/a: HoldEnded, Deployment/web is no longer held at a-1000000000");
         assert_eq!(of(&held_at, &[used("a", None)])[1], still[1]);
         assert_eq!(of(&held_at, &[])[1], still[1]);
         let moved = of(&[held("a", 1)], &[held("a", 3), held("b", 2)]);
         assert_eq!(moved.len(), 3 + usize::from(index.existing_source(&source("b")).is_some()), "{moved:?}");
-        assert!(moved[0].contains("is held at a-3"), "{moved:?}");
+        assert!(moved[0].contains("is held at a-3000000000"), "{moved:?}");
     }
 }

@@ -1,0 +1,136 @@
+//! A small index for tests of single rules: two sources with three snapshots each.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Index,
+    records::{SnapshotRecord, SourceRecord},
+    settings::Settings,
+    tests::workload,
+};
+use crate::{
+    cluster::WorkloadKey,
+    compact::CompactSet,
+    controller::name::Name,
+    kinds::Kinds,
+    resolve::{Health, Present, Record, Refusal, SpreadPolicy, Use},
+    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
+};
+
+/// A ConfigMap.
+pub(in crate::controller) fn object(name: &str) -> ObjectName {
+    ObjectName::new(SourceKind::ConfigMap, name)
+}
+
+/// A ConfigMap of the namespace.
+pub(in crate::controller) fn source(name: &str) -> Name {
+    Name::new("ns", object(name))
+}
+
+/// The digest of a content, from 1 to 9.
+pub(in crate::controller) fn digest(content: u8) -> Digest {
+    format!("sha256:{content:0<64}").parse().unwrap()
+}
+
+/// The name of the snapshot of a content.
+pub(in crate::controller) fn snapshot(source: &str, content: u8) -> Arc<str> {
+    snapshot_name(source, &digest(content), DIGITS[0]).into()
+}
+
+/// A reference to the snapshot of a content; to the source itself without one.
+pub(in crate::controller) fn used(source: &str, content: Option<u8>) -> Use {
+    Use {
+        source: object(source),
+        snapshot: content.map(|content| snapshot(source, content)),
+        live: false,
+        whole: true,
+        excluded: false,
+        optional: false,
+        on_hold: false,
+    }
+}
+
+/// A reference that the annotation `hold` keeps.
+pub(in crate::controller) fn held(source: &str, content: u8) -> Use {
+    Use { on_hold: true, ..used(source, Some(content)) }
+}
+
+/// A workload that has seen the content 2 of all that it uses.
+pub(in crate::controller) fn record(name: &str, uses: &[Use]) -> Record {
+    let seen = uses.iter().map(|used| (used.source.clone(), digest(2))).collect();
+    Record { seen, resource_version: "7".to_owned(), ..workload(name, 0, uses.to_vec(), 0, Health::Settled) }
+}
+
+/// A Deployment of the namespace.
+pub(in crate::controller) fn key(name: &str) -> WorkloadKey {
+    let kinds = Kinds::default();
+    let kind = kinds.iter().position(|kind| kind.kind == "Deployment").unwrap();
+    WorkloadKey { kind, namespace: "ns".into(), name: name.into() }
+}
+
+/// The snapshot of a content.
+pub(in crate::controller) fn snapshot_record(source: &str, content: u8) -> SnapshotRecord {
+    SnapshotRecord {
+        uid: "1".into(),
+        resource_version: "1".to_owned(),
+        source: source.into(),
+        digest: digest(content),
+        created: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(i64::from(content)),
+        owners: CompactSet::default(),
+        refused: None,
+    }
+}
+
+/// A source with a content.
+pub(in crate::controller) fn source_record(source: &str, content: u8) -> SourceRecord {
+    let present = Present {
+        digests: digest(content).into(),
+        stays_as_written: false,
+        live: None,
+        bound_itself: false,
+        is_snapshot: false,
+    };
+    SourceRecord {
+        uid: format!("uid-{source}").as_str().into(),
+        resource_version: content.to_string(),
+        present,
+        always: false,
+        keep: 0,
+        revoked: None,
+        spread: SpreadPolicy::default().into(),
+        gates: None,
+    }
+}
+
+/// A source whose change comes back if it fails.
+pub(in crate::controller) fn reverting(source: &str, content: u8) -> SourceRecord {
+    let spread = SpreadPolicy { reverts: true, ..SpreadPolicy::default() };
+    SourceRecord { spread: spread.into(), ..source_record(source, content) }
+}
+
+/// A mark of a refused content.
+pub(in crate::controller) fn refusal(previous: Option<&str>) -> Box<Refusal> {
+    Box::new(Refusal { reason: "it fails".into(), at: "now".into(), previous: previous.map(Box::from) })
+}
+
+/// The sources a and b, whose present content is 2, with the snapshots of the contents 1 to 3, and these workloads.
+pub(in crate::controller) fn index(workloads: &[(&str, &Record)]) -> Index {
+    let mut index = Index::new(Settings::new(Arc::new(Kinds::default())));
+    index.set_synced();
+    let changes = &mut Vec::new();
+    for name in ["a", "b"] {
+        for content in 1..=3 {
+            let snapshot = source(name).sibling(snapshot(name, content));
+            index.apply_snapshot(&snapshot, Some(snapshot_record(name, content)), changes);
+        }
+    }
+    for (name, record) in workloads {
+        index.apply_workload(&key(name), Some((*record).clone()), changes);
+    }
+    for name in ["a", "b"] {
+        index.set_read(&source(name), Some(source_record(name, 2)), changes);
+    }
+    index
+}
