@@ -111,8 +111,8 @@ pub(in crate::controller) fn reverting(source: &str, content: u8) -> SourceRecor
 }
 
 /// A mark of a refused content.
-pub(in crate::controller) fn refusal(previous: Option<&str>) -> Box<Refusal> {
-    Box::new(Refusal { reason: "it fails".into(), at: "now".into(), previous: previous.map(Box::from) })
+pub(in crate::controller) fn refusal(previous: Option<&str>) -> Refusal {
+    Refusal { reason: "it fails".into(), at: "now".into(), previous: previous.map(Box::from) }
 }
 
 /// The sources a and b, whose present content is 2, with the snapshots of the contents 1 to 3, and these workloads.

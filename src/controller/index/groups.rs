@@ -260,7 +260,7 @@ mod tests {
             (change.sources.len(), change.verdict(index).refused)
         };
         assert_eq!(verdict(&index), (2, false));
-        let refused = SnapshotRecord { refused: Some(refusal(None)), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&other("a").sibling(snapshot("a", 2)), Some(refused), changes);
         assert_eq!(verdict(&index), (2, true));
     }

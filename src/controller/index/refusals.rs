@@ -97,7 +97,7 @@ mod tests {
     fn refused_index(workload: &Record, previous: Option<&str>, source_a: SourceRecord) -> Index {
         let mut index = index(&[("web", workload)]);
         let changes = &mut Vec::new();
-        let refused = SnapshotRecord { refused: Some(refusal(previous)), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { refused: Some(refusal(previous).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
         index.set_read(&source("a"), Some(source_a), changes);
         index
@@ -150,7 +150,7 @@ mod tests {
     fn refused_snapshots_are_no_previous_ones() {
         let record = moved(Some(2), Some(1));
         let mut index = refused_index(&record, Some("a-3000000000"), reverting("a", 2));
-        let refused = SnapshotRecord { refused: Some(refusal(None)), ..snapshot_record("a", 1) };
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 1) };
         index.apply_snapshot(&source("a").sibling(snapshot("a", 1)), Some(refused), &mut Vec::new());
         assert!(index.is_returning(&key("web"), &record), "the mark names another one");
         let newest = |content: u8| index.newest_beside(&source("a"), &digest(content).into());
