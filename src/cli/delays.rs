@@ -41,8 +41,17 @@ pub(super) enum Delay {
     SecretsOff,
     /// The API server does not call confrev, or confrev does not answer.
     Unanswered(String),
-    /// `max-in-flight`, a wave, a window or a set holds the workload, or another workload that failed.
+    /// `max-in-flight`, a wave or a set holds the workload, or another workload that failed.
     Held(String),
+    /// A person stopped the change, or wrote a malformed window: it stays until a person acts.
+    Stopped(String),
+    /// A window is closed.
+    Closed {
+        /// The reason, for people.
+        reason: String,
+        /// When it opens; `None` if that is not within two weeks.
+        opens: Option<Timestamp>,
+    },
     /// The workload rolled less than its `min-interval` ago.
     Interval(SignedDuration),
 }
@@ -50,7 +59,11 @@ pub(super) enum Delay {
 impl std::fmt::Display for Delay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Refused(reason) | Self::Unanswered(reason) | Self::Held(reason) => f.write_str(reason),
+            Self::Refused(reason)
+            | Self::Unanswered(reason)
+            | Self::Held(reason)
+            | Self::Stopped(reason)
+            | Self::Closed { reason, .. } => f.write_str(reason),
             Self::SecretsOff => f.write_str("this installation makes no snapshots of Secrets (--secrets)"),
             Self::Interval(left) => write!(f, "min-interval, {} s left", left.as_secs().max(1)),
         }
@@ -70,8 +83,8 @@ pub(super) async fn of(
     if is_unresolved_secret && let Some(delay) = probe(target, workload, Some(source)).await {
         return Ok(Some(delay));
     }
-    if let Some(reason) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
-        return Ok(Some(Delay::Held(reason)));
+    if let Some(delay) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
+        return Ok(Some(delay));
     }
     if let Some(delay) = interval(workload, Timestamp::now()) {
         return Ok(Some(delay));
@@ -120,10 +133,11 @@ pub(super) fn held_by_others(
     let has_failed = workload.record.health == Health::Failed;
     let wait = spread.wait(has_failed, place)?;
     let rolling: Vec<_> = spread.rolling(has_failed).cloned().collect();
-    Some(Delay::Held(match wait {
-        Wait::Full => format!("held by {}", listed(&rolling, NAMED)),
-        other => describe(source, &spread, other),
-    }))
+    Some(match wait {
+        Wait::Full => Delay::Held(format!("held by {}", listed(&rolling, NAMED))),
+        Wait::Aborted => Delay::Stopped(describe(source, &spread, Wait::Aborted)),
+        other => Delay::Held(describe(source, &spread, other)),
+    })
 }
 
 /// Why workloads wait for their turn.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::{
+    delays::Delay,
     failure::Failure,
     inventory::{self, Inventory, LiveSource, OptedIn, Settings, annotation, label},
     target::Target,
@@ -24,7 +25,7 @@ pub(super) async fn of(
     source: &ObjectName,
     content: &Observed,
     given: &BTreeMap<&ObjectName, &Observed>,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<Delay>, Failure> {
     let of_namespace = settings(target, inventory, workload.namespace()).await?.window;
     let (mut windows, mut sets) = (Vec::new(), Vec::new());
     let names: BTreeSet<_> =
@@ -52,11 +53,13 @@ pub(super) async fn of(
     let of_sources = windows.iter().map(|(of, window)| (of.clone(), window.as_str()));
     let all = own.into_iter().chain(of_namespace).chain(of_sources);
     if let Some(closed) = Closed::of(all, Timestamp::now()) {
-        let held = if matches!(closed, Closed::Invalid { .. }) { "held by " } else { "" };
-        return Ok(Some(format!("{held}{closed}")));
+        return Ok(Some(match closed {
+            Closed::Invalid { .. } => Delay::Stopped(format!("held by {closed}")),
+            Closed::Until { opens, reason } => Delay::Closed { reason, opens },
+        }));
     }
     let wait = SetWait::of(source, sets.iter().map(|(name, set)| (name, set.as_str())));
-    Ok(wait.map(|wait| wait.to_string()))
+    Ok(wait.map(|wait| Delay::Held(wait.to_string())))
 }
 
 /// A source as it is; `None` if it does not exist, or if the user may not read it.

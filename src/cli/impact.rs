@@ -172,7 +172,7 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
                 workload: workload.reference(),
                 rolls,
                 refused,
-                delay: gate.or_else(|| hold.map(|hold| hold.to_string())),
+                delay: gate.or(hold).map(|delay| delay.to_string()),
                 why,
             });
         }

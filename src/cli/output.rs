@@ -107,6 +107,22 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Whether nobody reads standard output any more, as after `head`. A command that follows the cluster then ends.
+#[cfg(unix)]
+pub(super) fn is_closed() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let out = std::io::stdout();
+    let mut fds = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok_and(|found| found > 0) && fds[0].revents().contains(PollFlags::ERR)
+}
+
+/// Whether nobody reads standard output any more. Only Unix can tell.
+#[cfg(not(unix))]
+pub(super) const fn is_closed() -> bool {
+    false
+}
+
 /// A colour of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Colour {

@@ -344,9 +344,9 @@ impl Revocation {
                 let Some(workload) = workloads.find(is_it) else { continue };
                 let mut target = self.target.clone();
                 target.namespace = workload.namespace().to_owned();
-                match wait::of_workload(&target, &inventory, workload, Some(source), false).await? {
+                match wait::of_workload(&target, &inventory, workload, Some(source), (end, false)).await? {
                     Progress::Done(..) => {}
-                    Progress::Waits(reason) => waits.push(reason),
+                    Progress::Waits(reason) | Progress::Unanswered(reason) => waits.push(reason),
                     Progress::Stuck(reason) => stuck.push(reason),
                 }
             }

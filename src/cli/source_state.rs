@@ -98,6 +98,9 @@ pub(super) struct UsedSource {
     /// Why the workload has not rolled to the present content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// The same, for programs.
+    #[serde(skip)]
+    pub(super) delay: Option<Delay>,
     /// The source's kind and name.
     #[serde(skip)]
     pub(super) object: ObjectName,
@@ -141,9 +144,16 @@ pub(super) async fn of_workload(
         match &delay {
             Some(Delay::Refused(_)) => standing = SourceState::Refused,
             Some(Delay::SecretsOff) => standing = SourceState::SecretsOff,
-            Some(Delay::Unanswered(_) | Delay::Held(_) | Delay::Interval(_)) | None => {}
+            Some(
+                Delay::Unanswered(_)
+                | Delay::Held(_)
+                | Delay::Stopped(_)
+                | Delay::Closed { .. }
+                | Delay::Interval(_),
+            )
+            | None => {}
         }
-        found.push(UsedSource::new(used, standing, beneath, delay.map(|delay| delay.to_string())));
+        found.push(UsedSource::new(used, standing, beneath, delay));
     }
     Ok(found)
 }
@@ -172,13 +182,14 @@ fn is_repeated(inventory: &Inventory, workload: &OptedIn, used: &Use, found: &[U
 }
 
 impl UsedSource {
-    fn new(used: &Use, standing: SourceState, beneath: SourceState, reason: Option<String>) -> Self {
+    fn new(used: &Use, standing: SourceState, beneath: SourceState, delay: Option<Delay>) -> Self {
         Self {
             source: format!("{}/{}", used.source.kind.as_str(), used.source.name),
             snapshot: used.snapshot.as_deref().map(str::to_owned),
             standing,
             beneath,
-            reason,
+            reason: delay.as_ref().map(ToString::to_string),
+            delay,
             object: used.source.clone(),
         }
     }
@@ -361,6 +372,7 @@ mod tests {
                 standing,
                 beneath: standing,
                 reason: None,
+                delay: None,
                 object: used.source.clone(),
             };
             assert_eq!(crate::cli::status::state(&[source]), word);

@@ -122,6 +122,9 @@ pub(super) async fn run(options: &StatusOptions) -> Result<(), Failure> {
             shown = now;
         }
         tokio::time::sleep(REFRESH_INTERVAL).await;
+        if output::is_closed() {
+            return Ok(());
+        }
     }
 }
 

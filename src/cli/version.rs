@@ -47,6 +47,9 @@ struct Versions {
 
 /// Runs the command.
 pub(super) async fn run(options: &VersionOptions) -> Result<(), Failure> {
+    if options.output.output == OutputFormat::Name {
+        return Err(Failure::Usage("a version has no name: use --output table, json or yaml".to_owned()));
+    }
     let mut versions =
         Versions { client: CLIENT, installation: None, image: None, kubernetes: None, reason: None };
     if options.client {

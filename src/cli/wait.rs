@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    delays::Delay,
     duration,
     failure::Failure,
     inventory::{Inventory, OptedIn, Scope, source_name},
@@ -17,6 +19,8 @@ use crate::{names, resolve::Health, snapshot::ObjectName};
 
 /// How often the state is read.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long confrev may not answer before the command ends. A restart takes less.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(20);
 
 /// Options of `wait`.
 #[derive(Debug, Args)]
@@ -50,6 +54,8 @@ pub(super) enum Progress {
     Done(usize, Vec<String>),
     /// Not yet done, and why.
     Waits(String),
+    /// confrev does not answer.
+    Unanswered(String),
     /// It needs an action of a user, and why.
     Stuck(String),
 }
@@ -60,12 +66,14 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
     let scope = Scope::Namespace(target.namespace.clone());
     let deadline = Instant::now() + options.timeout;
     let mut is_first = true;
+    // Since when confrev does not answer.
+    let mut silent = None;
     loop {
         let inventory = Inventory::read_partly(&target, &scope).await?;
         if std::mem::take(&mut is_first) && !options.is_for_many() {
             inventory.unread.warn();
         }
-        let reason = match progress(&target, &inventory, options).await? {
+        let reason = match progress(&target, &inventory, options, deadline).await? {
             Progress::Done(0, _) => {
                 return output::print(
                     "nothing to wait for: a Job keeps the content that it was created with\n",
@@ -79,7 +87,16 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
                 return output::print(&format!("{workloads} {verb} the present content{paused}\n"));
             }
             Progress::Stuck(reason) => return Err(Failure::No(reason)),
-            Progress::Waits(reason) => reason,
+            Progress::Waits(reason) => {
+                silent = None;
+                reason
+            }
+            Progress::Unanswered(reason) => {
+                if silent.get_or_insert_with(Instant::now).elapsed() > LONGEST_OUTAGE {
+                    return Err(Failure::No(reason));
+                }
+                reason
+            }
         };
         if Instant::now() + CHECK_INTERVAL > deadline {
             return Err(Failure::No(format!("timed out after {:?}: {reason}", options.timeout)));
@@ -92,6 +109,7 @@ async fn progress(
     target: &Target,
     inventory: &Inventory,
     options: &WaitOptions,
+    deadline: Instant,
 ) -> Result<Progress, Failure> {
     let object = options.object.as_deref().unwrap_or_default();
     let source = source_name(object).ok();
@@ -124,24 +142,42 @@ async fn progress(
     }
     let (mut done, mut paused, mut waits) = (0, Vec::new(), None);
     for workload in &concerned {
-        match of_workload(target, inventory, workload, source.as_ref(), options.allow_paused).await? {
+        let how = (deadline, options.allow_paused);
+        match of_workload(target, inventory, workload, source.as_ref(), how).await? {
             Progress::Done(count, reasons) => {
                 done += count;
                 paused.extend(reasons);
             }
-            Progress::Waits(reason) => waits = waits.or(Some(reason)),
+            waiting @ (Progress::Waits(_) | Progress::Unanswered(_)) => waits = waits.or(Some(waiting)),
             stuck @ Progress::Stuck(_) => return Ok(stuck),
         }
     }
-    Ok(waits.map_or(Progress::Done(done, paused), Progress::Waits))
+    Ok(waits.unwrap_or(Progress::Done(done, paused)))
 }
 
+/// The state of a workload with a pending change.
+fn pending(of: String, delay: Option<&Delay>, deadline: Instant) -> Progress {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let end = Timestamp::now().checked_add(SignedDuration::try_from(left).unwrap_or(SignedDuration::MAX));
+    // A time that cannot be represented is later than each opening.
+    let end = end.unwrap_or(Timestamp::MAX);
+    match delay {
+        Some(Delay::Stopped(_)) => Progress::Stuck(of),
+        Some(Delay::Closed { opens, .. }) if opens.is_none_or(|opens| opens > end) => {
+            Progress::Stuck(format!("{of}, after the timeout"))
+        }
+        Some(Delay::Unanswered(_)) => Progress::Unanswered(of),
+        _ => Progress::Waits(of),
+    }
+}
+
+/// The state of a workload that the command waits for. `source`: only towards this source.
 pub(super) async fn of_workload(
     target: &Target,
     inventory: &Inventory,
     workload: &OptedIn,
     source: Option<&ObjectName>,
-    allow_paused: bool,
+    (deadline, allow_paused): (Instant, bool),
 ) -> Result<Progress, Failure> {
     let name = workload.reference();
     if let Some((of, is_opted_in)) = inventory.template_of(workload) {
@@ -163,7 +199,7 @@ pub(super) async fn of_workload(
             | SourceState::Live => {}
             // A Job never changes, so it is not counted.
             SourceState::AsCreated => count = 0,
-            SourceState::Pending => return Ok(Progress::Waits(of)),
+            SourceState::Pending => return Ok(pending(of, used.delay.as_ref(), deadline)),
             SourceState::Paused => {
                 return Ok(Progress::Stuck(format!(
                     "{of}: it does not follow changes, see kubectl confrev resume"
@@ -213,4 +249,36 @@ pub(super) async fn of_workload(
         Health::Unavailable => Progress::Waits(format!("{name}: some of its pods are not available")),
         Health::Failed => Progress::Stuck(format!("{name}: its rollout failed")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_wait_too_long_end_the_wait() {
+        let deadline = Instant::now() + Duration::from_mins(5);
+        let opens = |minutes: i64| {
+            let opens = Timestamp::now() + SignedDuration::from_mins(minutes);
+            Delay::Closed { reason: "closed".to_owned(), opens: Some(opens) }
+        };
+        let never = Delay::Closed { reason: "closed".to_owned(), opens: None };
+        let of = |delay: Option<&Delay>| match pending("web".to_owned(), delay, deadline) {
+            Progress::Done(..) => "done".to_owned(),
+            Progress::Waits(said) => format!("waits: {said}"),
+            Progress::Unanswered(said) => format!("unanswered: {said}"),
+            Progress::Stuck(said) => format!("stuck: {said}"),
+        };
+        for (delay, wanted) in [
+            (None, "waits: web"),
+            (Some(Delay::Held("held".to_owned())), "waits: web"),
+            (Some(opens(4)), "waits: web"),
+            (Some(opens(6)), "stuck: web, after the timeout"),
+            (Some(never), "stuck: web, after the timeout"),
+            (Some(Delay::Stopped("aborted".to_owned())), "stuck: web"),
+            (Some(Delay::Unanswered("no".to_owned())), "unanswered: web"),
+        ] {
+            assert_eq!(of(delay.as_ref()), wanted, "{delay:?}");
+        }
+    }
 }

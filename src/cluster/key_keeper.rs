@@ -19,11 +19,20 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// How often the first read is repeated when another replica writes first.
 const MAX_ATTEMPTS: u32 = 5;
 
+/// What to do about an answer of the API server.
+fn hint(error: &ApiError) -> &'static str {
+    if error.is_missing_right() {
+        ": --secrets needs the rights that the chart value secrets.enabled adds"
+    } else {
+        ""
+    }
+}
+
 /// Why no key is available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The Secret cannot be read or written.
-    #[error("cannot {verb} Secret {namespace}/{KEY_SECRET}: {source}")]
+    #[error("cannot {verb} Secret {namespace}/{KEY_SECRET}: {source}{}", hint(source))]
     Api {
         /// The verb that failed.
         verb: &'static str,
@@ -166,4 +175,24 @@ fn random() -> Result<[u8; KEY_BYTES], KeyError> {
     let mut bytes = [0; KEY_BYTES];
     SystemRandom::new().fill(&mut bytes).map_err(|_| KeyError::Random)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_right_names_its_chart_value() {
+        let error = |message: &str| {
+            let source =
+                ApiError::Refused { what: "get Secret".to_owned(), code: 403, message: message.to_owned() };
+            KeyError::Api { verb: "read", namespace: "confrev".to_owned(), source }.to_string()
+        };
+        let lacks = error(
+            "secrets \"confrev-digest-key\" is forbidden: User \"confrev\" cannot get resource \"secrets\"",
+        );
+        assert!(lacks.ends_with("chart value secrets.enabled adds"), "{lacks}");
+        let other = error("admission webhook \"a\" denied the request: no");
+        assert!(!other.contains("secrets.enabled"), "{other}");
+    }
 }

@@ -1,5 +1,8 @@
 //! The commands before and after a change, an undo, a pin and so on.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
 use confrev_controlplane::wait_for;
 use serde_json::json;
 
@@ -238,4 +241,26 @@ fn completion_offers_names_of_live_objects() {
     assert_eq!(complete(&["status", "-o", "y"]), "yaml\n:4\n");
     assert_eq!(complete(&["status", "-n", world.name()]), format!("{}\n:4\n", world.name()));
     assert_eq!(complete(&["render", "-f", ""]), ":0\n", "files");
+}
+
+/// As `kubectl confrev status --watch | head -1` does: nothing changes any more, so the command prints nothing that could fail.
+#[test]
+fn watch_ends_with_its_reader() {
+    let _confrev = running();
+    let world = World::new("commands-watch");
+    world.set_config("demo", "A");
+    world.apply(&Workload::new(Kind::Deployment, "web", &["demo"]).replicas(0).manifest()).ok();
+    world.wait_at_rest();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_confrev"));
+    command.args(["status", "--watch", "--namespace", world.name()]);
+    command.env("KUBECONFIG", world.cluster.kubeconfig());
+    let mut watch = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut head = BufReader::new(watch.stdout.take().unwrap());
+    let mut line = String::new();
+    head.read_line(&mut line).unwrap();
+    assert!(line.starts_with("WORKLOAD"), "{line:?}");
+    assert!(watch.try_wait().unwrap().is_none(), "it watches while it is read");
+    drop(head);
+    let ended = wait_for("the command to end", LIMIT, || watch.try_wait().unwrap());
+    assert!(ended.success(), "{ended}");
 }

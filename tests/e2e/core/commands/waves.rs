@@ -64,6 +64,16 @@ fn person_promotes_aborts_and_retries_waves() {
             reason.contains("aborted; to continue, run kubectl confrev waves retry configmap/demo"),
             "{reason}"
         );
+        // Nobody has to wait for a change that a person has stopped.
+        let rest = loads
+            .iter()
+            .find(|load| world.resolves_to(load, "demo", "B").is_err())
+            .expect("one has not moved");
+        let waited = world.confrev(&["wait", &rest.reference(), "--timeout=30m"]).failed(3);
+        assert!(
+            waited.contains("pending: aborted; to continue, run kubectl confrev waves retry"),
+            "{waited}"
+        );
         world.confrev(&["waves", "retry", "demo"]).ok();
         let again = world.confrev(&["waves", "retry", "demo"]).ok();
         assert!(again.contains("is neither aborted nor refused: nothing to retry"), "{again}");
