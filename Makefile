@@ -295,8 +295,8 @@ picture: controlplane ## Draw the dashboard again, with data of a real Prometheu
 pictures: controlplane ## Take the pictures of `kubectl confrev dashboard` again (Debian's package `chromium`)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test dashboard -- pictures:: --include-ignored --test-threads=1
 
-dashboard-figures: controlplane ## Measure the pages of `kubectl confrev dashboard` with 2,000 workloads
-	$(CONTROLPLANE) run -- $(CARGO) test --locked --test dashboard -- measures_pages --ignored --nocapture
+dashboard-figures: build controlplane ## Measure the pages of `kubectl confrev dashboard` with 2,000 workloads
+	CONFREV_DASHBOARD_BIN=$(CURDIR)/target/release/confrev $(CONTROLPLANE) run -- $(CARGO) test --locked --test dashboard -- measures_pages --ignored --nocapture
 
 clean: ## Remove the build output; the control plane's binaries stay
 	$(CARGO) clean

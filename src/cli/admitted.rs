@@ -83,7 +83,7 @@ fn check(answer: &OptedIn, goals: &BTreeMap<ObjectName, Goal>) -> Result<(), Str
 pub(super) fn is_resolved(workload: &OptedIn) -> bool {
     let template = workload.value.pointer(&workload.kind.template_pointer());
     let sources: SourceMap<String> = sources_of(template);
-    let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };
+    let Ok(parsed) = Workload::read(&workload.kind, &*workload.value) else { return false };
     let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
     sources.iter().all(|(source, snapshot)| {
         references.iter().any(|reference| reference.kind == source.kind && reference.name == snapshot)

@@ -271,7 +271,7 @@ async fn refusal(
     workload: &OptedIn,
     given: &BTreeMap<&ObjectName, &Observed>,
 ) -> Result<Option<String>, Failure> {
-    let mut poked = workload.value.clone();
+    let mut poked = serde_json::Value::clone(&workload.value);
     poked["metadata"]["annotations"][names::ROLL] = auto_roll_value(jiff::Timestamp::now()).into();
     let (old, new) = (workload.value.to_string(), poked.to_string());
     let read = |text| Workload::parse(&workload.kind, text).ok();

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -32,8 +32,8 @@ pub(super) type SourceKey = (String, ObjectName);
 pub(super) struct OptedIn {
     /// Its kind.
     pub(super) kind: WorkloadKind,
-    /// The object.
-    pub(super) value: Value,
+    /// The object. The dashboard shares it between its states.
+    pub(super) value: Arc<Value>,
     /// The facts that decisions use.
     pub(super) record: Record,
 }
@@ -48,7 +48,7 @@ pub(super) struct Snapshot {
     /// When it was created.
     pub(super) created: Timestamp,
     /// The object: from a list with contents, or metadata alone.
-    pub(super) value: Value,
+    pub(super) value: Arc<Value>,
 }
 
 impl Snapshot {
@@ -64,11 +64,11 @@ pub(super) struct Inventory {
     /// Opted-in workloads, by namespace, kind and name.
     pub(super) workloads: Vec<OptedIn>,
     /// Rollouts, opted in or not: one may take its template from an opted-in workload.
-    pub(super) rollouts: Vec<Value>,
+    pub(super) rollouts: Vec<Arc<Value>>,
     /// ReplicaSets, ControllerRevisions and Jobs with the `revision` label, or of an opted-in workload.
-    pub(super) revisions: Vec<Value>,
+    pub(super) revisions: Vec<Arc<Value>>,
     /// Pods with the `revision` label, or of such a revision or workload.
-    pub(super) pods: Vec<Value>,
+    pub(super) pods: Vec<Arc<Value>>,
     /// Snapshots.
     pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
     /// The current sources.
@@ -83,16 +83,18 @@ pub(super) struct Inventory {
     pub(super) owned: OnceLock<Owned>,
 }
 
-/// The positions of revisions and of pods, by the uid of their controller.
+/// The positions of revisions and of pods, by the uid of their controller, and of the Rollouts that take their template from a
+/// workload.
 #[derive(Debug, Default)]
 pub(super) struct Owned {
+    referrers: Vec<usize>,
     revisions: HashMap<String, Vec<usize>>,
     pods: HashMap<String, Vec<usize>>,
 }
 
 impl Owned {
     fn of(inventory: &Inventory) -> Self {
-        let by_owner = |objects: &[Value]| {
+        let by_owner = |objects: &[Arc<Value>]| {
             let mut found: HashMap<String, Vec<usize>> = HashMap::new();
             for (i, object) in objects.iter().enumerate() {
                 let owners = object["metadata"]["ownerReferences"].as_array();
@@ -102,7 +104,11 @@ impl Owned {
             }
             found
         };
-        Self { revisions: by_owner(&inventory.revisions), pods: by_owner(&inventory.pods) }
+        Self {
+            referrers: referrers(&inventory.rollouts).collect(),
+            revisions: by_owner(&inventory.revisions),
+            pods: by_owner(&inventory.pods),
+        }
     }
 }
 
@@ -157,7 +163,7 @@ impl Unread {
 #[derive(Clone, Debug)]
 pub(super) enum LiveSource {
     /// It exists.
-    Present(Box<Observed>),
+    Present(Arc<Observed>),
     /// It does not exist.
     Missing,
     /// The user may not read it.
@@ -186,8 +192,9 @@ impl Scope {
 
 impl OptedIn {
     /// Reads a workload; `None` if it does not have the form of its kind.
-    pub(super) fn read(kind: &WorkloadKind, value: Value, rotated: &Rotated) -> Option<Self> {
-        let workload = Workload::read(kind, &value).ok()?;
+    pub(super) fn read(kind: &WorkloadKind, value: impl Into<Arc<Value>>, rotated: &Rotated) -> Option<Self> {
+        let value = value.into();
+        let workload = Workload::read(kind, &*value).ok()?;
         let record = Record::of(&workload, Health::of(&kind.kind, &value), rotated);
         Some(Self { kind: kind.clone(), value, record })
     }
@@ -235,6 +242,12 @@ impl OptedIn {
     }
 }
 
+/// The positions of the Rollouts that take their template from a workload.
+fn referrers(rollouts: &[Arc<Value>]) -> impl Iterator<Item = usize> {
+    let refers = |rollout: &Value| rollout.pointer("/spec/workloadRef").is_some();
+    rollouts.iter().enumerate().filter(move |(_, rollout)| refers(rollout)).map(|(i, _)| i)
+}
+
 /// Whether a Rollout takes its template from this workload (`workloadRef`).
 fn takes_template_from(rollout: &Value, workload: &OptedIn) -> bool {
     text(rollout, "/metadata/namespace") == workload.namespace()
@@ -257,19 +270,19 @@ impl Inventory {
     pub(super) async fn read_partly(target: &Target, scope: &Scope) -> Result<Self, Failure> {
         let mut inventory = Self::read_workloads(target, scope).await?;
         let rollouts = ("argoproj.io/v1alpha1", "rollouts", "Rollout");
-        inventory.rollouts = inventory.unread.list(target, scope, rollouts, "").await?;
+        inventory.rollouts = shared(inventory.unread.list(target, scope, rollouts, "").await?);
         inventory.let_rollouts_say_how_their_templates_fare();
         for kind in &REVISION_KINDS {
             let of = (&*kind.api_version(), kind.plural, kind.kind);
             let mut found = inventory.unread.list(target, scope, of, "").await?;
             let owners = inventory.owners();
             found.retain(|revision| has_config(&owners, revision));
-            inventory.revisions.extend(found);
+            inventory.revisions.extend(shared(found));
         }
         let mut pods = inventory.unread.list(target, scope, ("v1", "pods", "Pod"), "").await?;
         let owners = inventory.owners();
         pods.retain(|pod| has_config(&owners, pod));
-        inventory.pods = pods;
+        inventory.pods = shared(pods);
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         inventory.read_sources(target).await?;
         Ok(inventory)
@@ -280,7 +293,7 @@ impl Inventory {
     pub(super) async fn read_moves(target: &Target, scope: &Scope) -> Result<Self, Failure> {
         let mut inventory = Self::read_workloads(target, scope).await?;
         let rollouts = ("argoproj.io/v1alpha1", "rollouts", "Rollout");
-        inventory.rollouts = inventory.unread.list(target, scope, rollouts, "").await?;
+        inventory.rollouts = shared(inventory.unread.list(target, scope, rollouts, "").await?);
         inventory.let_rollouts_say_how_their_templates_fare();
         inventory.read_snapshots(target, scope, SNAPSHOTS).await?;
         if inventory.unread.resources.is_empty() {
@@ -318,7 +331,9 @@ impl Inventory {
 
     /// The Rollouts that take their template from this workload.
     pub(super) fn referrers(&self, workload: &OptedIn) -> impl Iterator<Item = &Value> {
-        self.rollouts.iter().filter(|rollout| takes_template_from(rollout, workload))
+        let owned = self.owned.get_or_init(|| Owned::of(self));
+        let rollouts = owned.referrers.iter().map(|i| &*self.rollouts[*i]);
+        rollouts.filter(|rollout| takes_template_from(rollout, workload))
     }
 
     /// The workload from which a labelled Rollout takes its template, and whether that workload is opted in.
@@ -334,10 +349,11 @@ impl Inventory {
 
     /// Sets each workload's health to the worst of its own and of the Rollouts that take its template.
     pub(super) fn let_rollouts_say_how_their_templates_fare(&mut self) {
+        let referrers: Vec<_> = referrers(&self.rollouts).map(|i| &self.rollouts[i]).collect();
         for workload in &mut self.workloads {
-            let rollouts = self.rollouts.iter().filter(|rollout| takes_template_from(rollout, workload));
-            let referrers = rollouts.filter_map(Referrer::of);
-            let health = referrers.map(|rollout| rollout.health(workload.record.generation));
+            let rollouts = referrers.iter().filter(|rollout| takes_template_from(rollout, workload));
+            let rollouts = rollouts.filter_map(|rollout| Referrer::of(rollout));
+            let health = rollouts.map(|rollout| rollout.health(workload.record.generation));
             workload.record.health = health.fold(workload.record.health, Health::max);
         }
     }
@@ -379,7 +395,7 @@ impl Inventory {
             let live = match source(target, &key).await {
                 Err(Failure::Refused(_)) => LiveSource::Forbidden,
                 other => {
-                    other?.map_or(LiveSource::Missing, |observed| LiveSource::Present(Box::new(observed)))
+                    other?.map_or(LiveSource::Missing, |observed| LiveSource::Present(Arc::new(observed)))
                 }
             };
             Ok::<_, Failure>((key, live))
@@ -473,7 +489,7 @@ impl Inventory {
         let uids: BTreeSet<_> = uids.chain([itself]).collect();
         let positions = uids.into_iter().filter_map(|uid| owned.revisions.get(uid)).flatten();
         let positions: BTreeSet<_> = positions.copied().collect();
-        let mut found: Vec<_> = positions.into_iter().map(|i| &self.revisions[i]).collect();
+        let mut found: Vec<_> = positions.into_iter().map(|i| &*self.revisions[i]).collect();
         found.sort_by_key(|revision| std::cmp::Reverse(text(revision, "/metadata/creationTimestamp")));
         found
     }
@@ -492,7 +508,7 @@ impl Inventory {
         let uids = BTreeSet::from([uid, text(&workload.value, "/metadata/uid")]);
         let positions = uids.into_iter().filter_map(|uid| owned.pods.get(uid)).flatten();
         let positions: BTreeSet<_> = positions.copied().collect();
-        let pods = positions.into_iter().map(|i| &self.pods[i]);
+        let pods = positions.into_iter().map(|i| &*self.pods[i]);
         pods.filter(|pod| is_owned(pod, |owner| owner == uid) || of_set(pod)).collect()
     }
 }
@@ -524,6 +540,11 @@ impl Unread {
             other => other.map_err(|error| target.failure(error)),
         }
     }
+}
+
+/// Objects that several inventories can share.
+fn shared(objects: Vec<Value>) -> Vec<Arc<Value>> {
+    objects.into_iter().map(Arc::new).collect()
 }
 
 /// Whether the revision or pod has the `revision` label, or belongs to an opted-in workload. Those from before the opt-in, and
@@ -582,7 +603,8 @@ pub(super) async fn source(target: &Target, key: &SourceKey) -> Result<Option<Ob
 
 impl Snapshot {
     /// Reads a snapshot; `None` if the object lacks the metadata of a snapshot.
-    pub(super) fn read(kind: SourceKind, value: Value) -> Option<(SourceKey, Self)> {
+    pub(super) fn read(kind: SourceKind, value: impl Into<Arc<Value>>) -> Option<(SourceKey, Self)> {
+        let value = value.into();
         let name = ObjectName::new(kind, text(&value, "/metadata/name"));
         let source = ObjectName::new(kind, annotation(&value, names::SOURCE_NAME)?);
         let digest = annotation(&value, names::DIGEST).and_then(|digest| digest.parse().ok());

@@ -171,7 +171,7 @@ impl FoundWorkload {
         hold: Option<&Hold>,
         dry_run: Option<DryRun>,
     ) -> Result<Option<OptedIn>, Failure> {
-        let workload = Workload::read(&self.workload.kind, &self.workload.value)
+        let workload = Workload::read(&self.workload.kind, &*self.workload.value)
             .map_err(|error| Failure::Refused(format!("{}: {error}", self.workload.reference())))?;
         let entered = workload.sources();
         let root = self.workload.kind.template_pointer();
@@ -250,7 +250,7 @@ impl FoundWorkload {
 
     /// The settings of the workload.
     fn policy(&self) -> Policy {
-        let workload = Workload::read(&self.workload.kind, &self.workload.value);
+        let workload = Workload::read(&self.workload.kind, &*self.workload.value);
         workload.map(|workload| Policy::read(&workload).0).unwrap_or_default()
     }
 

@@ -171,14 +171,14 @@ mod tests {
             "metadata": {"namespace": "a", "name": "web-1", "labels": {names::REVISION: "x"}},
             "spec": {"template": {"metadata": {"annotations": {names::SOURCES: entered}}}},
         });
-        let mut inventory = Inventory { revisions: vec![revision], ..Inventory::default() };
+        let mut inventory = Inventory { revisions: vec![revision.into()], ..Inventory::default() };
         let name = ObjectName::new(SourceKind::ConfigMap, "demo-1");
         for namespace in ["a", "b"] {
             let snapshot = Snapshot {
                 source: ObjectName::new(SourceKind::ConfigMap, "demo"),
                 digest: None,
                 created: Timestamp::UNIX_EPOCH,
-                value: json!({}),
+                value: json!({}).into(),
             };
             inventory.snapshots.insert((namespace.to_owned(), name.clone()), snapshot);
         }

@@ -193,7 +193,7 @@ impl Affected {
 
     /// The names of the pods whose template referred to the snapshot.
     fn pods_reading(&self, (namespace, name): &SourceKey) -> Vec<String> {
-        let reads = |pod: &&Value| {
+        let reads = |pod: &&Arc<Value>| {
             text(pod, "/metadata/namespace") == namespace
                 && sources_of(Some(pod)).source_of(name.kind, &name.name).is_some()
         };

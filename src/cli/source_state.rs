@@ -1,5 +1,7 @@
 //! The state of a workload towards each of its sources, with the words of `status`, `wait` and `impact`.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::{
@@ -224,11 +226,11 @@ async fn learned(
     if stating.is_empty() {
         return Ok(None);
     }
-    let mut present = present.clone();
+    let mut present = Observed::clone(present);
     for key in stating {
         source(target, key).await?.iter().for_each(|snapshot| present.learn(snapshot));
     }
-    Ok(Some(LiveSource::Present(present)))
+    Ok(Some(LiveSource::Present(Arc::new(present))))
 }
 
 fn is_bound(inventory: &Inventory, workload: &OptedIn, object: &ObjectName) -> bool {
@@ -289,7 +291,7 @@ fn without_contents(
 
 /// Whether pods start without the source: every reference to it is optional.
 fn is_optional(workload: &OptedIn, source: &ObjectName) -> bool {
-    let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };
+    let Ok(parsed) = Workload::read(&workload.kind, &*workload.value) else { return false };
     let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
     let mut to_it = references
         .iter()
@@ -308,7 +310,7 @@ pub(super) fn reads_the_same(
     if held.same_content(present) {
         return true;
     }
-    let Ok(parsed) = Workload::read(&workload.kind, &workload.value) else { return false };
+    let Ok(parsed) = Workload::read(&workload.kind, &*workload.value) else { return false };
     let entered = parsed.sources();
     let references = parsed.template.as_ref().map(Template::references).unwrap_or_default();
     let concerned = |reference: &&Reference<'_>| {
@@ -400,7 +402,7 @@ mod tests {
             });
             let mut inventory = Inventory {
                 workloads: vec![OptedIn::read(deployments, deployment, &Rotated::default()).unwrap()],
-                rollouts: vec![rollout],
+                rollouts: vec![rollout.into()],
                 ..Inventory::default()
             };
             inventory.let_rollouts_say_how_their_templates_fare();

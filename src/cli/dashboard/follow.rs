@@ -7,7 +7,11 @@ use kube::core::WatchEvent;
 use serde::Deserialize as _;
 use serde_json::{Value, value::RawValue};
 
-use super::{model::Model, parts::Part, store::PartId};
+use super::{
+    model::Model,
+    parts::Part,
+    store::{PartId, Store},
+};
 use crate::cluster::{ApiError, Listed, OPEN};
 
 /// How long to wait before looking again for a kind that is not installed, or that the user may not list.
@@ -45,8 +49,11 @@ async fn list(model: &Model, id: PartId, part: &Part) -> Result<String, ApiError
     let (mut pages, mut version, mut found) = (model.target.api.pages(&of), String::new(), Vec::new());
     let read: Result<(), ApiError> = async {
         while let Some(page) = pages.next().await? {
-            // An object that cannot be read is left out, as in the commands. The rest is kept in its small form.
-            found.extend(page.items().filter_map(|item| serde_json::from_str::<Value>(item).ok()));
+            // An object that cannot be read is left out, as in the commands.
+            let items = page.items().filter_map(|item| serde_json::from_str::<Value>(item).ok());
+            let small = |store: &Store| items.filter_map(|item| store.small(part, item).ok()).collect();
+            let small: Vec<_> = model.read_store(small);
+            found.extend(small);
             version.clone_from(&page.resource_version);
         }
         Ok(())

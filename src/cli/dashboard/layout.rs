@@ -29,6 +29,8 @@ pub(super) struct Page<'p> {
     pub(super) above: Vec<(String, String)>,
     /// How the page follows changes.
     pub(super) live: Live,
+    /// The number of the last update that the page has.
+    pub(super) version: u64,
     /// The content.
     pub(super) body: Markup,
 }
@@ -56,7 +58,7 @@ impl Page<'_> {
                     @if !links.is_report() { script defer src=(links.asset("idiomorph.min.js")) {} }
                     script defer src=(links.asset("page.js")) {}
                 }
-                body data-live=[live] data-namespace=(self.namespace) {
+                body data-live=[live] data-namespace=(self.namespace) data-version=[live.map(|_| self.version)] {
                     a.skip href="#main" { "Skip to the content" }
                     header {
                         nav aria-label="Breadcrumb" {
@@ -80,7 +82,7 @@ impl Page<'_> {
 /// A page about a request that cannot be answered.
 pub(super) fn problem(title: &str, message: &str) -> String {
     let body = html! { p.problem role="alert" { (message) } };
-    let page = Page { title, namespace: "", above: Vec::new(), live: Live::Still, body };
+    let page = Page { title, namespace: "", above: Vec::new(), live: Live::Still, version: 0, body };
     page.render(Links::Server, "")
 }
 
@@ -97,6 +99,7 @@ mod tests {
             namespace: hostile,
             above: vec![(hostile.to_owned(), hostile.to_owned())],
             live: Live::Page,
+            version: 0,
             body,
         };
         let text = page.render(Links::Server, hostile);

@@ -19,8 +19,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The events of a reader. With `rows`, each has the changed rows as HTML; otherwise only the namespace.
 pub(super) fn stream(model: Arc<Model>, rows: bool) -> Response {
     let updates = model.subscribe();
-    let first =
-        stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"retry: 1000\nevent: open\ndata: {}\n\n"))]);
+    // The reader compares this with the version of its page: changes may lie between both.
+    let hello = format!("retry: 1000\nevent: hello\ndata: {}\n\n", json!({"version": model.version()}));
+    let first = stream::iter([Ok::<_, Infallible>(Bytes::from(hello))]);
     let changes = stream::unfold((updates, model), move |(mut updates, model)| async move {
         let text = match tokio::time::timeout(KEEP_ALIVE, updates.recv()).await {
             Err(_) => ": alive\n\n".to_owned(),
@@ -28,7 +29,7 @@ pub(super) fn stream(model: Arc<Model>, rows: bool) -> Response {
             // The reader was too slow: its page is loaded again.
             Ok(Err(RecvError::Lagged(_))) => "event: reload\ndata: {}\n\n".to_owned(),
             Ok(Ok(update)) => {
-                let mut data = json!({"namespace": update.namespace});
+                let mut data = json!({"version": update.version, "namespace": update.namespace});
                 if rows {
                     data["rows"] = update.rows.iter().map(|(id, row)| json!([id, row])).collect();
                     let views = model.views();

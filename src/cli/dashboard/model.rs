@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -44,6 +47,8 @@ pub(super) struct View {
 /// What changed in a namespace, for readers that have its page open.
 #[derive(Debug)]
 pub(super) struct Update {
+    /// Its number.
+    pub(super) version: u64,
     /// The namespace.
     pub(super) namespace: String,
     /// The changed rows as HTML, by their id; `None`: the row is removed.
@@ -71,6 +76,8 @@ pub(super) struct Model {
     /// Whether all collections were listed, and shown, once.
     ready: watch::Sender<(bool, bool)>,
     updates: broadcast::Sender<Arc<Update>>,
+    /// The number of the last update. A page that was rendered before it lacks the update.
+    version: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,6 +99,7 @@ impl Model {
             look: Notify::new(),
             ready: watch::Sender::new((false, false)),
             updates: broadcast::Sender::new(UPDATES),
+            version: AtomicU64::new(0),
         }
     }
 
@@ -100,6 +108,11 @@ impl Model {
         let result = change(&mut lock(&self.store));
         self.changed.notify_one();
         result
+    }
+
+    /// Reads the store.
+    pub(super) fn read_store<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
+        read(&lock(&self.store))
     }
 
     /// Waits until a workload uses a source of this kind.
@@ -137,6 +150,11 @@ impl Model {
     /// The changes from now on.
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<Update>> {
         self.updates.subscribe()
+    }
+
+    /// The number of the last update. Read it before the state: a page may then have a later state, and never lacks an update.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::SeqCst)
     }
 
     /// `resource.group` of collections that the user may not list.
@@ -182,7 +200,7 @@ impl Model {
             .await;
         for (key, version, live) in read {
             let live = match live {
-                Ok(Some(observed)) => LiveSource::Present(Box::new(observed)),
+                Ok(Some(observed)) => LiveSource::Present(Arc::new(observed)),
                 Ok(None) => LiveSource::Missing,
                 Err(Failure::Refused(_)) => LiveSource::Forbidden,
                 // The next change or list reads it again.
@@ -234,7 +252,8 @@ impl Model {
             }
         }
         // There may be no reader.
-        let _ = self.updates.send(Arc::new(Update { namespace: namespace.to_owned(), rows }));
+        let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
+        let _ = self.updates.send(Arc::new(Update { version, namespace: namespace.to_owned(), rows }));
     }
 
     /// Looks up the reasons of pending workloads, forever. The more calls a look needs, the longer is the pause after it.

@@ -112,27 +112,32 @@ fn failed(failure: &Failure) -> Response {
 }
 
 impl Server {
-    fn answer(&self, page: Result<Page<'_>, Failure>) -> Response {
+    /// A page of a state that has the update with this number.
+    fn answer(&self, page: Result<Page<'_>, Failure>, version: u64) -> Response {
         match page {
-            Ok(page) => Html(page.render(Links::Server, &self.settings.about)).into_response(),
+            Ok(page) => {
+                Html(Page { version, ..page }.render(Links::Server, &self.settings.about)).into_response()
+            }
             Err(failure) => failed(&failure),
         }
     }
 
-    /// The view of a namespace, after the first list.
-    async fn view(&self, namespace: &str) -> Result<Arc<View>, Failure> {
+    /// The view of a namespace, after the first list, and the number of the last update that it has.
+    async fn view(&self, namespace: &str) -> Result<(Arc<View>, u64), Failure> {
         if !is_namespace_name(namespace) {
             return Err(Failure::Usage(format!("invalid namespace {namespace:?}")));
         }
         self.model.ready().await;
-        Ok(self.model.view(namespace).unwrap_or_default())
+        let version = self.model.version();
+        Ok((self.model.view(namespace).unwrap_or_default(), version))
     }
 }
 
 async fn show_overview(State(server): State<Arc<Server>>, Query(filter): Query<Filter>) -> Response {
     server.model.ready().await;
+    let version = server.model.version();
     let views = server.model.views();
-    server.answer(Ok(overview::page(&views, &filter, &server.model.unread(), Links::Server)))
+    server.answer(Ok(overview::page(&views, &filter, &server.model.unread(), Links::Server)), version)
 }
 
 /// Runs a page beside the other tasks of the runtime. The futures of the commands are made for one thread, and the routes need
@@ -152,8 +157,8 @@ async fn show_workload(
     Path((namespace, kind, name)): ObjectPath,
 ) -> Response {
     apart(move || async move {
-        let view = match server.view(&namespace).await {
-            Ok(view) => view,
+        let (view, version) = match server.view(&namespace).await {
+            Ok(found) => found,
             Err(failure) => return failed(&failure),
         };
         let target = server.model.target_in(&namespace);
@@ -162,7 +167,8 @@ async fn show_workload(
             Err(failure) => return failed(&failure),
         };
         let title = found.reference();
-        server.answer(workload::page(&target, &view, found, &title, &server.settings, Links::Server).await)
+        let page = workload::page(&target, &view, found, &title, &server.settings, Links::Server).await;
+        server.answer(page, version)
     })
     .await
 }
@@ -173,8 +179,8 @@ async fn show_source(
     Query(compared): Query<Compared>,
 ) -> Response {
     apart(move || async move {
-        let view = match server.view(&namespace).await {
-            Ok(view) => view,
+        let (view, version) = match server.view(&namespace).await {
+            Ok(found) => found,
             Err(failure) => return failed(&failure),
         };
         let Some(kind) = source_kind(&kind).filter(|_| is_object_name(&name)) else {
@@ -194,7 +200,7 @@ async fn show_source(
             Links::Server,
         )
         .await;
-        server.answer(page)
+        server.answer(page, version)
     })
     .await
 }
@@ -237,7 +243,8 @@ impl Server {
             p.problem role="alert" { (failure) }
             p { a href=(asked.object_page()) { "Back" } }
         };
-        let page = Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, body };
+        let page =
+            Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, version: 0, body };
         let text = page.render(Links::Server, &self.settings.about);
         (StatusCode::CONFLICT, Html(text)).into_response()
     }
@@ -245,7 +252,8 @@ impl Server {
     fn preview(&self, asked: &Asked, outcome: &action::ActionResult, is_changed: bool) -> Response {
         let title = asked.title();
         let body = action::preview(asked, outcome, is_changed, &self.settings);
-        let page = Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, body };
+        let page =
+            Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, version: 0, body };
         // A preview stays as it is: the user confirms what it shows.
         Html(page.render(Links::Server, &self.settings.about)).into_response()
     }

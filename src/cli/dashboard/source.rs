@@ -15,7 +15,7 @@ use crate::{
         failure::Failure,
         history::{self, History, Line},
         impact,
-        inventory::Inventory,
+        inventory::{Inventory, OptedIn},
         target::Target,
         waves::{self, WavesStatus},
     },
@@ -62,14 +62,14 @@ pub(super) async fn page<'p>(
         h2 #impact { "Impact of the present content" }
         (impact_of(target, &history).await)
         @match &waves {
-            Ok(status) => { h2 #waves { "Waves" } (progress(status, links)) }
+            Ok(status) => { h2 #waves { "Waves" } (progress(status, moved(inventory, source, status), links)) }
             Err(Failure::NotFound(_)) => {}
             Err(error) => { h2 #waves { "Waves" } p.problem { (error) } }
         }
         @if !links.is_report() { (action::of_source(&history, &lines, &right, has_waves, settings)) }
     };
     let above = vec![(namespace.clone(), format!("{}?namespace={namespace}", links.overview()))];
-    Ok(Page { title, namespace, above, live: Live::Page, body })
+    Ok(Page { title, namespace, above, live: Live::Page, version: 0, body })
 }
 
 fn timeline(lines: &[Line], inventory: &Inventory, namespace: &str, links: Links) -> Markup {
@@ -155,7 +155,23 @@ async fn impact_of(target: &Target, history: &History) -> Markup {
     }
 }
 
-fn progress(status: &WavesStatus, links: Links) -> Markup {
+/// The workloads of the source's namespace that have moved to the snapshot, and the others that follow its changes.
+fn moved(inventory: &Inventory, source: &ObjectName, status: &WavesStatus) -> (Vec<String>, Vec<String>) {
+    let follows = |workload: &&OptedIn| {
+        let record = &workload.record;
+        let mut uses = record.uses.iter();
+        workload.kind.rolls && record.track && uses.any(|used| used.source == *source && !used.on_hold)
+    };
+    let has_moved = |workload: &&OptedIn| {
+        let mut uses = workload.record.uses.iter().filter(|used| used.source == *source);
+        uses.any(|used| used.snapshot.as_deref() == Some(&*status.snapshot))
+    };
+    let (moved, rest): (Vec<_>, Vec<_>) = inventory.workloads.iter().filter(follows).partition(has_moved);
+    let names = |workloads: Vec<&OptedIn>| workloads.into_iter().map(OptedIn::reference).collect();
+    (names(moved), names(rest))
+}
+
+fn progress(status: &WavesStatus, (moved, rest): (Vec<String>, Vec<String>), links: Links) -> Markup {
     let names = |names: &[String]| {
         html! {
             @if names.is_empty() { "none" }
@@ -171,6 +187,8 @@ fn progress(status: &WavesStatus, links: Links) -> Markup {
         dl.facts {
             dt { "Snapshot" } dd { code { (status.snapshot) } }
             dt { "Wave" } dd { (status.wave) " of " (status.waves) }
+            dt { "Moved" } dd { (names(&moved)) }
+            dt { "Still to move" } dd { (names(&rest)) }
             dt { "Next" } dd { (names(&status.next)) }
             dt { "Unhealthy" } dd { (names(&status.unhealthy)) }
             @if let Some(reason) = &status.reason { dt { "Waits" } dd { (reason) } }
@@ -186,5 +204,6 @@ pub(super) fn unreadable<'p>(
     links: Links,
 ) -> Page<'p> {
     let above = vec![(namespace.to_owned(), links.overview())];
-    Page { title, namespace, above, live: Live::Page, body: html! { p.problem { (failure) } } }
+    let body = html! { p.problem { (failure) } };
+    Page { title, namespace, above, live: Live::Page, version: 0, body }
 }

@@ -1,6 +1,9 @@
 //! The objects that the page follows, by namespace, and an inventory made from them: the one that the commands read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, OnceLock},
+};
 
 use serde_json::Value;
 
@@ -10,8 +13,9 @@ use crate::{
         inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, has_config, label, sort, text},
         target::Target,
     },
+    kinds::WorkloadKind,
     names,
-    snapshot::{ObjectName, SourceKind},
+    snapshot::{ObjectName, Rotated, SourceKind},
 };
 
 /// The version of a source that must be read again.
@@ -23,7 +27,7 @@ pub(super) type PartId = usize;
 /// All objects.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    namespaces: BTreeMap<String, BTreeMap<(PartId, String), Value>>,
+    namespaces: BTreeMap<String, BTreeMap<(PartId, String), Object>>,
     /// The sources that workloads use, as read, each with the version that it was read at.
     sources: HashMap<SourceKey, (String, LiveSource)>,
     /// The namespaces that changed since they were last taken.
@@ -32,8 +36,29 @@ pub(super) struct Store {
     unread: BTreeSet<String>,
 }
 
-/// The name and namespace of an object.
-fn place(object: &Value) -> (String, String) {
+/// An object in its small form. Inventories share it.
+#[derive(Debug)]
+struct Object {
+    value: Arc<Value>,
+    /// The object as a workload, read at the first use.
+    workload: OnceLock<Option<OptedIn>>,
+}
+
+impl Object {
+    fn workload(&self, kind: &WorkloadKind, rotated: &Rotated) -> Option<&OptedIn> {
+        let read = || {
+            let owners = self.value["metadata"]["ownerReferences"].as_array();
+            let is_own = owners.is_none_or(|owners| owners.iter().all(|owner| owner["controller"] != true));
+            is_own.then(|| OptedIn::read(kind, Arc::clone(&self.value), rotated)).flatten()
+        };
+        self.workload.get_or_init(read).as_ref()
+    }
+}
+
+/// The namespace and name of an object.
+type Place = (String, String);
+
+fn place(object: &Value) -> Place {
     (text(object, "/metadata/namespace").to_owned(), text(object, "/metadata/name").to_owned())
 }
 
@@ -46,15 +71,23 @@ fn used_sources(inventory: &Inventory) -> BTreeSet<SourceKey> {
 impl Store {
     /// Stores an object, or its new state.
     pub(super) fn set(&mut self, (id, part): (PartId, &Part), object: Value) {
-        let (namespace, name) = place(&object);
-        if !self.is_wanted(part, &namespace, &object) {
-            self.drop_object(id, &namespace, &name);
-            return;
+        match self.small(part, object) {
+            Ok((place, object)) => self.insert(id, place, object),
+            Err((namespace, name)) => self.drop_object(id, &namespace, &name),
         }
+    }
+
+    /// An object in its small form, with its place; its place alone if it is not stored.
+    pub(super) fn small(&self, part: &Part, object: Value) -> Result<(Place, Value), Place> {
+        let place = place(&object);
+        if self.is_wanted(part, &place.0, &object) { Ok((place, part.keep(object))) } else { Err(place) }
+    }
+
+    fn insert(&mut self, id: PartId, (namespace, name): Place, value: Value) {
         let objects = self.namespaces.entry(namespace.clone()).or_default();
-        let kept = part.keep(object);
-        if objects.get(&(id, name.clone())) != Some(&kept) {
-            objects.insert((id, name), kept);
+        let key = (id, name);
+        if objects.get(&key).is_none_or(|known| *known.value != value) {
+            objects.insert(key, Object { value: Arc::new(value), workload: OnceLock::new() });
             self.changed.insert(namespace);
         }
     }
@@ -79,9 +112,9 @@ impl Store {
         }
     }
 
-    /// Replaces all objects of a collection by those of a new list.
-    pub(super) fn replace(&mut self, (id, part): (PartId, &Part), listed: Vec<Value>) {
-        let known: BTreeSet<_> = listed.iter().map(place).collect();
+    /// Replaces all objects of a collection by those of a new list, in their small form.
+    pub(super) fn replace(&mut self, (id, part): (PartId, &Part), listed: Vec<(Place, Value)>) {
+        let known: BTreeSet<_> = listed.iter().map(|(place, _)| place.clone()).collect();
         let mut gone = Vec::new();
         for (namespace, objects) in &self.namespaces {
             let names =
@@ -91,8 +124,8 @@ impl Store {
         for (namespace, name) in gone {
             self.drop_object(id, &namespace, &name);
         }
-        for object in listed {
-            self.set((id, part), object);
+        for (place, object) in listed {
+            self.insert(id, place, object);
         }
         if let Part::Sources(kind) = part {
             self.forget_sources(*kind);
@@ -152,7 +185,7 @@ impl Store {
         let Some(id) = parts.iter().position(is_its) else { return String::new() };
         let object =
             self.namespaces.get(namespace).and_then(|objects| objects.get(&(id, source.name.to_string())));
-        object.map(|object| text(object, "/metadata/resourceVersion").to_owned()).unwrap_or_default()
+        object.map(|object| text(&object.value, "/metadata/resourceVersion").to_owned()).unwrap_or_default()
     }
 
     /// The sources of a namespace that must be read, each with the version that its watch reported. From now on, the store keeps
@@ -183,19 +216,16 @@ impl Store {
     pub(super) fn inventory(&self, target: &Target, parts: &[Part], namespace: &str) -> Inventory {
         let mut inventory = Inventory::default();
         let (mut revisions, mut pods) = (Vec::new(), Vec::new());
-        for ((id, _), value) in self.namespaces.get(namespace).into_iter().flatten() {
+        for ((id, _), object) in self.namespaces.get(namespace).into_iter().flatten() {
+            let value = &object.value;
             match &parts[*id] {
                 Part::Workloads(kind) => {
-                    let is_own = value["metadata"]["ownerReferences"]
-                        .as_array()
-                        .is_none_or(|owners| owners.iter().all(|owner| owner["controller"] != true));
-                    let read = is_own.then(|| OptedIn::read(kind, value.clone(), &target.rotated));
-                    inventory.workloads.extend(read.flatten());
+                    inventory.workloads.extend(object.workload(kind, &target.rotated).cloned());
                 }
-                Part::Rollouts => inventory.rollouts.push(value.clone()),
+                Part::Rollouts => inventory.rollouts.push(Arc::clone(value)),
                 Part::Revisions(_) => revisions.push(value),
                 Part::Pods => pods.push(value),
-                Part::Snapshots(kind) => inventory.snapshots.extend(Snapshot::read(*kind, value.clone())),
+                Part::Snapshots(kind) => inventory.snapshots.extend(Snapshot::read(*kind, Arc::clone(value))),
                 Part::Sources(_) => {}
             }
         }

@@ -44,12 +44,15 @@ pub(super) async fn page<'p>(
     let mut revisions: Vec<&Value> =
         workload.own_revision().into_iter().chain(inventory.revisions_of(workload)).collect();
     revisions.sort_by_key(|revision| std::cmp::Reverse(revision_number(revision).unwrap_or_default()));
+    // The first that is older than the present one.
+    let is_present =
+        |revision: &Value| label(revision, names::REVISION).unwrap_or_default() == workload.revision();
+    let previous = revisions.iter().position(|revision| is_present(revision)).map(|at| at + 1);
     let mut past = 0;
     let mut shown = Vec::new();
     for (i, revision) in revisions.iter().enumerate() {
-        let is_present = label(revision, names::REVISION).unwrap_or_default() == workload.revision();
         let pods = inventory.pods_of(workload, revision);
-        if pods.is_empty() && !is_present {
+        if pods.is_empty() && !is_present(revision) {
             past += 1;
             if past > PAST {
                 continue;
@@ -57,9 +60,11 @@ pub(super) async fn page<'p>(
         }
         let differences =
             differences(target, revision, revisions.get(i + 1).copied(), settings, links).await?;
+        let role = tree::role(inventory, workload, revision);
+        let role = role.or_else(|| (Some(i) == previous).then_some("previous"));
         shown.push(html! {
             article.revision {
-                h3 { (revision_title(revision)) @if let Some(role) = tree::role(inventory, workload, revision) { " " span.role { (role) } } }
+                h3 { (revision_title(revision)) @if let Some(role) = role { " " span.role { (role) } } }
                 p.quiet { code { (text(revision, "/metadata/name")) } @if let Some(config) = label(revision, names::REVISION) { " config " code { (config) } } }
                 (health(&pods))
                 h4 { "Snapshots" }
@@ -68,7 +73,7 @@ pub(super) async fn page<'p>(
                 (differences)
                 @if !pods.is_empty() {
                     h4 { "Pods" }
-                    ul.pods { @for pod in &pods { (pod_line(pod, revision)) } }
+                    ul.pods { @for pod in &pods { (pod_line(workload, pod, revision, links)) } }
                 }
             }
         });
@@ -108,7 +113,7 @@ pub(super) async fn page<'p>(
         }
     };
     let above = vec![(namespace.to_owned(), format!("{}?namespace={namespace}", links.overview()))];
-    Ok(Page { title, namespace, above, live: Live::Page, body })
+    Ok(Page { title, namespace, above, live: Live::Page, version: 0, body })
 }
 
 fn revision_title(revision: &Value) -> String {
@@ -138,15 +143,17 @@ fn pod_state(pod: &Value) -> String {
     if waiting.is_empty() { tree::pod_state(pod) } else { waiting.to_owned() }
 }
 
-fn pod_line(pod: &Value, revision: &Value) -> Markup {
+fn pod_line(workload: &OptedIn, pod: &Value, revision: &Value, links: Links) -> Markup {
     let started = text(pod, "/status/startTime");
     let sources = sources_of(revision_template(revision));
-    let reads: Vec<_> = sources.iter().map(|(_, snapshot)| snapshot.as_str()).collect();
     html! {
         li {
             code { (text(pod, "/metadata/name")) } " " span { (pod_state(pod)) }
             @if !started.is_empty() { ", started " time datetime=(started) { (started) } }
-            @if !reads.is_empty() { ", reads " (reads.join(", ")) }
+            @for (i, (source, snapshot)) in sources.iter().enumerate() {
+                @if i == 0 { ", reads " } @else { ", " }
+                a href=(links.compare(workload.namespace(), source, snapshot, compare::PRESENT)) { (snapshot) }
+            }
         }
     }
 }

@@ -68,33 +68,63 @@
 
   const parse = (text) => new DOMParser().parseFromString(text, "text/html");
 
+  // A choice of the user stays as long as it is offered, even if it is the suggested one.
+  const chosen = new WeakSet();
+  addEventListener("input", (event) => { if (event.target.matches("select")) chosen.add(event.target); });
+  const updateSelect = (old, fresh) => {
+    const offered = (select) => [...select.options].map((one) => `${one.value} ${one.text} ${one.defaultSelected}`).join("\n");
+    if (offered(old) === offered(fresh)) return;
+    const value = chosen.has(old) ? old.value : null;
+    old.replaceChildren(...[...fresh.options].map((one) => one.cloneNode(true)));
+    if ([...old.options].some((one) => one.value === value)) old.value = value;
+  };
+
   // What the user is doing stays: the choices in forms, and the element with the focus.
   const morph = (old, fresh) => Idiomorph.morph(old, fresh, {
     ignoreActiveValue: true,
     callbacks: {
-      beforeNodeMorphed: (node) => !(node instanceof Element && node.matches("select, input:not([type=hidden])")),
+      beforeNodeMorphed: (node, next) => {
+        if (!(node instanceof Element)) return true;
+        if (node.matches("select")) { updateSelect(node, next); return false; }
+        return !node.matches("input:not([type=hidden])");
+      },
     },
   });
 
+  // The number of the last update that the page has; none after a failure.
+  let version = Number(body.dataset.version);
   let loading = false;
   let again = false;
   const load = async () => {
     if (loading) { again = true; return; }
     loading = true;
+    let pause = 250;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin" });
-      // The object of the page may be deleted: the page then says so.
-      const fresh = parse(await answer.text()).getElementById("main");
-      if (fresh) morph(document.getElementById("main"), fresh);
-      applyFilter();
+      // The object of the page may be deleted: the page then says so. If the cluster does not answer, the page stays.
+      const fresh = answer.status < 500 ? parse(await answer.text()) : null;
+      const main = fresh?.getElementById("main");
+      if (main) {
+        morph(document.getElementById("main"), main);
+        applyFilter();
+        version = Number(fresh.body.dataset.version ?? NaN);
+        if (events.readyState === EventSource.OPEN) say("live");
+      } else {
+        say("out of date: the cluster does not answer");
+        again = true;
+        pause = 2000;
+      }
     } catch (error) {
+      version = NaN;
       say("not connected");
     }
     loading = false;
-    if (again) { again = false; setTimeout(load, 250); }
+    if (again) { again = false; setTimeout(load, pause); }
   };
 
   const update = ({ section, rows, counts }) => {
+    // The page that is loading may be older than this change.
+    if (loading) again = true;
     const place = document.getElementById(section)?.querySelector("ul.rows");
     for (const [id, html] of rows) {
       const old = document.getElementById(id);
@@ -114,15 +144,15 @@
   };
 
   const events = new EventSource(`/live/${live}`);
-  let opened = false;
-  events.addEventListener("open", () => { say("live"); });
-  events.addEventListener("open-again", load);
-  events.addEventListener("reload", load);
-  events.onopen = () => { say("live"); if (opened) load(); opened = true; };
+  events.onopen = () => say("live");
   events.onerror = () => say("not connected: is the command still running?");
+  // Changes between the page and the stream are in neither.
+  events.addEventListener("hello", (event) => { if (JSON.parse(event.data).version !== version) load(); });
+  events.addEventListener("reload", load);
   let soon = 0;
   events.addEventListener("change", (event) => {
     const change = JSON.parse(event.data);
+    version = change.version;
     if (live === "rows") update(change);
     else if (change.namespace === body.dataset.namespace && !soon) soon = setTimeout(() => { soon = 0; load(); }, 100);
   });
