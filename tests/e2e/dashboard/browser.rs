@@ -185,8 +185,11 @@ impl Browser {
 
     /// Presses a key.
     pub(crate) fn key(&mut self, key: &str, code: u32) {
-        for kind in ["rawKeyDown", "keyUp"] {
-            let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
+        // Without its character, Enter presses nothing.
+        let text = if key == "Enter" { "\r" } else { "" };
+        for kind in [if text.is_empty() { "rawKeyDown" } else { "keyDown" }, "keyUp"] {
+            let event =
+                json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
             self.call_page("Input.dispatchKeyEvent", event);
         }
     }

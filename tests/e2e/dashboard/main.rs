@@ -13,13 +13,17 @@ mod attacks;
 mod axe;
 mod browser;
 mod many;
+mod means;
+mod namespaces;
 mod page;
 mod pictures;
 mod replaced;
 mod report;
 mod rights;
+mod secrets;
 mod shared;
+mod states;
 mod story;
 mod waves;
 
-use confrev_test_support::{manifest_setup, manifests, world};
+use confrev_test_support::{chart_setup, manifests, world};

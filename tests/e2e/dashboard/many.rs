@@ -15,9 +15,10 @@ const SOURCES: usize = 100;
 /// How many objects one `kubectl apply` writes.
 const BATCH: usize = 100;
 
-fn memory(pid: u32) -> u64 {
+/// A figure of the process in MiB.
+fn memory(pid: u32, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
 }
 
@@ -79,7 +80,13 @@ fn measures_pages_of_many_workloads() {
         return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begun)))); })()";
     println!("filter of all rows: {:.0} ms", page.browser.eval(filter).as_f64().unwrap());
     println!("longest task of the page: {} ms", page.browser.eval("window.longest"));
-    println!("memory of the command: {} MiB", memory(dashboard.pid()));
+    let pid = dashboard.pid();
+    println!(
+        "memory of the command: {} MiB resident, of them {} MiB anonymous; at most {} MiB",
+        memory(pid, "VmRSS:"),
+        memory(pid, "RssAnon:"),
+        memory(pid, "VmHWM:")
+    );
     world.patch(&Workload::new(Kind::Deployment, "web-1", &[]), &json!({"metadata": {"labels": {"a": "b"}}}));
     page.has_no_errors();
 }

@@ -79,6 +79,23 @@ impl Page {
         });
     }
 
+    /// Moves the focus to the link or button that begins with this text, and presses it, by the keyboard alone.
+    #[track_caller]
+    pub(crate) fn press_by_keyboard(&mut self, text: &str) {
+        /// The most elements before it.
+        const ELEMENTS: usize = 100;
+        let is_there = format!("document.activeElement.innerText.trim().startsWith({})", json!(text));
+        let visible = "getComputedStyle(document.activeElement).outlineStyle !== 'none'";
+        for _ in 0..ELEMENTS {
+            self.browser.key("Tab", 9);
+            if self.browser.eval(&is_there) == true {
+                assert_eq!(self.browser.eval(visible), true, "{text:?} shows that it has the focus");
+                return self.browser.key("Enter", 13);
+            }
+        }
+        panic!("the keyboard does not reach {text:?}: {}", self.text());
+    }
+
     /// Chooses in a list by the text of its label. `near`: a text of the form that has the list.
     #[track_caller]
     pub(crate) fn choose(&mut self, label: &str, value: &str) {

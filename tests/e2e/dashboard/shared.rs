@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use confrev_controlplane::{ControlPlane, Program};
 use confrev_test_support::shared::{Running, SharedProgram};
 
-use crate::manifest_setup;
+use crate::chart_setup;
 
 fn program() -> Program {
-    manifest_setup::program(Path::new(env!("CARGO_BIN_EXE_confrev")))
+    chart_setup::program(Path::new(env!("CARGO_BIN_EXE_confrev")), &[])
 }
 
 static CONFREV: SharedProgram = SharedProgram::new(program);
@@ -30,7 +30,9 @@ pub(crate) struct Dashboard {
 impl Dashboard {
     /// Starts the command, and waits for its address.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_confrev"));
+        // `make dashboard-figures` measures an optimized build.
+        let given = std::env::var_os("CONFREV_DASHBOARD_BIN");
+        let mut command = Command::new(given.unwrap_or_else(|| env!("CARGO_BIN_EXE_confrev").into()));
         command.arg("dashboard").args(arguments).env("KUBECONFIG", ControlPlane::shared().kubeconfig());
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
         let mut line = String::new();

@@ -24,6 +24,9 @@ fn waves_are_shown_aborted_retried_and_promoted() {
     world.set_config("demo", "B");
     page.sees("1 of 3 workloads moved");
     page.sees("bakes until");
+    let first = loads.iter().find(|load| world.resolves_to(load, "demo", "B").is_ok()).unwrap();
+    page.sees(&format!("Moved Deployment/{} Still to move Deployment/web-", first.name));
+    page.sees("Next none");
     page.is_accessible();
     page.press("Abort");
     page.sees("no further workload moves");
@@ -36,6 +39,7 @@ fn waves_are_shown_aborted_retried_and_promoted() {
     page.sees("begins now");
     page.press("Confirm");
     page.sees("3 of 3 workloads moved");
+    page.sees("Moved Deployment/web-0, Deployment/web-1, Deployment/web-2 Still to move none");
     for load in &loads {
         world.wait_reads(load, "demo", &["B"]);
     }
