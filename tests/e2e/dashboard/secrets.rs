@@ -36,7 +36,7 @@ fn world() -> World {
     world
 }
 
-/// Checks that a page, with what it hides, has no value.
+/// Checks that the text of a page, hidden or not, has no value.
 #[track_caller]
 fn has_no_value(page: &str) {
     for value in VALUES {
