@@ -78,6 +78,15 @@ impl Model {
         Ok(live)
     }
 
+    /// The object, if it still has that uid.
+    fn of_uid(&self, key: &Key, uid: &str) -> Result<Arc<Value>, ApiError> {
+        let live = self.get(key).ok_or_else(|| ApiError::NotFound { what: key.to_string() })?;
+        if live["metadata"]["uid"] != *uid {
+            return Err(ApiError::Conflict { what: key.to_string() });
+        }
+        Ok(live)
+    }
+
     /// The facts of a namespace for its workloads.
     fn namespace_facts(&self, namespace: &str) -> NamespaceFacts {
         let namespace = self.get(&Key::new(Kind::Namespace, "", namespace));
@@ -389,28 +398,68 @@ impl Api for Memory {
         .await
     }
 
-    async fn analysis_template(&self, _: &str, _: &Analysis) -> Result<Option<Value>, ApiError> {
-        Ok(None)
+    async fn analysis_template(
+        &self,
+        namespace: &str,
+        analysis: &Analysis,
+    ) -> Result<Option<Value>, ApiError> {
+        let key = if analysis.cluster {
+            Key::new(Kind::ClusterAnalysisTemplate, "", &analysis.name)
+        } else {
+            Key::new(Kind::AnalysisTemplate, namespace, &analysis.name)
+        };
+        self.call(&format!("read {key}"), false, move |model| Ok(model.get(&key).as_deref().cloned())).await
     }
 
-    async fn analysis_run(&self, _: &str, _: &str) -> Result<Option<Value>, ApiError> {
-        Ok(None)
+    async fn analysis_run(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        let key = Key::new(Kind::AnalysisRun, namespace, name);
+        self.call("read an AnalysisRun", false, move |model| Ok(model.get(&key).as_deref().cloned())).await
     }
 
-    async fn analysis_runs(&self, _: &str, _: &str) -> Result<Vec<Value>, ApiError> {
-        Ok(Vec::new())
+    async fn analysis_runs(&self, namespace: &str, source: &str) -> Result<Vec<Value>, ApiError> {
+        let (namespace, source) = (namespace.to_owned(), source.to_owned());
+        self.call("list AnalysisRuns", false, move |model| {
+            let store = model.store();
+            let its = store.of_kind(Kind::AnalysisRun).filter(|(key, run)| {
+                key.namespace == namespace && label(run, names::SOURCE) == Some(&*source)
+            });
+            Ok(its.map(|(_, run)| (**run).clone()).collect())
+        })
+        .await
     }
 
-    async fn create_analysis_run(&self, _: &str, _: &Value) -> Result<Created, ApiError> {
-        panic!("no template exists")
+    async fn create_analysis_run(&self, namespace: &str, run: &Value) -> Result<Created, ApiError> {
+        let name = run["metadata"]["name"].as_str().unwrap();
+        let (key, run) = (Key::new(Kind::AnalysisRun, namespace, name), run.clone());
+        self.call("create an AnalysisRun", true, move |model| {
+            if model.get(&key).is_some() {
+                return Ok(Created::Exists);
+            }
+            model.commit(&key, run);
+            Ok(Created::Now)
+        })
+        .await
     }
 
-    async fn terminate_analysis_run(&self, _: &str, _: &str, _: &str) -> Result<(), ApiError> {
-        panic!("no AnalysisRun exists")
+    async fn terminate_analysis_run(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
+        let (key, uid) = (Key::new(Kind::AnalysisRun, namespace, name), uid.to_owned());
+        self.call("terminate an AnalysisRun", true, move |model| {
+            let mut run = (*model.of_uid(&key, &uid)?).clone();
+            run["spec"]["terminate"] = json!(true);
+            model.commit(&key, run);
+            Ok(())
+        })
+        .await
     }
 
-    async fn delete_analysis_run(&self, _: &str, _: &str, _: &str) -> Result<(), ApiError> {
-        panic!("no AnalysisRun exists")
+    async fn delete_analysis_run(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
+        let (key, uid) = (Key::new(Kind::AnalysisRun, namespace, name), uid.to_owned());
+        self.call("delete an AnalysisRun", true, move |model| {
+            model.of_uid(&key, &uid)?;
+            model.delete(&key);
+            Ok(())
+        })
+        .await
     }
 
     async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {

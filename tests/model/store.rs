@@ -25,6 +25,9 @@ pub(crate) enum Kind {
     Job,
     ReplicaSet,
     ControllerRevision,
+    AnalysisTemplate,
+    ClusterAnalysisTemplate,
+    AnalysisRun,
 }
 
 /// Every kind of workload. A Job is also a revision.
@@ -56,6 +59,9 @@ impl Kind {
             Self::Job => "Job",
             Self::ReplicaSet => "ReplicaSet",
             Self::ControllerRevision => "ControllerRevision",
+            Self::AnalysisTemplate => "AnalysisTemplate",
+            Self::ClusterAnalysisTemplate => "ClusterAnalysisTemplate",
+            Self::AnalysisRun => "AnalysisRun",
         }
     }
 
@@ -69,7 +75,9 @@ impl Kind {
     pub(crate) fn api_version(self) -> &'static str {
         match self {
             Self::Namespace | Self::ConfigMap | Self::Secret => "v1",
-            Self::Rollout => "argoproj.io/v1alpha1",
+            Self::Rollout | Self::AnalysisTemplate | Self::ClusterAnalysisTemplate | Self::AnalysisRun => {
+                "argoproj.io/v1alpha1"
+            }
             Self::CronJob | Self::Job => "batch/v1",
             Self::CloneSet => "apps.kruise.io/v1alpha1",
             _ => "apps/v1",
@@ -187,7 +195,7 @@ impl Store {
         object["kind"] = json!(key.kind.as_str());
         let metadata = &mut object["metadata"];
         metadata["name"] = json!(key.name);
-        if key.kind != Kind::Namespace {
+        if !key.namespace.is_empty() {
             metadata["namespace"] = json!(key.namespace);
         }
         metadata["uid"] = uid;

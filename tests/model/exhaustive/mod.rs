@@ -8,6 +8,7 @@ mod checks;
 mod objects;
 mod play;
 mod scenarios;
+mod spread;
 
 use std::{
     collections::BTreeMap,
@@ -78,6 +79,7 @@ fn run(scenario: &Scenario, plan: &[(usize, CallFault)], recorded: Option<&Recor
         play.check_quiet();
         made
     }));
+    play.check_spread();
     let made = done.as_ref().map_or_else(|_| model.trial().made.clone(), Clone::clone);
     let allowed = recorded.map_or(usize::MAX, |recorded| 3 * recorded.made.len() + MORE_CALLS);
     if made.len() > allowed {

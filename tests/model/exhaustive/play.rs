@@ -79,7 +79,21 @@ impl<'p> Play<'p> {
         self.settle(SignedDuration::from_secs(seconds));
     }
 
-    /// Creates a namespace, or changes its label and annotations.
+    /// Argo's controller ends the AnalysisRuns without a result, with this phase.
+    pub(crate) fn judge(&self, phase: &str) {
+        let running: Vec<_> = {
+            let store = self.model.store();
+            let all = store.of_kind(Kind::AnalysisRun).filter(|(_, run)| run["status"].is_null());
+            all.map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
+        };
+        for (key, run) in running {
+            let mut run = (*run).clone();
+            run["status"] = json!({"phase": phase});
+            self.model.commit(&key, run);
+        }
+    }
+
+    /// Creates a namespace, or changes its labels and annotations.
     pub(crate) fn namespace(&self, name: &str, notes: &[(&str, &str)]) {
         let key = Key::new(Kind::Namespace, "", name);
         let live = self.model.get(&key);
@@ -87,7 +101,8 @@ impl<'p> Play<'p> {
         object["metadata"]["labels"] = json!({});
         object["metadata"]["annotations"] = json!({});
         for (note, value) in notes {
-            let field = if *note == names::ENABLED { "labels" } else { "annotations" };
+            let is_label = [names::ENABLED, names::GROUP].contains(note);
+            let field = if is_label { "labels" } else { "annotations" };
             set_meta(&mut object, field, note, Some(value));
         }
         self.model.commit(&key, object);
@@ -319,7 +334,7 @@ impl<'p> Play<'p> {
 
     /// Checks that a workload's template reads this content of a source, under `v`.
     pub(crate) fn reads(&self, key: &Key, source: &str, content: &str) {
-        let source = source_key(source);
+        let source = Key { namespace: key.namespace.clone(), ..source_key(source) };
         let Some(live) = self.model.get(key) else {
             return self.model.broken("rolls", format!("{key} does not exist"));
         };

@@ -2,15 +2,16 @@
 
 use confrev::{names, resolve::auto_roll_time};
 use jiff::SignedDuration;
+use serde_json::json;
 
 use super::{
     super::{
-        objects::{File, source_key},
+        objects::{File, NAMESPACE, source_key},
         play::Play,
     },
     Scenario,
 };
-use crate::store::annotation;
+use crate::store::{Key, Kind, annotation};
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario::new("many-workloads", many),
@@ -20,6 +21,11 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("waves-with-bad-content", waves_with_bad_content).loose(),
     Scenario::new("bad-content-reverts", bad_content_reverts).loose(),
     Scenario::new("bad-wave-reverts", bad_wave_reverts).loose(),
+    Scenario::new("group-of-namespaces", group_moves).loose(),
+    Scenario::new("group-of-namespaces-reverts", group_reverts).loose(),
+    Scenario::new("analysis-approves-each-wave", analysis_approves).loose(),
+    Scenario::new("failed-analysis-reverts", analysis_reverts).loose(),
+    Scenario::new("analysis-of-one-wave", one_wave_is_analysed).loose(),
 ];
 
 /// The bake time of the waves.
@@ -173,6 +179,150 @@ fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
     for file in &files {
         play.reads(&file.key, "s", "three");
     }
+}
+
+/// The namespaces of a group, with two Deployments in each.
+fn group(play: &Play<'_>, content: &File) -> [File; 4] {
+    let namespaces = [NAMESPACE, "b"];
+    for namespace in namespaces {
+        play.namespace(namespace, &[(names::GROUP, "g")]);
+        play.apply(&content.clone().in_namespace(namespace));
+    }
+    let files = [("v", 0), ("w", 0), ("v", 1), ("w", 1)];
+    let files = files.map(|(name, number)| File::deployment(name, &["s"]).in_namespace(namespaces[number]));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.rest();
+    files
+}
+
+/// Waves of one, two and four workloads of four.
+fn in_three_waves(file: File) -> File {
+    in_waves(file).note(names::WAVES, "1, 50%")
+}
+
+fn all_read(play: &Play<'_>, files: &[File], content: &str) {
+    for file in files {
+        play.reads(&file.key, "s", content);
+    }
+}
+
+/// Both namespaces share one sequence of waves.
+fn group_moves(play: &Play<'_>) {
+    let files = group(play, &in_three_waves(File::source("s", "one")));
+    for namespace in [NAMESPACE, "b"] {
+        play.apply(&in_three_waves(File::source("s", "two")).in_namespace(namespace));
+    }
+    play.seconds(180);
+    play.rest();
+    all_read(play, &files, "two");
+    for file in &files {
+        play.revisions(&file.key, 2);
+    }
+}
+
+/// The first workload of the group fails. It comes back, and no workload of either namespace moves to the content.
+fn group_reverts(play: &Play<'_>) {
+    let set = |file| reverting(in_three_waves(file));
+    let files = group(play, &set(File::source("s", "one")));
+    for namespace in [NAMESPACE, "b"] {
+        let bad = File::entries("s", &[("v", "two"), ("bad", "yes")]);
+        play.apply(&set(bad).in_namespace(namespace));
+    }
+    play.seconds(120);
+    all_read(play, &files, "one");
+    for file in &files {
+        play.apply(file);
+    }
+    play.seconds(30);
+    all_read(play, &files, "one");
+    for namespace in [NAMESPACE, "b"] {
+        play.apply(&set(File::source("s", "three")).in_namespace(namespace));
+    }
+    play.seconds(180);
+    play.rest();
+    all_read(play, &files, "three");
+}
+
+fn analysed(file: File) -> File {
+    in_waves(file).note(names::ANALYSIS, "sound")
+}
+
+/// Three Deployments on the first content, and the template of an analysis.
+fn analysed_deployments(play: &Play<'_>, content: &File) -> [File; 3] {
+    play.model.commit(
+        &Key::new(Kind::AnalysisTemplate, NAMESPACE, "sound"),
+        json!({"metadata": {}, "spec": {"metrics": [{"name": "sound"}]}}),
+    );
+    let files = deployments();
+    play.apply(content);
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    files
+}
+
+/// Argo's controller ends each run with this phase a few seconds after its creation.
+fn judged(play: &Play<'_>, phase: &str) {
+    for _ in 0..24 {
+        play.seconds(5);
+        play.judge(phase);
+    }
+}
+
+/// Nothing follows the first workload while its analysis runs.
+fn analysis_approves(play: &Play<'_>) {
+    let files = analysed_deployments(play, &analysed(File::source("s", "one")));
+    play.apply(&analysed(File::source("s", "two")));
+    play.seconds(120);
+    let bad = play.snapshot("s", "two");
+    let moved = files.iter().filter(|file| is_on(play, file, &bad)).count();
+    if moved != 1 {
+        play.model.broken("rolls", format!("{moved} workloads have moved while the analysis runs"));
+    }
+    judged(play, "Successful");
+    play.rest();
+    all_read(play, &files, "two");
+    for file in &files {
+        play.revisions(&file.key, 2);
+    }
+}
+
+/// Whether the first volume of a workload is this snapshot.
+fn is_on(play: &Play<'_>, file: &File, snapshot: &str) -> bool {
+    let live = play.model.get(&file.key).unwrap();
+    live["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == *snapshot
+}
+
+/// The first workload is healthy, and its analysis fails.
+fn analysis_reverts(play: &Play<'_>) {
+    let set = |file| reverting(analysed(file));
+    let files = analysed_deployments(play, &set(File::source("s", "one")));
+    play.apply(&set(File::source("s", "two")));
+    judged(play, "Failed");
+    all_read(play, &files, "one");
+    play.apply(&set(File::source("s", "three")));
+    judged(play, "Successful");
+    play.rest();
+    all_read(play, &files, "three");
+}
+
+/// All workloads fit in the first wave. It is analysed like any other, and the content is refused if the analysis fails.
+fn one_wave_is_analysed(play: &Play<'_>) {
+    let set = |file| reverting(analysed(file)).note(names::WAVES, "100%");
+    let files = analysed_deployments(play, &set(File::source("s", "one")));
+    play.apply(&set(File::source("s", "two")));
+    judged(play, "Failed");
+    all_read(play, &files, "one");
+    play.apply(&set(File::source("s", "three")));
+    judged(play, "Successful");
+    play.rest();
+    all_read(play, &files, "three");
 }
 
 fn bad_content(play: &Play<'_>) {
