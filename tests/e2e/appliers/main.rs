@@ -16,6 +16,7 @@ mod shared;
 mod tools;
 
 mod argo_cd;
+mod bad_value;
 mod corpus;
 mod examples;
 mod generated_names;
