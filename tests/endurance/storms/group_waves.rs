@@ -1,9 +1,13 @@
 //! A change in waves over all namespaces of a group: it fails, comes back by itself, and its correction reaches all workloads.
 //!
-//! Pods that read the bad content never become ready, by a stage of kwok. confrev is killed at each step.
+//! Pods that read the bad content never become ready, by a stage of kwok. confrev is killed at each step. A watch checks each change
+//! of a workload: at no moment have more workloads moved than the wave allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -201,6 +205,141 @@ impl Fleet {
     }
 }
 
+/// What an event of a workload shows, in the order of the columns. kubectl would expand tabs.
+const COLUMNS: &str = "{.metadata.namespace}/{.metadata.name}|\
+    {.spec.template.metadata.annotations.confrev\\.dev/sources}|{.metadata.annotations.confrev\\.dev/roll}|\
+    {.metadata.generation}|{.status.observedGeneration}|{.spec.replicas}|\
+    {.status.updatedReplicas}|{.status.availableReplicas}{\"\\n\"}";
+
+/// The last event of a workload.
+struct Last {
+    snapshot: String,
+    rolled: Option<Timestamp>,
+    /// Its controller has completed the rollout.
+    is_settled: bool,
+}
+
+/// What the watch has shown.
+#[derive(Default)]
+struct Seen {
+    workloads: BTreeMap<String, Last>,
+    /// The moves to each content.
+    moves: BTreeMap<String, usize>,
+    /// The violations.
+    broken: Vec<String>,
+}
+
+impl Seen {
+    /// Applies an event. The API server sends each change, in order: so nothing is missed between two events.
+    fn apply(&mut self, line: &str, ends: &[usize]) {
+        let columns: Vec<_> = line.split('|').collect();
+        let [name, sources, roll, generation, observed, replicas, updated, available] = columns[..] else {
+            return self.broken.push(format!("the watch printed {line:?}"));
+        };
+        let count = |text: &str| text.parse::<u64>().unwrap_or(0);
+        let sources: Value = serde_json::from_str(sources).unwrap_or_default();
+        let last = Last {
+            snapshot: text(&sources["configmaps"]["demo"]),
+            rolled: roll.strip_prefix("auto-").and_then(|time| time.parse().ok()),
+            is_settled: count(generation) == count(observed)
+                && [updated, available].into_iter().all(|of| count(of) == count(replicas)),
+        };
+        if self.workloads.get(name).is_some_and(|before| before.snapshot != last.snapshot) {
+            *self.moves.entry(last.snapshot.clone()).or_default() += 1;
+            self.broken.extend(self.violation(name, &last, ends));
+        }
+        self.workloads.insert(name.to_owned(), last);
+    }
+
+    /// Why a workload may not move yet.
+    fn violation(&self, name: &str, to: &Last, ends: &[usize]) -> Option<String> {
+        // All may go back to it at once.
+        if to.snapshot == snapshot("good") {
+            return None;
+        }
+        let moved = || self.workloads.iter().filter(|(_, last)| last.snapshot == to.snapshot);
+        let count = moved().count();
+        if !ends.contains(&count) {
+            return None;
+        }
+        let unproven: Vec<_> =
+            moved().filter(|(_, last)| !last.is_settled).map(|(name, _)| name.as_str()).collect();
+        let last = moved().filter_map(|(_, last)| last.rolled).max();
+        let is_early = last.zip(to.rolled).is_some_and(|(last, now)| now.duration_since(last) < BAKE);
+        (is_early || !unproven.is_empty()).then(|| {
+            let Last { snapshot, rolled, .. } = to;
+            format!(
+                "{name} moved to {snapshot} at {rolled:?} after {count}, last {last:?}, unproven {unproven:?}"
+            )
+        })
+    }
+}
+
+/// A watch of all workloads of the fleet.
+struct Watch {
+    kubectl: Child,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Watch {
+    fn start(fleet: &Fleet) -> Self {
+        let cluster = fleet.worlds[0].cluster;
+        let mut kubectl = Command::new(cluster.bin("kubectl"))
+            .args(["get", "deployments", "--all-namespaces", "--watch", "--selector", &fleet.selector])
+            .arg(format!("--output=jsonpath={COLUMNS}"))
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("kubectl runs");
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (lines, writes) = (BufReader::new(kubectl.stdout.take().expect("a pipe")), Arc::clone(&seen));
+        let ends = fleet.ends();
+        thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                writes.lock().unwrap_or_else(PoisonError::into_inner).apply(&line, &ends);
+            }
+        });
+        let watch = Self { kubectl, seen };
+        wait_for("the watch to show all workloads", fleet.limit, || {
+            watch.read(|seen| match seen.broken.first() {
+                Some(broken) => Err(broken.clone()),
+                None if seen.workloads.len() == fleet.count => Ok(()),
+                None => Err(format!("{} workloads", seen.workloads.len())),
+            })
+        });
+        watch
+    }
+
+    fn read<T>(&self, of: impl FnOnce(&Seen) -> T) -> T {
+        of(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// No event was a violation, and the watch has shown the moves to this content.
+    fn check(&mut self, content: &str, most: usize) {
+        let ended = self.kubectl.try_wait().expect("a child");
+        assert!(ended.is_none(), "the watch has ended: {ended:?}");
+        self.read(|seen| assert!(seen.broken.is_empty(), "{}", seen.broken.join("\n")));
+        let moves = self.read(|seen| seen.moves.get(&snapshot(content)).copied().unwrap_or_default());
+        assert!((1..=most).contains(&moves), "{moves} moves to {content}, not up to {most}");
+    }
+
+    /// How many workloads have a content now, and whether all of them have completed their rollouts.
+    fn state(&self, content: &str) -> (usize, bool) {
+        let name = snapshot(content);
+        self.read(|seen| {
+            let on = || seen.workloads.values().filter(|last| last.snapshot == name);
+            (on().count(), on().all(|last| last.is_settled))
+        })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
+
 /// `make test-waves` runs this with 2,000 workloads in 200 namespaces.
 #[test]
 fn failed_change_comes_back_in_all_namespaces() {
@@ -210,12 +349,18 @@ fn failed_change_comes_back_in_all_namespaces() {
     let before = fleet.good_sets();
     assert_eq!(before.len(), fleet.count);
 
+    let mut watch = Watch::start(&fleet);
     fleet.write("bad");
-    wait_for("the first workload to move", fleet.limit, || {
-        if fleet.sets_with("bad").is_empty() { Err("none") } else { Ok(()) }
-    });
-    let confrev = restarted(confrev, Program::kill, || {});
-    // Until a workload fails, whole waves may pass: those of workloads without pods.
+    let killed_at =
+        |confrev, what: &str, watch: &Watch, content: &str, is_it: &dyn Fn(usize, bool) -> bool| {
+            // Until a workload fails, whole waves may pass: those of workloads without pods.
+            wait_for(what, 4 * fleet.limit, || {
+                let (moved, settled) = watch.state(content);
+                if is_it(moved, settled) { Ok(()) } else { Err(format!("{moved} moved, settled: {settled}")) }
+            });
+            restarted(confrev, Program::kill, || {})
+        };
+    let confrev = killed_at(confrev, "the first workload to move", &watch, "bad", &|moved, _| moved > 0);
     let refused = || {
         let snapshots = fleet.worlds.iter().flat_map(confrev_test_support::world::World::snapshots);
         snapshots.filter(|one| one["metadata"]["annotations"]["confrev.dev/refused"].is_string()).count()
@@ -223,28 +368,58 @@ fn failed_change_comes_back_in_all_namespaces() {
     wait_for("the first mark", 4 * fleet.limit, || {
         if refused() > 0 { Ok(()) } else { Err(fleet.on("bad").len()) }
     });
+    let most = watch.read(|seen| seen.moves.get(&snapshot("bad")).copied().unwrap_or_default());
     let confrev = restarted(confrev, Program::kill, || {});
+    let confrev = killed_at(confrev, "the first one to come back", &watch, "bad", &|moved, _| moved < most);
     wait_for("all workloads to come back", fleet.limit, || fleet.is_at_rest_on("good"));
     fleet.check_bad();
     wait_for("a mark in each namespace", fleet.limit, || expect(&refused(), &fleet.worlds.len()));
     assert_eq!(fleet.good_sets(), before, "each workload is back on the ReplicaSet that it had");
     holds_for("the refusal", Duration::from_secs(5), || expect(&fleet.on("good").len(), &fleet.count));
+    watch.check("bad", fleet.ends()[2]);
 
     fleet.write("better");
-    wait_for("the first workload to move", fleet.limit, || {
-        if fleet.on("better").is_empty() { Err("none") } else { Ok(()) }
-    });
-    let confrev = restarted(confrev, Program::kill, || {});
-    wait_for(
-        "the second wave",
-        fleet.limit,
-        || {
-            if fleet.on("better").len() > 1 { Ok(()) } else { Err("one") }
-        },
-    );
-    let _confrev = restarted(confrev, Program::kill, || {});
+    let mut confrev =
+        killed_at(confrev, "the first workload to move", &watch, "better", &|moved, _| moved > 0);
+    for end in fleet.ends() {
+        let bakes = format!("the bake time after {end} workloads");
+        confrev = killed_at(confrev, &bakes, &watch, "better", &|moved, settled| {
+            moved > end || (moved == end && settled)
+        });
+        let begins = format!("the wave after {end} workloads");
+        confrev = killed_at(confrev, &begins, &watch, "better", &|moved, _| moved > end);
+    }
+    let _confrev = confrev;
     wait_for("the correction to reach all workloads", 4 * fleet.limit, || fleet.is_at_rest_on("better"));
     fleet.check_waves();
+    watch.check("better", fleet.count);
     let twice: Vec<_> = fleet.sets_with("better").into_iter().filter(|(_, sets)| sets.len() != 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
+}
+
+/// The watch reports a move in the bake time of a wave, one while a workload is not healthy, and a line that it cannot read.
+#[test]
+fn watch_reports_each_early_move() {
+    let line = |name: &str, content: &str, second: i64, available: u8| {
+        let time = Timestamp::from_second(second).expect("a time");
+        let sources = json!({"configmaps": {"demo": snapshot(content)}});
+        format!("ns/{name}|{sources}|auto-{time}|1|1|1|1|{available}")
+    };
+    let after = |moves: &[(&str, i64, u8)]| {
+        let mut seen = Seen::default();
+        for name in ["a", "b", "c"] {
+            seen.apply(&line(name, "good", 0, 1), &[1]);
+        }
+        for (name, second, available) in moves {
+            seen.apply(&line(name, "better", *second, *available), &[1]);
+        }
+        (seen.broken.len(), seen.moves.get(&snapshot("better")).copied())
+    };
+    assert_eq!(after(&[("a", 10, 1), ("b", 20, 0), ("c", 20, 1)]), (0, Some(3)));
+    assert_eq!(after(&[("a", 10, 1), ("b", 11, 1), ("c", 11, 1)]), (1, Some(3)), "it bakes");
+    assert_eq!(after(&[("a", 10, 0), ("b", 20, 1)]), (1, Some(2)), "it is not healthy");
+    assert_eq!(after(&[("a", 10, 0), ("a", 10, 1), ("b", 20, 1)]), (0, Some(2)));
+    let mut seen = Seen::default();
+    seen.apply("error: lost", &[1]);
+    assert_eq!(seen.broken.len(), 1);
 }
