@@ -118,9 +118,8 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`] on snapshots.
 pub const MANAGER: &str = "confrev";
 
-/// The annotations of confrev on a workload's own metadata (not its template's), except [`ENABLED_BY`], [`UNHEALTHY`],
-/// [`PINNED`], [`MOVED`] and [`PREVIOUS`].
-pub const WORKLOAD_ANNOTATIONS: [&str; 13] = [
+/// The annotations that users write on workloads.
+pub const WORKLOAD_SETTINGS: [&str; 12] = [
     SECRETS,
     EXCLUDE,
     TRACK,
@@ -133,8 +132,14 @@ pub const WORKLOAD_ANNOTATIONS: [&str; 13] = [
     MOUNT,
     HOLD,
     ON_UNDO,
-    SEEN,
 ];
+/// The annotations that confrev writes on workloads, beside those of their templates.
+pub const WORKLOAD_RECORDS: [&str; 6] = [SEEN, UNHEALTHY, PINNED, MOVED, PREVIOUS, ENABLED_BY];
+/// The annotations that users write on sources.
+pub const SOURCE_SETTINGS: [&str; 11] =
+    [KEEP, MAX_IN_FLIGHT, WAVES, BAKE, ANALYSIS, ON_FAILURE, WINDOW, SET, SCHEMA, SCHEMA_KEYS, SCHEMA_FOR];
+/// The annotations that commands write on sources.
+pub const SOURCE_RECORDS: [&str; 4] = [PROMOTED, ABORTED, RETRIED, REVOKED];
 
 /// Escapes a key for use as one token of a JSON pointer (RFC 6901, section 3).
 pub fn pointer_token(key: &str) -> String {

@@ -7,7 +7,7 @@ use axum::body::Body;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
     admission::{Context, ReviewLimits, router},
-    names::{self, WORKLOAD_ANNOTATIONS},
+    names::{self, WORKLOAD_SETTINGS},
     schema::Schemas,
 };
 use futures::FutureExt as _;
@@ -262,9 +262,9 @@ pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: 
         kind.template(wanted) != kind.template(old)
             || wanted["spec"]["workloadRef"] != old["spec"]["workloadRef"]
             || label(wanted, names::ENABLED) != label(old, names::ENABLED)
-            || WORKLOAD_ANNOTATIONS
+            || WORKLOAD_SETTINGS
                 .iter()
-                .chain(&[names::ENABLED_BY])
+                .chain(&[names::SEEN, names::ENABLED_BY])
                 .any(|key| annotation(wanted, key) != annotation(old, key))
     });
     selected && changed

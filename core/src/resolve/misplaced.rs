@@ -8,52 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Request;
 use crate::{
     json::Str,
-    names::{self, PREFIX},
+    names::{self, PREFIX, SOURCE_RECORDS, SOURCE_SETTINGS, WORKLOAD_RECORDS, WORKLOAD_SETTINGS},
     snapshot::{ObjectName, SourceKind},
 };
 
-/// The annotations that users write on a workload.
-const SETTINGS: [&str; 12] = [
-    names::SECRETS,
-    names::EXCLUDE,
-    names::TRACK,
-    names::MISSING,
-    names::MIN_INTERVAL,
-    names::ORDER,
-    names::PROGRESS_DEADLINE,
-    names::WINDOW,
-    names::ROLL,
-    names::MOUNT,
-    names::HOLD,
-    names::ON_UNDO,
-];
-/// The annotations that users write on a source.
-const OF_SOURCES: [&str; 14] = [
-    names::KEEP,
-    names::MAX_IN_FLIGHT,
-    names::WAVES,
-    names::BAKE,
-    names::ANALYSIS,
-    names::ON_FAILURE,
-    names::SET,
-    names::SCHEMA,
-    names::SCHEMA_KEYS,
-    names::SCHEMA_FOR,
-    names::PROMOTED,
-    names::ABORTED,
-    names::RETRIED,
-    names::REVOKED,
-];
-/// The keys that confrev writes on a workload.
-const WRITTEN: [&str; 7] = [
-    names::SEEN,
-    names::UNHEALTHY,
-    names::PINNED,
-    names::MOVED,
-    names::PREVIOUS,
-    names::ENABLED_BY,
-    names::REVISION,
-];
 /// The most letters in which a misspelled key differs from the right one.
 const TYPO: usize = 2;
 
@@ -81,8 +39,8 @@ fn added<'a>(
 fn wrong_label(key: &str) -> Option<String> {
     match key {
         names::ENABLED => None,
-        _ if WRITTEN.contains(&key) => None,
-        _ if SETTINGS.contains(&key) => Some("it is an annotation".to_owned()),
+        _ if is_written(key) => None,
+        _ if WORKLOAD_SETTINGS.contains(&key) => Some("it is an annotation".to_owned()),
         _ => Some(right_place(key)),
     }
 }
@@ -90,20 +48,26 @@ fn wrong_label(key: &str) -> Option<String> {
 fn wrong_annotation(key: &str) -> Option<String> {
     match key {
         names::ENABLED => Some("it is a label".to_owned()),
-        _ if SETTINGS.contains(&key) || WRITTEN.contains(&key) => None,
+        _ if WORKLOAD_SETTINGS.contains(&key) || is_written(key) => None,
         _ => Some(right_place(key)),
     }
 }
 
+/// Whether confrev writes the key on workloads.
+fn is_written(key: &str) -> bool {
+    key == names::REVISION || WORKLOAD_RECORDS.contains(&key)
+}
+
 /// Where a key belongs, or how a similar one is spelled.
 fn right_place(key: &str) -> String {
-    if OF_SOURCES.contains(&key) {
+    if SOURCE_SETTINGS.contains(&key) || SOURCE_RECORDS.contains(&key) {
         return "it is an annotation of a ConfigMap or Secret".to_owned();
     }
     if key == names::SECRETS_MODE {
         return "it is an annotation of a Namespace".to_owned();
     }
-    let known = SETTINGS.iter().chain(&OF_SOURCES).chain([&names::ENABLED]);
+    let known =
+        WORKLOAD_SETTINGS.iter().chain(&SOURCE_SETTINGS).chain(&SOURCE_RECORDS).chain([&names::ENABLED]);
     // A key may be long, and an object may have many.
     let similar = known
         .filter(|known| key.len().abs_diff(known.len()) <= TYPO)
@@ -111,7 +75,7 @@ fn right_place(key: &str) -> String {
         .min();
     match similar {
         Some((letters, known)) if letters <= TYPO => format!("did you mean {known}?"),
-        _ => format!("confrev has no such key; use {}", SETTINGS.join(", ")),
+        _ => format!("confrev has no such key; use {}", WORKLOAD_SETTINGS.join(", ")),
     }
 }
 

@@ -61,7 +61,7 @@ pub fn check(bytes: &[u8]) {
 fn on_a_workload(text: &str) {
     let kinds = Kinds::default();
     let kind = kinds.by_resource("apps", "deployments").unwrap();
-    let keys = names::WORKLOAD_ANNOTATIONS.into_iter().chain([names::ENABLED_BY]);
+    let keys = names::WORKLOAD_SETTINGS.into_iter().chain([names::SEEN, names::ENABLED_BY]);
     for key in keys {
         let mut object = template::deployment();
         object["metadata"]["annotations"] = json!({key: text});
