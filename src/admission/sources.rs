@@ -128,16 +128,15 @@ async fn analysis_failure<A: Api>(
     let share = context.reads.share(call.client.clone(), call.deadline);
     let api = context.api.metered(share.meter());
     let read = api.analysis_template(&source.namespace, analysis);
-    let reason = match tokio::time::timeout_at(call.deadline, read).await {
-        Ok(Ok(None)) => return Ok(Some(format!("{analysis} does not exist"))),
-        Ok(Ok(Some(template))) => {
+    let reason = match in_time(call, read).await {
+        Ok(None) => return Ok(Some(format!("{analysis} does not exist"))),
+        Ok(Some(template)) => {
             let name = &source.object.name;
             let given = run_arguments(name, &source.namespace, &observed.digest().to_string(), 1);
             let failure = run_of_template(&template, &given).err();
             return Ok(failure.map(|why| format!("{analysis} cannot be used: {why}")));
         }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "the API server does not answer in time".to_owned(),
+        Err(reason) => reason,
     };
     tracing::warn!(%source, reason, "template of an analysis could not be read");
     Err(format!(
@@ -155,15 +154,23 @@ async fn schema_failure<A: Api>(
     let share = context.reads.share(call.client.clone(), call.deadline);
     let api = context.api.metered(share.meter());
     let check = context.schemas.failure(&api, share.whose(), &source.namespace, observed);
-    let reason = match tokio::time::timeout_at(call.deadline, check).await {
-        Ok(Ok(failure)) => return Ok(failure),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "the API server does not answer in time".to_owned(),
-    };
-    tracing::warn!(%source, reason, "schema could not be read");
-    Err(format!(
-        "confrev: the schema could not be read ({reason}): a roll to content that fails it will be refused"
-    ))
+    in_time(call, check).await.map_err(|reason| {
+        tracing::warn!(%source, reason, "schema could not be read");
+        format!(
+            "confrev: the schema could not be read ({reason}): a roll to content that fails it will be refused"
+        )
+    })
+}
+
+/// What a read found before the deadline of the call. Otherwise, why there is no answer.
+async fn in_time<T>(
+    call: &Caller,
+    read: impl Future<Output = Result<T, impl std::fmt::Display>>,
+) -> Result<T, String> {
+    match tokio::time::timeout_at(call.deadline, read).await {
+        Ok(read) => read.map_err(|error| error.to_string()),
+        Err(_) => Err("the API server does not answer in time".to_owned()),
+    }
 }
 
 /// The warnings for the author of the write.
