@@ -21,10 +21,10 @@ const LEFT: Duration = Duration::from_secs(90);
 /// Time limit until all replicas serve certificates of another CA.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Deletes the Secret: the replicas change to another CA by the usual steps.
-pub(crate) fn lost(site: &Site, replicas: &mut Replicas) {
+/// Deletes the Secret: the replicas change to another CA by the usual steps. Returns 0 if the Secret could not be deleted.
+pub(crate) fn lost(site: &Site, replicas: &mut Replicas) -> usize {
     let before = ends(replicas);
-    site.until_done("the loss of the CA", || {
+    let deleted = site.until_done("the loss of the CA", || {
         site.try_write(&Method::DELETE, SECRET, ("application/json", &json!({})), false)
     });
     wait_for("certificates of another CA", LIMIT, || {
@@ -33,10 +33,12 @@ pub(crate) fn lost(site: &Site, replicas: &mut Replicas) {
         let all = now.iter().zip(&before).all(|(now, before)| now > before);
         if all { Ok(()) } else { Err(format!("{now:?}")) }
     });
+    usize::from(deleted.is_some())
 }
 
-/// Starts the replicas, one after the other, with a CA that expires soon. They change to another CA before it expires.
-pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
+/// Starts the replicas, one after the other, with a CA that expires soon. They change to another CA before it expires. Returns 0
+/// if the CA could not be written.
+pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) -> usize {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let end = now + LEFT;
     let key = KeyPair::generate().unwrap();
@@ -51,7 +53,7 @@ pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
         "tls.crt": certificate, "tls.key": STANDARD.encode(key.serialize_pem()), "ca.crt": certificate,
         "next.crt": null, "next.key": null, "since": null,
     });
-    site.write(&Method::PATCH, SECRET, (MERGE, &json!({"data": data})), false);
+    let written = site.write(&Method::PATCH, SECRET, (MERGE, &json!({"data": data})), false);
     for index in 0..replicas.programs.len() {
         replicas.programs[index].stop();
         replicas.programs[index].launch(&[]);
@@ -67,12 +69,13 @@ pub(crate) fn near_their_end(site: &Site, replicas: &mut Replicas) {
         if all { Ok(()) } else { Err(format!("{now:?}, not after {end:?}")) }
     });
     // According to the Secret, the next CA signs since a time before the first CA expired.
-    let Some(secret) = site.until_done(SECRET, || site.get(SECRET)) else { return };
+    let Some(secret) = site.until_done(SECRET, || site.get(SECRET)) else { return 0 };
     let since = STANDARD.decode(text(&secret["data"]["since"])).unwrap_or_default();
     let since = String::from_utf8_lossy(&since).parse().map_or(i64::MAX, jiff::Timestamp::as_second);
     if u64::try_from(since).unwrap() >= end.as_secs() {
         site.lost("contained", "the CA was replaced after it had expired");
     }
+    usize::from(written.is_some())
 }
 
 /// The expiry times of the certificates of all replicas.

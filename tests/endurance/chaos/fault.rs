@@ -1,7 +1,8 @@
 //! The faults.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::certificates;
 use crate::dice::Dice;
@@ -10,224 +11,178 @@ use crate::proxy::Trouble;
 use crate::replicas::Replicas;
 use crate::site::Site;
 
-/// One kind of fault. It is over when [`Fault::happen`] returns, except for the time that the components need to
-/// recover.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fault {
-    /// No fault: only load.
-    None,
-    LeaderKilled,
-    FollowerKilled,
-    BothKilled,
-    /// Without load: nothing may change.
-    BothKilledAtRest,
-    ReplacedInTurn,
-    LeaderPaused,
-    LeaderPausedPastItsLease,
-    FollowerPaused,
-    ApiServerKilled,
-    ApiServerPaused,
-    EtcdKilled,
-    EtcdPaused,
+/// How long a fault of calls lasts at most, if it does not disturb any call before.
+const LIMIT: Duration = Duration::from_mins(2);
+
+const API_SERVER: &str = "kube-apiserver";
+const ETCD: &str = "etcd";
+const MANAGER: &str = "kube-controller-manager";
+
+/// Declares the faults with their descriptions, in the order of a first, short run. So no fault is missing in `ALL`.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $fault:ident: $words:literal,)+) => {
+        /// One kind of fault. It is over when [`Fault::happen`] returns, except for the time that the components need to
+        /// recover.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Fault {
+            $($(#[$doc])* $fault,)+
+        }
+
+        impl Fault {
+            pub(crate) const ALL: &[Self] = &[$(Self::$fault),+];
+
+            pub(crate) fn words(self) -> &'static str {
+                match self {
+                    $(Self::$fault => $words,)+
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    LeaderKilled: "leading confrev killed",
+    CallsReset: "confrev to API server: connections reset",
+    ApiServerKilled: "API server killed",
+    WebhookCallsCut: "API server to confrev: cut halfway",
+    WatchesExpired: "watches expired",
     /// The garbage collector and the controllers of Deployments and StatefulSets act late, on outdated state.
-    ManagerKilled,
-    ManagerPaused,
-    WebhookCallsReset,
-    WebhookCallsCut,
-    WebhookCallsSlow,
-    CallsReset,
-    CallsCut,
-    CallsSlow,
-    Conflicts,
-    TooManyRequests,
-    InternalErrors,
-    Timeouts,
-    WatchesClosed,
-    WatchesExpired,
-    WatchesWithBookmarksOnly,
-    AuthorityLost,
-    AuthorityNearItsEnd,
+    ManagerPaused: "controller manager paused",
+    WatchesWithBookmarksOnly: "watches with bookmarks only",
+    EtcdPaused: "etcd paused",
+    Timeouts: "confrev to API server: 504",
     /// Calls fail in both directions while the leader and the API server are killed.
-    AllAtOnce,
+    AllAtOnce: "both directions failing, leading confrev and API server killed",
+    LeaderPausedPastItsLease: "leading confrev paused for longer than its Lease",
+    EtcdKilled: "etcd killed",
+    CallsCut: "confrev to API server: cut halfway",
+    Conflicts: "confrev to API server: 409",
+    BothKilled: "both confrev killed",
+    CaLost: "confrev's CA lost",
+    WatchesClosed: "watches closed",
+    WebhookCallsReset: "API server to confrev: connections reset",
+    ApiServerPaused: "API server paused",
+    ReplacedInTurn: "both confrev ended and started in turn",
+    ManagerKilled: "controller manager killed",
+    CaNearItsExpiry: "confrev's CA near its expiry",
+    FollowerKilled: "following confrev killed",
+    LeaderPaused: "leading confrev paused for some seconds",
+    WebhookCallsSlow: "API server to confrev: slow",
+    CallsSlow: "confrev to API server: slow",
+    TooManyRequests: "confrev to API server: 429",
+    InternalErrors: "confrev to API server: 500",
+    FollowerPaused: "following confrev paused",
+    /// Without load: nothing may change.
+    BothKilledAtRest: "both confrev killed, without load",
+    /// No fault: only load.
+    None: "none, the load alone",
 }
 
 impl Fault {
-    /// In the order of a first, short run.
-    pub(crate) const ALL: [Self; 31] = [
-        Self::LeaderKilled,
-        Self::CallsReset,
-        Self::ApiServerKilled,
-        Self::WebhookCallsCut,
-        Self::WatchesExpired,
-        Self::ManagerPaused,
-        Self::WatchesWithBookmarksOnly,
-        Self::EtcdPaused,
-        Self::Timeouts,
-        Self::AllAtOnce,
-        Self::LeaderPausedPastItsLease,
-        Self::EtcdKilled,
-        Self::CallsCut,
-        Self::Conflicts,
-        Self::BothKilled,
-        Self::AuthorityLost,
-        Self::WatchesClosed,
-        Self::WebhookCallsReset,
-        Self::ApiServerPaused,
-        Self::ReplacedInTurn,
-        Self::ManagerKilled,
-        Self::AuthorityNearItsEnd,
-        Self::FollowerKilled,
-        Self::LeaderPaused,
-        Self::WebhookCallsSlow,
-        Self::CallsSlow,
-        Self::TooManyRequests,
-        Self::InternalErrors,
-        Self::FollowerPaused,
-        Self::BothKilledAtRest,
-        Self::None,
-    ];
-
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Self::None => "none, the load alone",
-            Self::LeaderKilled => "leading confrev killed",
-            Self::FollowerKilled => "following confrev killed",
-            Self::BothKilled => "both confrev killed",
-            Self::BothKilledAtRest => "both confrev killed, without load",
-            Self::ReplacedInTurn => "both confrev ended and started in turn",
-            Self::LeaderPaused => "leading confrev paused for some seconds",
-            Self::LeaderPausedPastItsLease => "leading confrev paused for longer than its Lease",
-            Self::FollowerPaused => "following confrev paused",
-            Self::ApiServerKilled => "API server killed",
-            Self::ApiServerPaused => "API server paused",
-            Self::EtcdKilled => "etcd killed",
-            Self::EtcdPaused => "etcd paused",
-            Self::ManagerKilled => "controller manager killed",
-            Self::ManagerPaused => "controller manager paused",
-            Self::WebhookCallsReset => "API server to confrev: connections reset",
-            Self::WebhookCallsCut => "API server to confrev: cut halfway",
-            Self::WebhookCallsSlow => "API server to confrev: slow",
-            Self::CallsReset => "confrev to API server: connections reset",
-            Self::CallsCut => "confrev to API server: cut halfway",
-            Self::CallsSlow => "confrev to API server: slow",
-            Self::Conflicts => "confrev to API server: 409",
-            Self::TooManyRequests => "confrev to API server: 429",
-            Self::InternalErrors => "confrev to API server: 500",
-            Self::Timeouts => "confrev to API server: 504",
-            Self::WatchesClosed => "watches closed",
-            Self::WatchesExpired => "watches expired",
-            Self::WatchesWithBookmarksOnly => "watches with bookmarks only",
-            Self::AuthorityLost => "confrev's CA lost",
-            Self::AuthorityNearItsEnd => "confrev's CA near its expiry",
-            Self::AllAtOnce => "both directions failing, leading confrev and API server killed",
-        }
-    }
-
-    /// Causes the fault one or more times, and returns how often.
+    /// Causes the fault one or more times, and returns how often it was seen to happen.
     pub(crate) fn happen(self, site: &Site, replicas: &mut Replicas, dice: &mut Dice) -> usize {
-        match self {
-            Self::LeaderKilled
-            | Self::FollowerKilled
-            | Self::LeaderPaused
-            | Self::FollowerPaused
-            | Self::ApiServerKilled
-            | Self::EtcdKilled
-            | Self::EtcdPaused
-            | Self::ManagerKilled
-            | Self::ManagerPaused
-            | Self::ApiServerPaused => {
-                let times = dice.between(1, 4);
-                (0..times).for_each(|_| self.once(site, replicas, dice));
-                usize::try_from(times).unwrap()
-            }
-            _ => {
-                let (service, proxy) = (Arc::clone(&replicas.service), Arc::clone(&replicas.proxy));
-                let before = service.events() + proxy.events();
-                let (weather, trouble) = self.weather(dice);
-                service.set_weather(weather);
-                proxy.set(trouble);
-                self.once(site, replicas, dice);
-                service.set_weather(Weather::Clear);
-                proxy.set(Trouble::None);
-                (service.events() + proxy.events() - before).max(1)
-            }
-        }
-    }
-
-    /// What happens meanwhile to calls to confrev and from confrev.
-    fn weather(self, dice: &mut Dice) -> (Weather, Trouble) {
         let (clear, calm) = (Weather::Clear, Trouble::None);
         match self {
-            Self::WebhookCallsReset => (Weather::Resets(20), calm),
-            Self::WebhookCallsCut => (Weather::Cuts(20), calm),
-            Self::WebhookCallsSlow => (Weather::Slow(dice.between(200, 1500)), calm),
-            Self::CallsReset => (clear, Trouble::Resets(30)),
-            Self::CallsCut => (clear, Trouble::Cuts(30)),
-            Self::CallsSlow => (clear, Trouble::Slow(3000)),
-            Self::Conflicts => (clear, Trouble::Answers(409, 50)),
-            Self::TooManyRequests => (clear, Trouble::Answers(429, 50)),
-            Self::InternalErrors => (clear, Trouble::Answers(500, 40)),
-            Self::Timeouts => (clear, Trouble::Answers(504, 40)),
-            Self::WatchesClosed => (clear, Trouble::WatchesClosed),
-            Self::WatchesExpired => (clear, Trouble::WatchesExpired),
-            Self::WatchesWithBookmarksOnly => (clear, Trouble::WatchesWithBookmarksOnly),
-            Self::AllAtOnce => (Weather::Cuts(10), Trouble::Resets(20)),
-            _ => (clear, calm),
-        }
-    }
-
-    fn once(self, site: &Site, replicas: &mut Replicas, dice: &mut Dice) {
-        let leader = replicas.leader();
-        let mut seconds = |from: u64, to: u64| Duration::from_millis(dice.between(from * 1000, to * 1000));
-        match self {
-            Self::LeaderKilled => killed(replicas, &[leader], seconds(0, 8)),
-            Self::FollowerKilled => killed(replicas, &[1 - leader], seconds(0, 8)),
-            Self::BothKilled | Self::BothKilledAtRest => killed(replicas, &[0, 1], seconds(0, 6)),
+            Self::None => {
+                let before = site.writes();
+                replicas.tend_for(seconds(dice, 8, 15));
+                site.writes() - before
+            }
+            Self::LeaderKilled => repeat(dice, |dice| {
+                let leader = replicas.leader();
+                killed(replicas, &[leader], seconds(dice, 0, 8))
+            }),
+            Self::FollowerKilled => repeat(dice, |dice| {
+                let follower = 1 - replicas.leader();
+                killed(replicas, &[follower], seconds(dice, 0, 8))
+            }),
+            Self::BothKilled | Self::BothKilledAtRest => killed(replicas, &[0, 1], seconds(dice, 0, 6)),
             Self::ReplacedInTurn => {
-                for index in [leader, 1 - leader] {
-                    replicas.programs[index].stop();
-                    killed(replicas, &[index], seconds(0, 2));
-                }
+                let leader = replicas.leader();
+                [leader, 1 - leader].map(|index| replaced(replicas, index, seconds(dice, 0, 2))).iter().sum()
             }
-            Self::LeaderPaused => paused(replicas, leader, seconds(1, 7)),
-            Self::LeaderPausedPastItsLease => paused(replicas, leader, seconds(17, 24)),
-            Self::FollowerPaused => paused(replicas, 1 - leader, seconds(1, 10)),
-            Self::ApiServerKilled | Self::EtcdKilled | Self::ManagerKilled => {
-                let component = self.component();
-                site.cluster.kill(component);
-                replicas.tend_for(seconds(0, 4));
-                site.cluster.restart(component);
+            Self::LeaderPaused => repeat(dice, |dice| {
+                let leader = replicas.leader();
+                paused(replicas, leader, seconds(dice, 1, 7))
+            }),
+            Self::LeaderPausedPastItsLease => {
+                let leader = replicas.leader();
+                paused(replicas, leader, seconds(dice, 17, 24))
             }
-            Self::ApiServerPaused | Self::EtcdPaused | Self::ManagerPaused => {
-                let component = self.component();
-                site.cluster.pause(component);
-                replicas.tend_for(seconds(2, 12));
-                site.cluster.resume(component);
+            Self::FollowerPaused => repeat(dice, |dice| {
+                let follower = 1 - replicas.leader();
+                paused(replicas, follower, seconds(dice, 1, 10))
+            }),
+            Self::ApiServerKilled => repeat(dice, |dice| component_killed(site, replicas, API_SERVER, dice)),
+            Self::ApiServerPaused => repeat(dice, |dice| component_paused(site, replicas, API_SERVER, dice)),
+            Self::EtcdKilled => repeat(dice, |dice| component_killed(site, replicas, ETCD, dice)),
+            Self::EtcdPaused => repeat(dice, |dice| component_paused(site, replicas, ETCD, dice)),
+            Self::ManagerKilled => repeat(dice, |dice| component_killed(site, replicas, MANAGER, dice)),
+            Self::ManagerPaused => repeat(dice, |dice| component_paused(site, replicas, MANAGER, dice)),
+            Self::WebhookCallsReset => disturbed(replicas, dice, Weather::Resets(20), calm),
+            Self::WebhookCallsCut => disturbed(replicas, dice, Weather::Cuts(20), calm),
+            Self::WebhookCallsSlow => {
+                let delay = dice.between(200, 1500);
+                disturbed(replicas, dice, Weather::Slow(delay), calm)
             }
-            Self::AuthorityLost => certificates::lost(site, replicas),
-            Self::AuthorityNearItsEnd => certificates::near_their_end(site, replicas),
+            Self::CallsReset => disturbed(replicas, dice, clear, Trouble::Resets(30)),
+            Self::CallsCut => disturbed(replicas, dice, clear, Trouble::Cuts(30)),
+            Self::CallsSlow => disturbed(replicas, dice, clear, Trouble::Slow(3000)),
+            Self::Conflicts => disturbed(replicas, dice, clear, Trouble::Answers(409, 50)),
+            Self::TooManyRequests => disturbed(replicas, dice, clear, Trouble::Answers(429, 50)),
+            Self::InternalErrors => disturbed(replicas, dice, clear, Trouble::Answers(500, 40)),
+            Self::Timeouts => disturbed(replicas, dice, clear, Trouble::Answers(504, 40)),
+            Self::WatchesClosed => disturbed(replicas, dice, clear, Trouble::WatchesClosed),
+            Self::WatchesExpired => disturbed(replicas, dice, clear, Trouble::WatchesExpired),
+            Self::WatchesWithBookmarksOnly => {
+                disturbed(replicas, dice, clear, Trouble::WatchesWithBookmarksOnly)
+            }
+            Self::CaLost => certificates::lost(site, replicas),
+            Self::CaNearItsExpiry => certificates::near_their_end(site, replicas),
             Self::AllAtOnce => {
-                killed(replicas, &[leader], seconds(0, 4));
-                Self::ApiServerKilled.once(site, replicas, dice);
-                replicas.tend_for(Duration::from_secs(3));
+                disturbed_meanwhile(replicas, Weather::Cuts(10), Trouble::Resets(20), |replicas| {
+                    let leader = replicas.leader();
+                    let confrev = killed(replicas, &[leader], seconds(dice, 0, 4));
+                    let api_server = component_killed(site, replicas, API_SERVER, dice);
+                    replicas.tend_for(Duration::from_secs(3));
+                    confrev.min(api_server)
+                })
             }
-            _ => replicas.tend_for(seconds(8, 15)),
-        }
-    }
-
-    fn component(self) -> &'static str {
-        match self {
-            Self::EtcdKilled | Self::EtcdPaused => "etcd",
-            Self::ManagerKilled | Self::ManagerPaused => "kube-controller-manager",
-            _ => "kube-apiserver",
         }
     }
 }
 
-fn killed(replicas: &mut Replicas, which: &[usize], time: Duration) {
+/// A random time.
+fn seconds(dice: &mut Dice, from: u64, to: u64) -> Duration {
+    Duration::from_millis(dice.between(from * 1000, to * 1000))
+}
+
+/// Causes a fault up to three times. It must happen each time.
+fn repeat(dice: &mut Dice, mut once: impl FnMut(&mut Dice) -> usize) -> usize {
+    let times: Vec<_> = (0..dice.between(1, 4)).map(|_| once(dice)).collect();
+    if times.contains(&0) { 0 } else { times.iter().sum() }
+}
+
+/// Kills replicas, and starts them again after this time. Returns how many were running.
+fn killed(replicas: &mut Replicas, which: &[usize], time: Duration) -> usize {
+    let mut running = 0;
     for &index in which {
+        running += usize::from(replicas.programs[index].is_running());
         replicas.programs[index].kill();
     }
+    start_after(replicas, which, time);
+    running
+}
+
+/// Ends a replica as the kubelet does, and starts it again after this time.
+fn replaced(replicas: &mut Replicas, index: usize, time: Duration) -> usize {
+    let running = replicas.programs[index].is_running();
+    replicas.programs[index].stop();
+    start_after(replicas, &[index], time);
+    usize::from(running)
+}
+
+fn start_after(replicas: &mut Replicas, which: &[usize], time: Duration) {
     replicas.tend_for(time);
     for &index in which {
         replicas.programs[index].launch(&[]);
@@ -235,9 +190,72 @@ fn killed(replicas: &mut Replicas, which: &[usize], time: Duration) {
     replicas.tend_for(Duration::from_secs(2));
 }
 
-fn paused(replicas: &mut Replicas, index: usize, time: Duration) {
+/// Pauses a replica for this time. Returns 0 if it was still running at the end of it.
+fn paused(replicas: &mut Replicas, index: usize, time: Duration) -> usize {
     replicas.programs[index].pause();
     replicas.tend_for(time);
+    let stopped = is_stopped(replicas.programs[index].pid());
     replicas.programs[index].resume();
     replicas.tend_for(Duration::from_secs(1));
+    usize::from(stopped)
+}
+
+/// Whether the kernel has stopped a process.
+fn is_stopped(pid: u32) -> bool {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    status.is_ok_and(|text| text.lines().any(|line| line.starts_with("State:\tT")))
+}
+
+/// Kills a component for a while. The test fails if the component does not run.
+fn component_killed(site: &Site, replicas: &mut Replicas, component: &str, dice: &mut Dice) -> usize {
+    site.cluster.kill(component);
+    replicas.tend_for(seconds(dice, 0, 4));
+    site.cluster.restart(component);
+    1
+}
+
+/// Pauses a component for a while. The test fails if the component does not run.
+fn component_paused(site: &Site, replicas: &mut Replicas, component: &str, dice: &mut Dice) -> usize {
+    site.cluster.pause(component);
+    replicas.tend_for(seconds(dice, 2, 12));
+    site.cluster.resume(component);
+    1
+}
+
+/// Disturbs calls to confrev or from confrev for a while. Returns how many were disturbed.
+fn disturbed(replicas: &mut Replicas, dice: &mut Dice, weather: Weather, trouble: Trouble) -> usize {
+    let time = seconds(dice, 8, 15);
+    disturbed_meanwhile(replicas, weather, trouble, |replicas| {
+        replicas.tend_for(time);
+        1
+    })
+}
+
+/// Disturbs calls until another fault has happened, and each given disturbance too. Returns how many calls were disturbed, and 0
+/// if anything did not happen.
+fn disturbed_meanwhile(
+    replicas: &mut Replicas,
+    weather: Weather,
+    trouble: Trouble,
+    meanwhile: impl FnOnce(&mut Replicas) -> usize,
+) -> usize {
+    let (service, proxy) = (Arc::clone(&replicas.service), Arc::clone(&replicas.proxy));
+    let before = (service.events(), proxy.events());
+    let disturbances = || (service.events() - before.0, proxy.events() - before.1);
+    let have_happened = || {
+        let (calls_to, calls_from) = disturbances();
+        (calls_to > 0 || weather == Weather::Clear) && (calls_from > 0 || trouble == Trouble::None)
+    };
+    service.set_weather(weather);
+    proxy.set(trouble);
+    let other = meanwhile(replicas);
+    let start = Instant::now();
+    while !have_happened() && start.elapsed() < LIMIT {
+        replicas.tend_for(Duration::from_millis(500));
+    }
+    let all = other > 0 && have_happened();
+    service.set_weather(Weather::Clear);
+    proxy.set(Trouble::None);
+    let (calls_to, calls_from) = disturbances();
+    if all { calls_to + calls_from } else { 0 }
 }

@@ -105,7 +105,7 @@ impl LinkState {
                 Weather::Resets(_) if strikes => return,
                 Weather::Cuts(_) if strikes => return drop(to.write_all(&buffer[..length / 2]).await),
                 Weather::Slow(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
-                _ => {}
+                Weather::Clear | Weather::Resets(_) | Weather::Cuts(_) => {}
             }
             if to.write_all(&buffer[..length]).await.is_err() {
                 return;

@@ -65,7 +65,7 @@ fn setting(name: &str) -> Option<u64> {
 /// All faults, repeatedly: first in their order, from a start that depends on the seed, then in random order.
 fn faults(seed: u64, mut dice: Dice) -> impl Iterator<Item = Fault> {
     let only = std::env::var("CONFREV_CHAOS_FAULT").unwrap_or_default();
-    let mut all: Vec<_> = Fault::ALL.into_iter().filter(|fault| fault.words().contains(&only)).collect();
+    let mut all: Vec<_> = Fault::ALL.iter().copied().filter(|fault| fault.words().contains(&only)).collect();
     assert!(!all.is_empty(), "no fault's description contains {only}");
     let first = seed.wrapping_sub(1).wrapping_mul(10) % all.len() as u64;
     all.rotate_left(usize::try_from(first).unwrap());
@@ -164,6 +164,9 @@ fn round(
         replicas.tend_for(Duration::from_secs(1));
         let times = fault.happen(site, replicas, dice);
         over.store(true, Ordering::Relaxed);
+        if times == 0 {
+            site.lost("fault", format!("{} did not happen", fault.words()));
+        }
         wait_for("the API server to recover", LIMIT, || site.get("/readyz"));
         replicas.heal();
         times

@@ -171,10 +171,19 @@ impl ProxyState {
             Trouble::WatchesExpired if watch && version.is_some() && self.strikes("expired", 50) => {
                 return Ok(status(410));
             }
-            _ => {}
+            Trouble::None
+            | Trouble::Resets(_)
+            | Trouble::Answers(..)
+            | Trouble::Slow(_)
+            | Trouble::WatchesExpired
+            // Their responses change on their way.
+            | Trouble::Cuts(_)
+            | Trouble::WatchesClosed
+            | Trouble::WatchesWithBookmarksOnly => {}
         }
         let (parts, body) = self.forward(request).await?.into_parts();
-        let cut = matches!(trouble, Trouble::Cuts(often) if self.strikes("cut", often));
+        // A watch is cut in the middle of an event.
+        let cut = !watch && matches!(trouble, Trouble::Cuts(often) if self.strikes("cut", often));
         let body = if watch {
             watched(self, body, version)
         } else {

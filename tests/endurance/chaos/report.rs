@@ -47,7 +47,7 @@ impl Report {
         println!(
             "\n{:.0} s, {} writes of users ({} retries), {} snapshots missing for a while, {} crashes of confrev",
             took.as_secs_f32(),
-            site.writes.load(Ordering::Relaxed),
+            site.writes(),
             site.retries.load(Ordering::Relaxed),
             site.gaps.load(Ordering::Relaxed),
             replicas.crashes,

@@ -31,7 +31,7 @@ pub(crate) struct Site {
     pub(crate) namespace: String,
     api: Api,
     losses: Mutex<Vec<String>>,
-    pub(crate) writes: AtomicUsize,
+    writes: AtomicUsize,
     pub(crate) retries: AtomicUsize,
     /// Snapshots that were missing for a while although they were in use.
     pub(crate) gaps: AtomicUsize,
@@ -55,6 +55,11 @@ impl Site {
         let loss = format!("{promise}: {what}");
         eprintln!("LOSS {loss}");
         self.losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss);
+    }
+
+    /// The number of writes that users have begun.
+    pub(crate) fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn losses(&self) -> usize {

@@ -87,7 +87,14 @@ impl Watch {
             Trouble::Resets(often) | Trouble::Cuts(often) if self.shared.strikes("cut watch", often) => {
                 return Err(gone("cut watch"));
             }
-            _ => {}
+            Trouble::None
+            | Trouble::Resets(_)
+            | Trouble::Cuts(_)
+            | Trouble::WatchesClosed
+            | Trouble::WatchesExpired
+            | Trouble::WatchesWithBookmarksOnly
+            // Only the answer to a request has a status code.
+            | Trouble::Answers(..) => {}
         }
         Ok(Frame::data(self.told.lines(&data)))
     }
