@@ -51,9 +51,10 @@ pub(crate) enum Event {
         source: usize,
         content: u8,
     },
-    SourceEnabled {
+    /// The label `enabled` of a source: its mode.
+    Mode {
         source: usize,
-        enabled: Option<bool>,
+        mode: Option<&'static str>,
     },
     Keep {
         source: usize,
@@ -183,6 +184,15 @@ fn some_bool() -> impl Strategy<Value = Option<bool>> {
     prop_oneof![Just(None), Just(Some(true)), Just(Some(false))]
 }
 
+fn mode() -> impl Strategy<Value = Option<&'static str>> {
+    prop_oneof![
+        2 => Just(None),
+        1 => Just(Some("true")),
+        1 => Just(Some("false")),
+        2 => Just(Some("live")),
+    ]
+}
+
 fn edit() -> impl Strategy<Value = Edit> {
     prop_oneof![
         3 => Just(Edit::Nothing),
@@ -206,7 +216,7 @@ fn outside() -> impl Strategy<Value = Event> {
         || prop_oneof![4 => Just(0_usize), 3 => Just(1), 2 => Just(2), 1 => Just(WORKLOADS.len() - 1)];
     prop_oneof![
         10 => (source(), 0..CONTENTS).prop_map(|(source, content)| Event::Content { source, content }),
-        1 => (source(), some_bool()).prop_map(|(source, enabled)| Event::SourceEnabled { source, enabled }),
+        2 => (source(), mode()).prop_map(|(source, mode)| Event::Mode { source, mode }),
         1 => (source(), prop::option::of(0..4_u8)).prop_map(|(source, keep)| Event::Keep { source, keep }),
         1 => source().prop_map(|source| Event::DeleteSource { source }),
         7 => (workload(), how(), edit()).prop_map(|(workload, how, edit)| Event::Apply { workload, how, edit }),

@@ -20,8 +20,10 @@ const FORGETS_AT_A_RESTART: bool = true;
 pub(crate) struct SourceState {
     /// The content; `None`: the source does not exist.
     pub content: Option<Value>,
-    /// The source has the label that exempts it.
+    /// References to the source stay as written: its label is `"false"` or `"live"`.
     pub exempt: bool,
+    /// A change of the source rolls its workloads all the same.
+    pub live: bool,
 }
 
 /// A reference that a user has pinned to a snapshot.
@@ -97,13 +99,14 @@ impl Ghost {
         }
         if key.kind == Kind::ConfigMap {
             self.lost.remove(key);
-            let exempt = label(object, names::ENABLED) == Some("false");
-            self.push(key, SourceState { content: Some(object["data"].clone()), exempt });
+            let mode = label(object, names::ENABLED);
+            let (exempt, live) = (matches!(mode, Some("false" | "live")), mode == Some("live"));
+            self.push(key, SourceState { content: Some(object["data"].clone()), exempt, live });
         }
     }
 
     pub(crate) fn deleted(&mut self, key: &Key) {
-        self.push(key, SourceState { content: None, exempt: false });
+        self.push(key, SourceState::default());
         self.pins.retain(|(workload, _), _| workload != key);
         self.unseen.remove(key);
     }

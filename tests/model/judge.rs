@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     ghost::{Mark, Pin, Pins, SourceState},
-    manifest::{Reference, SOURCES, keys_read, references, same, stated},
+    manifest::{Reference, SOURCES, digest, keys_read, live_digests, references, same, stated},
     model::{Intent, Model},
     store::{Key, annotation, is_snapshot, label},
 };
@@ -34,6 +34,8 @@ struct Case<'c> {
     old: Vec<Reference>,
     new: Vec<Reference>,
     entered: Vec<(String, String)>,
+    /// The digest of each live source.
+    live: BTreeMap<String, String>,
     is_creation: bool,
 }
 
@@ -80,6 +82,7 @@ impl Model {
             old: old.map(|old| references(&template(old))).unwrap_or_default(),
             new: references(&template(admitted)),
             entered,
+            live: live_digests(&template(admitted)),
             is_creation: old.is_none(),
         };
         let mut pins = Pins::new();
@@ -211,6 +214,9 @@ impl Case<'_> {
             return if is_held { Ok(None) } else { Err(("sticks", format!("{held} is on hold"))) };
         }
         let left_alone = self.excluded.contains(&source);
+        if !left_alone && by_name && states.iter().all(|state| state.live) {
+            self.judge_live(&source, &states)?;
+        }
         if left_alone || states.iter().any(|state| state.exempt) {
             return self.judge_left_alone(
                 before,
@@ -255,6 +261,20 @@ impl Case<'_> {
         let is_own = !self.entered.iter().any(|(_, snapshot)| *snapshot == before.name);
         let held = !by_name && (is_turn || is_own || self.model.ghost().is_pinned(self.key, &before.name));
         Ok((held && after.name == before.name).then(|| self.pin(source)))
+    }
+
+    /// The pods of a template with a live source read its content. An undo does not restore an earlier one.
+    fn judge_live(&self, source: &str, states: &[SourceState]) -> Result<(), (&'static str, String)> {
+        let keys = keys_read(&self.new, &[source]);
+        let mut contents = states.iter().filter_map(|state| state.content.as_ref());
+        let stated = self.live.get(source);
+        let is_fresh = contents.any(|content| stated == Some(&digest(content, keys.as_ref())));
+        // A workload that does not follow changes keeps the digest, so that it does not roll.
+        let is_kept = !self.track && !self.intent.roll && stated.is_some();
+        if is_fresh || is_kept || self.disturbed {
+            return Ok(());
+        }
+        Err(("fresh", format!("the template states {stated:?} of a live source")))
     }
 
     fn judge_snapshot(

@@ -1,6 +1,6 @@
 //! The user's repository: manifests of workloads and contents of sources. They are few, so that they recur.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use confrev::{
     names,
@@ -207,6 +207,24 @@ pub(crate) fn stated_of(kind: SourceKind, template: &Value) -> Vec<(String, Stri
     let stated: Value = serde_json::from_str(text).unwrap();
     let entries = stated[kind.plural()].as_object().into_iter().flatten();
     entries.map(|(source, snapshot)| (source.clone(), snapshot.as_str().unwrap().to_owned())).collect()
+}
+
+/// The digests in a template's `live` annotation, by source: the contents that its pods started with.
+pub(crate) fn live_digests(template: &Value) -> BTreeMap<String, String> {
+    let Some(text) = annotation(template, names::LIVE) else { return BTreeMap::new() };
+    let live: Value = serde_json::from_str(text).unwrap();
+    let entries = live[SourceKind::ConfigMap.plural()].as_object().into_iter().flatten();
+    entries.map(|(source, digest)| (source.clone(), digest.as_str().unwrap().to_owned())).collect()
+}
+
+/// The digest of these keys of a content; of all keys if `None`.
+pub(crate) fn digest(content: &Value, keys: Option<&BTreeSet<String>>) -> String {
+    let mut content = content.clone();
+    if let (Some(keys), Some(entries)) = (keys, content.as_object_mut()) {
+        entries.retain(|key, _| keys.contains(key));
+    }
+    let object = json!({"data": content}).to_string();
+    Object::parse(object.as_bytes()).unwrap().digest(SourceKind::ConfigMap).unwrap().to_string()
 }
 
 /// The result of `kubectl apply` for a live object: `base` is the last applied manifest, `wanted` the new one.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     event::How,
-    manifest::{SOURCES, WORKLOADS, keys_read, references, same, stated, workload_key},
+    manifest::{SOURCES, WORKLOADS, digest, keys_read, live_digests, references, same, stated, workload_key},
     model::{Intent, Model},
     store::{Key, Kind, annotation, is_snapshot, label, owners, owns_enabled},
 };
@@ -145,6 +145,13 @@ impl Model {
                         "rolls",
                         format!("{key} still uses {}, but {source} is exempt", reference.name),
                     );
+                }
+                let keys = keys_read(&all, &[&source]);
+                let started = live_digests(template).remove(&source);
+                if state.live && by_name && started.as_ref() != Some(&digest(&content, keys.as_ref())) {
+                    let reason =
+                        format!("{key} started with {started:?}, but {source} is live and holds {content}");
+                    self.broken("rolls", reason);
                 }
                 continue;
             }

@@ -241,7 +241,7 @@ fn of_what_stays() -> Vec<(&'static str, Vec<Event>)> {
                 Event::DeleteSource { source: 1 },
                 Event::DeleteSnapshot { nth: 0 },
                 Event::Apply { workload: 1, how: How::ClientSide, edit: Edit::Image(1) },
-                Event::SourceEnabled { source: 0, enabled: None },
+                Event::Mode { source: 0, mode: None },
                 Event::DeleteSnapshot { nth: 2 },
             ],
         ),

@@ -25,10 +25,8 @@ impl Model {
     pub(crate) fn perform(self: &Arc<Self>, event: &Event) {
         match *event {
             Event::Content { source, content } => self.set_content(source, content),
-            Event::SourceEnabled { source, enabled } => {
-                self.edit_source(source, |object| {
-                    set_meta(object, "labels", names::ENABLED, enabled.map(bool_text));
-                });
+            Event::Mode { source, mode } => {
+                self.edit_source(source, |object| set_meta(object, "labels", names::ENABLED, mode));
             }
             Event::Keep { source, keep } => {
                 let keep = keep.map(|keep| keep.to_string());

@@ -57,8 +57,8 @@ impl Real {
             Event::Content { source, content: number } => {
                 self.write_source(source, &json!({"data": content(number)}), true);
             }
-            Event::SourceEnabled { source, enabled } => {
-                let labels = json!({names::ENABLED: enabled.map(bool_text)});
+            Event::Mode { source, mode } => {
+                let labels = json!({names::ENABLED: mode});
                 self.write_source(source, &json!({"metadata": {"labels": labels}}), false);
             }
             Event::Keep { source, keep } => {
