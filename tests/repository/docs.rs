@@ -11,8 +11,8 @@ use confrev::{cli::Cli, names};
 
 use crate::page_commands::{Block, pages, parts, read};
 
-/// Tools whose arguments are not checked.
-const TOOLS: [&str; 8] = ["helm", "kind", "k3d", "skopeo", "docker", "ln", "openssl", "jq"];
+/// Tools whose arguments are not checked, and a loop of the shell.
+const TOOLS: [&str; 9] = ["helm", "kind", "k3d", "skopeo", "docker", "ln", "openssl", "jq", "for"];
 /// The kubectl commands of the docs.
 const VERBS: [&str; 15] = [
     "krew", "apply", "label", "scale", "diff", "describe", "annotate", "get", "logs", "delete", "rollout",
