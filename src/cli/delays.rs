@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     admitted,
+    delay::Delay,
     failure::Failure,
     gates,
     group::Others,
@@ -31,44 +32,6 @@ use crate::{
 const NAMED: usize = 3;
 /// The beginning of the note of the Event about a refused roll.
 const REFUSED: &str = "the roll to the present content was refused and will be retried: ";
-
-/// Why a pending change is not rolled out yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Delay {
-    /// The API server, a webhook or a policy refuses the roll.
-    Refused(String),
-    /// The installation makes no snapshots of Secrets.
-    SecretsOff,
-    /// The API server does not call confrev, or confrev does not answer.
-    Unanswered(String),
-    /// `max-in-flight`, a wave or a set holds the workload, or another workload that failed.
-    Held(String),
-    /// A person stopped the change, or wrote a malformed window: it stays until a person acts.
-    Stopped(String),
-    /// A window is closed.
-    Closed {
-        /// The reason, for people.
-        reason: String,
-        /// When it opens; `None` if that is not within two weeks.
-        opens: Option<Timestamp>,
-    },
-    /// The workload rolled less than its `min-interval` ago.
-    Interval(SignedDuration),
-}
-
-impl std::fmt::Display for Delay {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Refused(reason)
-            | Self::Unanswered(reason)
-            | Self::Held(reason)
-            | Self::Stopped(reason)
-            | Self::Closed { reason, .. } => f.write_str(reason),
-            Self::SecretsOff => f.write_str("this installation makes no snapshots of Secrets (--secrets)"),
-            Self::Interval(left) => write!(f, "min-interval, {} s left", left.as_secs().max(1)),
-        }
-    }
-}
 
 /// Why the workload has not rolled to the present content of a source; `None` if it is about to roll.
 pub(super) async fn of(

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::{
-    delays::Delay,
+    delay::Delay,
     failure::Failure,
     inventory::{self, Inventory, LiveSource, OptedIn, Settings, annotation, label},
     target::Target,

@@ -7,7 +7,8 @@ use serde::Serialize;
 use tokio::time::{Duration, Instant};
 
 use super::{
-    delays::{self, Delay},
+    delay::Delay,
+    delays,
     failure::Failure,
     gates,
     inventory::{self, Inventory, OptedIn, Scope, source_name},

@@ -6,6 +6,7 @@ mod check;
 mod complete;
 #[cfg(feature = "dashboard")]
 mod dashboard;
+mod delay;
 mod delays;
 mod diff;
 mod digest;

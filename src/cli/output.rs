@@ -107,7 +107,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether nobody reads standard output any more, as after `head`. A command that follows the cluster then ends.
+/// Whether the reader of standard output has ended, as `head` does. A command that follows the cluster then ends.
 #[cfg(unix)]
 pub(super) fn is_closed() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -117,7 +117,7 @@ pub(super) fn is_closed() -> bool {
     poll(&mut fds, Some(&now)).is_ok_and(|found| found > 0) && fds[0].revents().contains(PollFlags::ERR)
 }
 
-/// Whether nobody reads standard output any more. Only Unix can tell.
+/// Whether the reader of standard output has ended. Only Unix can tell.
 #[cfg(not(unix))]
 pub(super) const fn is_closed() -> bool {
     false

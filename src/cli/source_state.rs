@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    delays::{self, Delay},
+    delay::Delay,
+    delays,
     failure::Failure,
     inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, source},
     pauses::Pause,

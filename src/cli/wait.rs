@@ -6,7 +6,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    delays::Delay,
+    delay::Delay,
     duration,
     failure::Failure,
     inventory::{Inventory, OptedIn, Scope, source_name},

@@ -64,7 +64,7 @@ fn person_promotes_aborts_and_retries_waves() {
             reason.contains("aborted; to continue, run kubectl confrev waves retry configmap/demo"),
             "{reason}"
         );
-        // Nobody has to wait for a change that a person has stopped.
+        // A wait for a change that a person has stopped ends at once.
         let rest = loads
             .iter()
             .find(|load| world.resolves_to(load, "demo", "B").is_err())
