@@ -5,8 +5,10 @@ mod case;
 mod cases;
 mod decide;
 mod objects;
+mod spread;
 
 fn main() {
     cases::decisions();
     cases::parts();
+    spread::waves();
 }
