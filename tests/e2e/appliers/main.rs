@@ -20,6 +20,7 @@ mod bad_value;
 mod corpus;
 mod examples;
 mod generated_names;
+mod generated_secrets;
 mod gitops;
 mod holds;
 mod manual_changes;
