@@ -3,6 +3,7 @@
 use confrev_controlplane::wait_for;
 use serde_json::json;
 
+use crate::commands::Commands as _;
 use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::exclusive;
 use crate::world::{LIMIT, World, each_kind, expect};
@@ -19,6 +20,8 @@ fn only_template_changes_fail_while_confrev_is_down() {
         scene.its_template_is_refused_with_the_reason();
         scene.what_is_not_opted_in_is_free();
         scene.its_config_map_can_be_written();
+        let waited = scene.world.confrev(&["wait", "demo", "--timeout", "1h"]).failed(3);
+        assert!(waited.contains("confrev does not answer, see kubectl confrev check"), "{waited}");
     });
     confrev.start();
     let _confrev = confrev.downgrade();
