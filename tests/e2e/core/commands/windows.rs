@@ -73,7 +73,8 @@ fn closed_window_postpones_automatic_rolls() {
     wait_for("the roll in the open window", LIMIT, || world.resolves_to(&web, "demo", "D"));
 }
 
-/// The API server refuses windows and sets that could not be followed. No webhook sees namespaces, so an Event reports theirs.
+/// The API server refuses windows and sets that could not be followed. No webhook sees namespaces, so a
+/// warning and an Event report theirs.
 #[test]
 fn invalid_windows_and_sets_are_refused() {
     let _confrev = running();
@@ -94,7 +95,9 @@ fn invalid_windows_and_sets_are_refused() {
         let line = refused.lines().find(|line| line.contains(says));
         assert!(line.is_some_and(|line| line.contains("is not allowed")), "{object} {setting}: {refused}");
     }
-    world.kubectl(&["annotate", "namespace", world.name(), "confrev.dev/window=always"]).ok();
+    let warned = world.kubectl(&["annotate", "namespace", world.name(), "confrev.dev/window=always"]);
+    assert!(warned.stderr.contains("\"always\" is not allowed"), "{warned}");
+    warned.ok();
     world.set_config("demo", "B");
     wait_for("an Event on the workload", LIMIT, || {
         let events = world.cluster.list("events", world.name(), "");
@@ -103,6 +106,8 @@ fn invalid_windows_and_sets_are_refused() {
         if note.contains("\"always\" is not allowed") { Ok(()) } else { Err("another Event") }
     });
     world.resolves_to(&web, "demo", "A").expect("nothing moves");
+    let waited = world.confrev(&["wait", "demo", "--timeout", "1h"]).failed(3);
+    assert!(waited.contains("held by the window of its namespace"), "{waited}");
 }
 
 #[test]
