@@ -3,23 +3,25 @@
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
-use crate::site::{AT_ONCE, CONFREV, Site, config_map, config_maps, deployment, deployments, replica_sets};
+use crate::environment::{
+    AT_ONCE, CONFREV, Environment, config_map, config_maps, deployment, deployments, replica_sets,
+};
 
 /// The number of ReplicaSets of each Deployment.
 pub(crate) const SETS: usize = 2;
 
 /// Creates `count` of them. The controller manager is stopped for the rest of the run: it would create ReplicaSets
 /// itself, and use a part of the measured resources.
-pub(crate) fn create(site: &Site, count: usize) {
-    site.cluster.kill("kube-controller-manager");
-    site.runtime.block_on(async {
+pub(crate) fn create(env: &Environment, count: usize) {
+    env.cluster.kill("kube-controller-manager");
+    env.runtime.block_on(async {
         let sources = (0..count).map(|i| config_map(&source(i), 1000));
-        site.client.create_all(&config_maps(CONFREV), sources).await;
+        env.client.create_all(&config_maps(CONFREV), sources).await;
         let created = stream::iter(0..count).map(|i| async move {
             let object = deployment(&format!("beside-{i}"), &[source(i)]);
-            let created = site.client.create(&deployments(CONFREV), &object).await;
+            let created = env.client.create(&deployments(CONFREV), &object).await;
             for number in 1..=SETS {
-                site.client.create(&replica_sets(CONFREV), &replica_set(&created, number)).await;
+                env.client.create(&replica_sets(CONFREV), &replica_set(&created, number)).await;
             }
         });
         created.buffer_unordered(AT_ONCE).for_each(|()| async {}).await;

@@ -9,6 +9,7 @@
 
 mod bare;
 mod beside;
+mod environment;
 mod load;
 mod parts;
 mod peers;
@@ -19,7 +20,6 @@ mod requests;
 mod rest;
 mod reviews;
 mod row;
-mod site;
 mod slo;
 mod stats;
 mod users;
@@ -31,10 +31,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::{env, fs};
 
+use crate::environment::Environment;
 use crate::propagation::{Cost, Shape};
 use crate::requests::Kind;
 use crate::row::{Reach, Row};
-use crate::site::Site;
 use crate::stats::slope;
 
 /// A change is handled immediately and as fast as possible: the pauses that users have are deliberate, and not
@@ -190,30 +190,30 @@ fn at_rest(extent: &Extent, binary: &Path) -> Vec<Row> {
     let size = fs::metadata(binary)
         .map_or(f64::NAN, |metadata| stats::number(metadata.len().try_into().unwrap_or(usize::MAX)));
     let mut rows = vec![Row::new("size of the static binary", "MB", size / 1e6, None, Reach::Most(12.0))];
-    let mut site = Site::start(binary, &OPTIONS);
-    let empty = rest::empty(&mut site, extent.starts);
+    let mut env = Environment::start(binary, &OPTIONS);
+    let empty = rest::empty(&mut env, extent.starts);
     if extent.unused > 0 {
-        rows.extend(rest::memory(&mut site, extent.unused, extent.starts, empty));
+        rows.extend(rest::memory(&mut env, extent.unused, extent.starts, empty));
     }
     // Each workload has a ConfigMap and its snapshot.
     let more = extent.config_maps.saturating_sub(extent.unused + 2 * extent.workloads);
-    rest::unused(&site, "more", more, 1000);
-    beside::create(&site, extent.workloads);
+    rest::unused(&env, "more", more, 1000);
+    beside::create(&env, extent.workloads);
     let config_maps = extent.unused + more + 2 * extent.workloads;
-    rows.extend(rest::beside(&mut site, extent.starts, config_maps, empty));
-    rows.extend(rest::at_rest(&site, extent.rest));
+    rows.extend(rest::beside(&mut env, extent.starts, config_maps, empty));
+    rows.extend(rest::at_rest(&env, extent.rest));
     rows
 }
 
 /// Measures the speed of confrev and the cost of a change, on another control plane. Also returns the version of
 /// Kubernetes.
 fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
-    let site = Site::start(binary, &OPTIONS);
+    let env = Environment::start(binary, &OPTIONS);
     let (mut rows, mut costs) = (Vec::new(), Vec::new());
     // The shapes for growth come first, since leftovers of other changes are swept later. The workloads of each shape
     // remain.
     for shape in extent.shapes {
-        let (more, cost) = propagation::rows(&site, *shape);
+        let (more, cost) = propagation::rows(&env, *shape);
         rows.extend(more);
         if shape.is_of_growth() {
             let what = format!("a change of a ConfigMap with {} workloads", cost.workloads);
@@ -224,17 +224,17 @@ fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
     }
     rows.extend(growth(&costs));
     if extent.parts > 0 {
-        rows.extend(parts::rows(&site, extent.parts));
+        rows.extend(parts::rows(&env, extent.parts));
     }
     if extent.iterations > 0 {
-        rows.extend(users::rows(&site, extent.iterations));
+        rows.extend(users::rows(&env, extent.iterations));
     }
     if extent.writes > 0 {
-        rows.extend(reviews::rows(&site, extent.load, extent.rounds));
-        rows.extend(writes::workloads(&site, extent.writes));
-        rows.extend(writes::sources(&site, extent.writes / 3, 100));
+        rows.extend(reviews::rows(&env, extent.load, extent.rounds));
+        rows.extend(writes::workloads(&env, extent.writes));
+        rows.extend(writes::sources(&env, extent.writes / 3, 100));
     }
-    (rows, costs, site.kubernetes())
+    (rows, costs, env.kubernetes())
 }
 
 /// The growing quantities, by name.

@@ -8,8 +8,8 @@ use confrev_controlplane::wait_for;
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
+use crate::environment::{AT_ONCE, CONFREV, Client, Environment, LIMIT, config_map, deployment, deployments};
 use crate::row::{Reach, Row};
-use crate::site::{AT_ONCE, CONFREV, Client, LIMIT, Site, config_map, deployment, deployments};
 use crate::stats::{number, quantile};
 
 const WORKLOADS: usize = 50;
@@ -48,30 +48,30 @@ const PARTS: [(&str, Part); 7] = [
 ];
 
 /// The rows, as medians of `rounds` rounds.
-pub(crate) fn rows(site: &Site, rounds: usize) -> Vec<Row> {
+pub(crate) fn rows(env: &Environment, rounds: usize) -> Vec<Row> {
     let name = "parts".to_owned();
-    site.cluster.create("configmap", CONFREV, &config_map(&name, 1000));
+    env.cluster.create("configmap", CONFREV, &config_map(&name, 1000));
     let workloads = (0..WORKLOADS).map(|i| {
         let mut object = deployment(&format!("parts-{i}"), std::slice::from_ref(&name));
         // The controllers of the cluster ignore it.
         object["spec"]["paused"] = json!(true);
         object
     });
-    site.runtime.block_on(site.client.create_all(&deployments(CONFREV), workloads));
-    site.wait_at_rest(Duration::from_secs(2));
+    env.runtime.block_on(env.client.create_all(&deployments(CONFREV), workloads));
+    env.wait_at_rest(Duration::from_secs(2));
     // As confrev: the policy confrev-self applies to no other user.
-    let client = site.client_of(&site.cluster.kubeconfig_for_service_account("confrev", "confrev"));
+    let client = env.client_of(&env.cluster.kubeconfig_for_service_account("confrev", "confrev"));
     let mut times = PARTS.map(|_| Vec::new());
     for round in 0..rounds {
         for (i, (_, part)) in PARTS.into_iter().enumerate() {
-            let restore = remove(site, part);
+            let restore = remove(env, part);
             std::thread::sleep(LEARNED);
-            site.wait_at_rest(REST);
-            let before = site.api_server_cpu();
-            site.runtime.block_on(write_all(&client, &format!("{round}-{i}")));
-            let each = (site.api_server_cpu() - before) * 1e3 / number(WORKLOADS * TURNS);
+            env.wait_at_rest(REST);
+            let before = env.api_server_cpu();
+            env.runtime.block_on(write_all(&client, &format!("{round}-{i}")));
+            let each = (env.api_server_cpu() - before) * 1e3 / number(WORKLOADS * TURNS);
             times[i].push(each);
-            put_back(site, restore);
+            put_back(env, restore);
         }
     }
     std::thread::sleep(LEARNED);
@@ -97,13 +97,13 @@ async fn write_all(client: &Client, round: &str) {
 }
 
 /// Removes a part. Returns the path and the object to put back.
-fn remove(site: &Site, part: Part) -> Option<(String, Value)> {
+fn remove(env: &Environment, part: Part) -> Option<(String, Value)> {
     let path = match part {
         Part::Nothing => return None,
         Part::Object(path) => format!("{GROUP}/{path}"),
         Part::Conditions => format!("{GROUP}/mutatingwebhookconfigurations/confrev"),
     };
-    let (code, object) = site.cluster.api().get(&path);
+    let (code, object) = env.cluster.api().get(&path);
     assert_eq!(code, 200, "{object}");
     if let Part::Conditions = part {
         let mut without = object.clone();
@@ -113,17 +113,17 @@ fn remove(site: &Site, part: Part) -> Option<(String, Value)> {
                 webhook["matchConditions"] = json!([]);
             }
         }
-        let (code, answer) = site.cluster.api().put(&path, &without);
+        let (code, answer) = env.cluster.api().put(&path, &without);
         assert_eq!(code, 200, "{answer}");
     } else {
-        let (code, answer) = site.cluster.api().delete(&path);
+        let (code, answer) = env.cluster.api().delete(&path);
         assert_eq!(code, 200, "{answer}");
     }
     Some((path, object))
 }
 
 /// Creates the object again, or writes it over what is there.
-fn put_back(site: &Site, removed: Option<(String, Value)>) {
+fn put_back(env: &Environment, removed: Option<(String, Value)>) {
     let Some((path, mut object)) = removed else { return };
     let (folder, _) = path.rsplit_once('/').unwrap_or_default();
     for field in ["resourceVersion", "uid", "managedFields", "creationTimestamp", "generation"] {
@@ -133,12 +133,12 @@ fn put_back(site: &Site, removed: Option<(String, Value)>) {
     }
     // confrev itself may write to the configuration of its webhooks at any time.
     wait_for("admission to be complete again", LIMIT, || {
-        let (code, present) = site.cluster.api().get(&path);
+        let (code, present) = env.cluster.api().get(&path);
         let (code, _) = if code == 404 {
-            site.cluster.api().post(folder, &object)
+            env.cluster.api().post(folder, &object)
         } else {
             object["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"].clone();
-            site.cluster.api().put(&path, &object)
+            env.cluster.api().put(&path, &object)
         };
         (code < 300).then_some(())
     });

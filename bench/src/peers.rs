@@ -8,7 +8,7 @@ use std::env;
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 
-use crate::site::{PEERS, Site};
+use crate::environment::{Environment, PEERS};
 
 /// A controller to compare with.
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ pub(crate) struct Running(Child);
 
 impl Peer {
     /// Starts the peer. Its output goes to a file in the control plane's folder.
-    pub(crate) fn start(&self, site: &Site) -> Running {
-        let kubeconfig = site.cluster.kubeconfig();
+    pub(crate) fn start(&self, env: &Environment) -> Running {
+        let kubeconfig = env.cluster.kubeconfig();
         let log = kubeconfig.with_file_name(format!("{}.log", self.namespace));
         let output = File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
         let copy = output.try_clone().expect("a second handle");

@@ -9,13 +9,14 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 
+use crate::environment::{
+    AT_ONCE, CONFREV, Client, Environment, LIMIT, PLAIN, Requests, config_map, config_maps, deployment,
+    deployments,
+};
 use crate::peers::{self, Peer};
 use crate::process;
 use crate::requests;
 use crate::row::{Reach, Row};
-use crate::site::{
-    AT_ONCE, CONFREV, Client, LIMIT, PLAIN, Requests, Site, config_map, config_maps, deployment, deployments,
-};
 use crate::stats::{number, quantile};
 
 /// How long confrev must send no request before a change counts as finished.
@@ -102,7 +103,7 @@ impl Shape {
         format!("{}-{workload}", self.prefix())
     }
 
-    pub(crate) fn create(self, site: &Site, namespace: &str, annotation: Option<&str>) {
+    pub(crate) fn create(self, env: &Environment, namespace: &str, annotation: Option<&str>) {
         let sources = (0..self.sources).map(|i| config_map(&format!("{}-{i}", self.prefix()), 1000));
         let workloads = (0..self.workloads).map(|i| {
             let mut object = deployment(&self.name(i), &[self.source(i)]);
@@ -112,45 +113,45 @@ impl Shape {
             object
         });
         let set_up = async {
-            site.client.create_all(&config_maps(namespace), sources).await;
-            let watch = ReplicaSets::watch(&site.client, namespace).await;
+            env.client.create_all(&config_maps(namespace), sources).await;
+            let watch = ReplicaSets::watch(&env.client, namespace).await;
             let (path, prefix) = (deployments(namespace), self.prefix());
-            let created = site.client.create_all(&path, workloads);
+            let created = env.client.create_all(&path, workloads);
             let (seen, ()) = futures::join!(watch.until(self.workloads, &prefix), created);
             assert_eq!(seen.len(), self.workloads);
         };
-        site.runtime.block_on(set_up);
+        env.runtime.block_on(set_up);
     }
 }
 
 /// The rows of one shape, and the cost of a change for confrev.
-pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
+pub(crate) fn rows(env: &Environment, shape: Shape) -> (Vec<Row>, Cost) {
     for namespace in [PLAIN, CONFREV] {
-        shape.create(site, namespace, None);
+        shape.create(env, namespace, None);
     }
-    site.wait_at_rest(REST);
+    env.wait_at_rest(REST);
     // In shapes for growth, the cost includes the binding of snapshots after the change.
     let rest = if shape.is_of_growth() { REST } else { SHORT_REST };
     let (mut script, mut ours, mut costs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut servers_script, mut servers_ours) = (0.0, 0.0);
     for round in 0..shape.rounds {
-        let at_first = site.api_server_cpu();
-        script.extend(site.runtime.block_on(change(&site.client, shape, PLAIN, round)));
-        let then = site.api_server_cpu();
+        let at_first = env.api_server_cpu();
+        script.extend(env.runtime.block_on(change(&env.client, shape, PLAIN, round)));
+        let then = env.api_server_cpu();
         servers_script += then - at_first;
-        let (pid, before) = (site.confrev.pid(), site.asked());
+        let (pid, before) = (env.confrev.pid(), env.asked());
         let cpu = process::cpu(pid);
-        let times = site.runtime.block_on(change(&site.client, shape, CONFREV, round));
-        servers_ours += site.api_server_cpu() - then;
+        let times = env.runtime.block_on(change(&env.client, shape, CONFREV, round));
+        servers_ours += env.api_server_cpu() - then;
         let last = times.iter().copied().fold(0.0, f64::max);
         ours.extend(times);
-        site.wait_at_rest(rest);
+        env.wait_at_rest(rest);
         costs.push(Cost {
             workloads: number(shape.workloads),
             seconds: last / 1e3,
             cpu_seconds: process::cpu(pid).saturating_sub(cpu).as_secs_f64(),
             memory: process::memory(pid).1,
-            asked: site.asked_since(before, is_of_change),
+            asked: env.asked_since(before, is_of_change),
         });
     }
     let what =
@@ -169,26 +170,26 @@ pub(crate) fn rows(site: &Site, shape: Shape) -> (Vec<Row>, Cost) {
     );
     let mut rows = vec![row(0.5, "p50", shape.reach()), row(0.99, "p99", shape.reach_at_worst()), server];
     for peer in peers::given() {
-        let (times, memory) = beside(site, shape, &peer);
+        let (times, memory) = beside(env, shape, &peer);
         for (part, name) in [(0.5, "p50"), (0.99, "p99")] {
             let what = format!("{what}, {name}, to {}", peer.name);
             rows.push(Row::new(what, "ms", quantile(&ours, part), quantile(&times, part), Reach::Times(1.0)));
         }
         let what = format!("{what}, resident memory, to {}", peer.name);
-        let now = process::memory(site.confrev.pid()).1;
+        let now = process::memory(env.confrev.pid()).1;
         rows.push(Row::new(what, "MB", now, memory, Reach::Read));
     }
     (rows, Cost::middle(&costs))
 }
 
 /// The same changes with a peer: the times, and the peer's memory at the end.
-fn beside(site: &Site, shape: Shape, peer: &Peer) -> (Vec<f64>, f64) {
-    let running = peer.start(site);
-    shape.create(site, peer.namespace, Some(peer.annotation));
-    site.runtime.block_on(warm_up(&site.client, shape, peer.namespace));
+fn beside(env: &Environment, shape: Shape, peer: &Peer) -> (Vec<f64>, f64) {
+    let running = peer.start(env);
+    shape.create(env, peer.namespace, Some(peer.annotation));
+    env.runtime.block_on(warm_up(&env.client, shape, peer.namespace));
     let mut times = Vec::new();
     for round in 0..shape.rounds {
-        times.extend(site.runtime.block_on(change(&site.client, shape, peer.namespace, round)));
+        times.extend(env.runtime.block_on(change(&env.client, shape, peer.namespace, round)));
     }
     (times, process::memory(running.pid()).1)
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use confrev_controlplane::Request;
 
+use crate::environment::Requests;
 use crate::row::{Reach, Row};
-use crate::site::Requests;
 use crate::stats::quantile;
 
 /// The interval of the Lease's renewals, in seconds.

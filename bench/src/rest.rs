@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::beside::SETS;
+use crate::environment::{CONFREV, Environment, LIMIT, Requests, config_map, config_maps};
 use crate::process;
 use crate::requests::{self, Kind, sum};
 use crate::row::{Reach, Row};
-use crate::site::{CONFREV, LIMIT, Requests, Site, config_map, config_maps};
 use crate::stats::{number, quantile};
 
 /// How long nothing may change before it counts as rest.
@@ -25,24 +25,24 @@ struct Start {
 }
 
 /// Restarts confrev.
-fn restarted(site: &mut Site) -> Start {
-    let before = site.asked();
-    site.confrev.stop();
+fn restarted(env: &mut Environment) -> Start {
+    let before = env.asked();
+    env.confrev.stop();
     let start = Instant::now();
-    site.confrev.launch(&[]);
-    while !site.confrev.is_ready() {
+    env.confrev.launch(&[]);
+    while !env.confrev.is_ready() {
         assert!(start.elapsed() < LIMIT, "confrev is not ready");
         std::thread::sleep(LOOK);
     }
     let seconds = start.elapsed().as_secs_f64();
-    site.wait_at_rest(REST);
-    let (most, now) = process::memory(site.confrev.pid());
-    Start { seconds, most, now, asked: site.asked_since(before, requests::is_counted) }
+    env.wait_at_rest(REST);
+    let (most, now) = process::memory(env.confrev.pid());
+    Start { seconds, most, now, asked: env.asked_since(before, requests::is_counted) }
 }
 
 /// The medians of several starts.
-fn starts(site: &mut Site, rounds: usize) -> Start {
-    let all: Vec<_> = (0..rounds).map(|_| restarted(site)).collect();
+fn starts(env: &mut Environment, rounds: usize) -> Start {
+    let all: Vec<_> = (0..rounds).map(|_| restarted(env)).collect();
     let middle = |of: fn(&Start) -> f64| quantile(&all.iter().map(of).collect::<Vec<_>>(), 0.5);
     Start {
         seconds: middle(|start| start.seconds),
@@ -53,28 +53,28 @@ fn starts(site: &mut Site, rounds: usize) -> Start {
 }
 
 /// The memory of the process in the empty cluster: peak, and at rest.
-pub(crate) fn empty(site: &mut Site, rounds: usize) -> (f64, f64) {
-    let start = starts(site, rounds);
+pub(crate) fn empty(env: &mut Environment, rounds: usize) -> (f64, f64) {
+    let start = starts(env, rounds);
     let _ = Row::read("resident memory in the empty cluster, peak", "MB", start.most);
     (start.most, start.now)
 }
 
 /// ConfigMaps that nothing uses.
-pub(crate) fn unused(site: &Site, prefix: &str, count: usize, bytes: usize) {
+pub(crate) fn unused(env: &Environment, prefix: &str, count: usize, bytes: usize) {
     let unused = (0..count).map(|i| config_map(&format!("{prefix}-{i}"), bytes));
-    site.runtime.block_on(site.client.create_all(&config_maps(CONFREV), unused));
+    env.runtime.block_on(env.client.create_all(&config_maps(CONFREV), unused));
 }
 
 /// The rows of memory with `count` unused ConfigMaps of 10 kB and as many unused Secrets of 4 kB.
-pub(crate) fn memory(site: &mut Site, count: usize, rounds: usize, empty: (f64, f64)) -> Vec<Row> {
-    unused(site, "heap", count, 10_000);
+pub(crate) fn memory(env: &mut Environment, count: usize, rounds: usize, empty: (f64, f64)) -> Vec<Row> {
+    unused(env, "heap", count, 10_000);
     let secrets = (0..count)
         .map(|i| json!({"metadata": {"name": format!("heap-{i}")}, "stringData": {"key": "x".repeat(4000)}}));
     let path = format!("/api/v1/namespaces/{CONFREV}/secrets");
-    site.runtime.block_on(site.client.create_all(&path, secrets));
-    site.wait_at_rest(REST);
-    let (written, _) = process::memory(site.confrev.pid());
-    let start = starts(site, rounds);
+    env.runtime.block_on(env.client.create_all(&path, secrets));
+    env.wait_at_rest(REST);
+    let (written, _) = process::memory(env.confrev.pid());
+    let start = starts(env, rounds);
     let beside = format!("beside {count} unused ConfigMaps of 10 kB and {count} Secrets of 4 kB");
     vec![
         Row::new(format!("resident memory {beside}, peak"), "MB", start.most, empty.0, Reach::Most(25.0)),
@@ -84,11 +84,16 @@ pub(crate) fn memory(site: &mut Site, count: usize, rounds: usize, empty: (f64, 
 }
 
 /// The rows of memory with the present opted-in workloads, of starts, and of the requests of a start.
-pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: (f64, f64)) -> Vec<Row> {
-    site.wait_at_rest(REST);
-    let (written, _) = process::memory(site.confrev.pid());
-    let start = starts(site, rounds);
-    let metric = |name: &str| site.confrev.metric(name);
+pub(crate) fn beside(
+    env: &mut Environment,
+    rounds: usize,
+    config_maps: usize,
+    empty: (f64, f64),
+) -> Vec<Row> {
+    env.wait_at_rest(REST);
+    let (written, _) = process::memory(env.confrev.pid());
+    let start = starts(env, rounds);
+    let metric = |name: &str| env.confrev.metric(name);
     let workloads = metric("confrev_workloads");
     let sources = metric("confrev_sources");
     let (sets, config_maps) = (workloads * number(SETS), number(config_maps));
@@ -121,13 +126,13 @@ pub(crate) fn beside(site: &mut Site, rounds: usize, config_maps: usize, empty: 
 }
 
 /// The rows of a time at rest.
-pub(crate) fn at_rest(site: &Site, time: Duration) -> Vec<Row> {
-    site.wait_at_rest(REST);
-    let before = site.asked();
+pub(crate) fn at_rest(env: &Environment, time: Duration) -> Vec<Row> {
+    env.wait_at_rest(REST);
+    let before = env.asked();
     // The sleep is the measurement: nothing must happen meanwhile.
     std::thread::sleep(time);
     let is_write = |verb: &str| !matches!(verb, "get" | "list" | "watch");
-    let writes = site.asked_since(before, |request| is_write(&request.verb) && request.resource != "leases");
+    let writes = env.asked_since(before, |request| is_write(&request.verb) && request.resource != "leases");
     let what = format!("{} s at rest", time.as_secs());
     let mut rows = vec![Row::new(
         format!("writes in {what}, but for the Lease"),
@@ -136,7 +141,7 @@ pub(crate) fn at_rest(site: &Site, time: Duration) -> Vec<Row> {
         None,
         Reach::Most(0.0),
     )];
-    let asked = site.asked_since(before, |request| !request.ended);
+    let asked = env.asked_since(before, |request| !request.ended);
     rows.extend(requests::rows(&what, &asked, &Kind::Rest { seconds: time.as_secs_f64() }));
     rows
 }

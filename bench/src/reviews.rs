@@ -5,9 +5,9 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
+use crate::environment::{CONFREV, Environment, config_map, deployment};
 use crate::load::{Protocol, Target};
 use crate::row::{Reach, Row};
-use crate::site::{CONFREV, Site, config_map, deployment};
 use crate::stats::quantile;
 
 /// The number of connections of one load.
@@ -16,13 +16,13 @@ const CONNECTIONS: [usize; 3] = [1, 16, 64];
 const REFERENCES: usize = 3;
 
 /// The rows. Each load lasts `time`, and is repeated `rounds` times.
-pub(crate) fn rows(site: &Site, time: Duration, rounds: usize) -> Vec<Row> {
+pub(crate) fn rows(env: &Environment, time: Duration, rounds: usize) -> Vec<Row> {
     let sources: Vec<_> = (0..REFERENCES).map(|i| format!("load-{i}")).collect();
     for source in &sources {
-        site.cluster.create("configmap", CONFREV, &config_map(source, 1000));
+        env.cluster.create("configmap", CONFREV, &config_map(source, 1000));
     }
     // The snapshots exist, as in all reviews of a content but the first.
-    site.cluster.create("deployment", CONFREV, &deployment("load", &sources));
+    env.cluster.create("deployment", CONFREV, &deployment("load", &sources));
     let nothing = review("", "configmaps", "ConfigMap", &config_map("unused", 1000));
     let resolved = review("apps", "deployments", "Deployment", &deployment("load-new", &sources));
     let mut rows = Vec::new();
@@ -31,21 +31,21 @@ pub(crate) fn rows(site: &Site, time: Duration, rounds: usize) -> Vec<Row> {
         ("3 references read live", "/mutate/workloads", resolved, 0.4),
     ] {
         let bare = Target {
-            pid: site.bare.pid(),
-            port: site.bare.port,
-            authority: site.bare.certificate.clone(),
+            pid: env.bare.pid(),
+            port: env.bare.port,
+            authority: env.bare.certificate.clone(),
             path: "/",
             body: body.clone(),
         };
-        let (pid, port) = (site.confrev.pid(), site.confrev.port());
-        let confrev = Target { pid, port, authority: site.authority(), path, body };
+        let (pid, port) = (env.confrev.pid(), env.confrev.port());
+        let confrev = Target { pid, port, authority: env.authority(), path, body };
         for protocol in [Protocol::Http1, Protocol::Http2] {
             for connections in CONNECTIONS {
                 let (mut ours, mut theirs) = (Vec::new(), Vec::new());
                 // The loads alternate, so that other work of the machine affects both.
                 for _ in 0..rounds {
-                    theirs.push(site.runtime.block_on(bare.load(protocol, connections, time)));
-                    ours.push(site.runtime.block_on(confrev.load(protocol, connections, time)));
+                    theirs.push(env.runtime.block_on(bare.load(protocol, connections, time)));
+                    ours.push(env.runtime.block_on(confrev.load(protocol, connections, time)));
                 }
                 let rate = |rates: &[crate::load::Rate]| {
                     quantile(&rates.iter().map(|rate| rate.per_second).collect::<Vec<_>>(), 0.5)

@@ -10,23 +10,23 @@ use std::time::Instant;
 use futures::future::Either;
 use serde_json::json;
 
+use crate::environment::{CONFREV, Environment, config_map, deployment, deployments};
 use crate::propagation::{Shape, change};
 use crate::row::{Reach, Row};
-use crate::site::{CONFREV, Site, config_map, deployment, deployments};
 use crate::stats::quantile;
 
 /// The rows with `workloads` workloads, on a control plane of their own, and the version of Kubernetes. confrev runs with its
 /// default roll rate.
 pub(crate) fn rows(binary: &Path, workloads: usize) -> (Vec<Row>, String) {
-    let site = Site::start(binary, &[]);
+    let env = Environment::start(binary, &[]);
     let shape = Shape { workloads, sources: 1, rounds: 1 };
-    shape.create(&site, CONFREV, None);
-    site.cluster.create("configmap", CONFREV, &config_map("other", 1000));
+    shape.create(&env, CONFREV, None);
+    env.cluster.create("configmap", CONFREV, &config_map("other", 1000));
     let (start, mut times) = (Instant::now(), Vec::new());
-    site.runtime.block_on(async {
-        let mut rolls = std::pin::pin!(change(&site.client, shape, CONFREV, 0));
+    env.runtime.block_on(async {
+        let mut rolls = std::pin::pin!(change(&env.client, shape, CONFREV, 0));
         for number in 0_usize.. {
-            let written = std::pin::pin!(write(&site, number));
+            let written = std::pin::pin!(write(&env, number));
             match futures::future::select(rolls, written).await {
                 Either::Left(_) => break,
                 Either::Right((written, rest)) => {
@@ -47,19 +47,19 @@ pub(crate) fn rows(binary: &Path, workloads: usize) -> (Vec<Row>, String) {
             seconds,
         ),
     ];
-    (rows, site.kubernetes())
+    (rows, env.kubernetes())
 }
 
 /// The milliseconds of the creation and of the update of a workload that uses another ConfigMap.
-async fn write(site: &Site, number: usize) -> [f64; 2] {
+async fn write(env: &Environment, number: usize) -> [f64; 2] {
     let name = format!("other-{number}");
     let mut object = deployment(&name, &["other".to_owned()]);
     object["spec"]["paused"] = json!(true);
     let start = Instant::now();
-    site.client.create(&deployments(CONFREV), &object).await;
+    env.client.create(&deployments(CONFREV), &object).await;
     let created = start.elapsed().as_secs_f64() * 1e3;
     let change = json!({"spec": {"template": {"metadata": {"annotations": {"bench": "changed"}}}}});
     let start = Instant::now();
-    site.client.merge(&format!("{}/{name}", deployments(CONFREV)), &change).await;
+    env.client.merge(&format!("{}/{name}", deployments(CONFREV)), &change).await;
     [created, start.elapsed().as_secs_f64() * 1e3]
 }

@@ -8,9 +8,9 @@ use futures::{StreamExt as _, stream};
 use http::Method;
 use serde_json::json;
 
+use crate::environment::{CONFREV, Environment, PLAIN, config_map, config_maps, deployment, deployments};
 use crate::process;
 use crate::row::{Reach, Row};
-use crate::site::{CONFREV, PLAIN, Site, config_map, config_maps, deployment, deployments};
 use crate::stats::number;
 
 const USERS: [usize; 3] = [100, 200, 500];
@@ -26,13 +26,13 @@ struct Times {
 }
 
 /// The rows for each number of users, with `iterations` iterations.
-pub(crate) fn rows(site: &Site, iterations: usize) -> Vec<Row> {
+pub(crate) fn rows(env: &Environment, iterations: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for users in USERS {
-        let plain = iterate(site, PLAIN, users, iterations);
-        let pid = site.confrev.pid();
+        let plain = iterate(env, PLAIN, users, iterations);
+        let pid = env.confrev.pid();
         let cpu = process::cpu(pid);
-        let ours = iterate(site, CONFREV, users, iterations);
+        let ours = iterate(env, CONFREV, users, iterations);
         let cpu = process::cpu(pid).saturating_sub(cpu).as_secs_f64();
         for (what, ours, plain) in
             [("creation", &ours.created, &plain.created), ("update", &ours.updated, &plain.updated)]
@@ -59,11 +59,11 @@ fn average(times: &[f64]) -> f64 {
 }
 
 /// Each iteration creates a workload and updates it. `users` of them run concurrently.
-fn iterate(site: &Site, namespace: &str, users: usize, iterations: usize) -> Times {
+fn iterate(env: &Environment, namespace: &str, users: usize, iterations: usize) -> Times {
     let prefix = format!("users-{users}");
     let sources: Vec<_> = (0..REFERENCES).map(|i| format!("{prefix}-{i}")).collect();
-    site.runtime.block_on(async {
-        site.client
+    env.runtime.block_on(async {
+        env.client
             .create_all(&config_maps(namespace), sources.iter().map(|source| config_map(source, 1000)))
             .await;
         let iteration = |number: usize| {
@@ -75,13 +75,13 @@ fn iterate(site: &Site, namespace: &str, users: usize, iterations: usize) -> Tim
                 object["spec"]["paused"] = json!(true);
                 let start = Instant::now();
                 let path = deployments(namespace);
-                site.client.try_send(Method::POST, &path, "application/json", &object).await?;
+                env.client.try_send(Method::POST, &path, "application/json", &object).await?;
                 let created = start.elapsed().as_secs_f64() * 1e3;
                 let path = format!("{path}/{name}");
                 let change =
                     json!({"spec": {"template": {"metadata": {"annotations": {"bench": "changed"}}}}});
                 let start = Instant::now();
-                site.client.try_send(Method::PATCH, &path, "application/merge-patch+json", &change).await?;
+                env.client.try_send(Method::PATCH, &path, "application/merge-patch+json", &change).await?;
                 Ok::<_, kube::Error>((created, start.elapsed().as_secs_f64() * 1e3))
             }
         };

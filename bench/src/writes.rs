@@ -6,8 +6,10 @@ use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::environment::{
+    CONFREV, Environment, LIMIT, NOTHING, PLAIN, config_map, config_maps, deployment, deployments,
+};
 use crate::row::{Reach, Row};
-use crate::site::{CONFREV, LIMIT, NOTHING, PLAIN, Site, config_map, config_maps, deployment, deployments};
 use crate::stats::quantile;
 
 const NAMESPACES: [&str; 3] = [PLAIN, NOTHING, CONFREV];
@@ -32,26 +34,26 @@ fn in_turn(turn: usize) -> impl Iterator<Item = (usize, &'static str)> {
 }
 
 /// The rows of workloads: `count` creations and as many updates, for each number of writers.
-pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
+pub(crate) fn workloads(env: &Environment, count: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for (writers, each) in [(1, 1), (16, 5)] {
         let (mut creations, mut updates) = (Times::default(), Times::default());
         let mut sources = Vec::new();
         for turn in 0..count.div_ceil(writers * each) {
             if (turn * writers * each).is_multiple_of(SHARED) {
-                sources = new_sources(site, &format!("written-{writers}-{turn}"));
+                sources = new_sources(env, &format!("written-{writers}-{turn}"));
             }
             for (i, namespace) in in_turn(turn) {
                 let written = (0..writers).map(|writer| {
                     let names = (0..each).map(move |n| format!("written-{writers}-{turn}-{writer}-{n}"));
-                    write(site, namespace, names, &sources)
+                    write(env, namespace, names, &sources)
                 });
-                for (created, updated) in site.runtime.block_on(join_all(written)) {
+                for (created, updated) in env.runtime.block_on(join_all(written)) {
                     creations[i].extend(created);
                     updates[i].extend(updated);
                 }
                 if writers > 1 && namespace == CONFREV {
-                    site.wait_at_rest(REST);
+                    env.wait_at_rest(REST);
                 }
             }
         }
@@ -68,21 +70,21 @@ pub(crate) fn workloads(site: &Site, count: usize) -> Vec<Row> {
 
 /// Creates new sources in all namespaces, and a workload that uses them. So the snapshots exist, as for all workloads
 /// but the first that uses a content.
-fn new_sources(site: &Site, prefix: &str) -> Vec<String> {
+fn new_sources(env: &Environment, prefix: &str) -> Vec<String> {
     let sources: Vec<_> = (0..REFERENCES).map(|i| format!("{prefix}-{i}")).collect();
     for namespace in NAMESPACES {
         for source in &sources {
-            site.cluster.create("configmap", namespace, &config_map(source, 1000));
+            env.cluster.create("configmap", namespace, &config_map(source, 1000));
         }
-        site.runtime.block_on(write(site, namespace, std::iter::once(prefix.to_owned()), &sources));
+        env.runtime.block_on(write(env, namespace, std::iter::once(prefix.to_owned()), &sources));
     }
-    site.wait_at_rest(REST);
+    env.wait_at_rest(REST);
     sources
 }
 
 /// The creations and updates of one writer, in milliseconds.
 async fn write(
-    site: &Site,
+    env: &Environment,
     namespace: &str,
     names: impl Iterator<Item = String>,
     sources: &[String],
@@ -94,12 +96,12 @@ async fn write(
         object["spec"]["paused"] = json!(true);
         object["metadata"]["annotations"] = json!({});
         let start = Instant::now();
-        site.client.create(&deployments(namespace), &object).await;
+        env.client.create(&deployments(namespace), &object).await;
         creations.push(start.elapsed().as_secs_f64() * 1e3);
         let path = format!("{}/{name}", deployments(namespace));
         // The workload's controller writes to it too. If such a write comes first, the API server repeats the
         // update, including admission.
-        while site.client.send(Method::GET, &path, "", &Value::Null).await["status"]["observedGeneration"]
+        while env.client.send(Method::GET, &path, "", &Value::Null).await["status"]["observedGeneration"]
             .is_null()
         {
             assert!(start.elapsed() < LIMIT, "no controller has observed {path}");
@@ -107,18 +109,18 @@ async fn write(
         }
         let change = json!({"spec": {"template": {"metadata": {"annotations": {"bench": "changed"}}}}});
         let start = Instant::now();
-        site.client.merge(&path, &change).await;
+        env.client.merge(&path, &change).await;
         updates.push(start.elapsed().as_secs_f64() * 1e3);
     }
     (creations, updates)
 }
 
 /// The rows of ConfigMaps: unused, and used by these numbers of workloads, which do not roll meanwhile.
-pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
+pub(crate) fn sources(env: &Environment, count: usize, many: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, number) in [("unused", 0), ("used-by-one", 1), ("used-by-many", many)] {
         for namespace in NAMESPACES {
-            site.cluster.create("configmap", namespace, &config_map(name, 1000));
+            env.cluster.create("configmap", namespace, &config_map(name, 1000));
         }
         let user = |number| {
             let mut object = deployment(&format!("{name}-{number}"), &[name.to_owned()]);
@@ -126,14 +128,14 @@ pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
             object["spec"]["paused"] = json!(true);
             object
         };
-        site.runtime.block_on(site.client.create_all(&deployments(CONFREV), (0..number).map(user)));
+        env.runtime.block_on(env.client.create_all(&deployments(CONFREV), (0..number).map(user)));
         // The first change rolls the workloads; later changes wait for the interval.
-        change(site, CONFREV, name, "first");
-        site.wait_at_rest(Duration::from_secs(2));
+        change(env, CONFREV, name, "first");
+        env.wait_at_rest(Duration::from_secs(2));
         let mut times = Times::default();
         for turn in 0..count {
             for (i, namespace) in in_turn(turn) {
-                times[i].push(change(site, namespace, name, &turn.to_string()));
+                times[i].push(change(env, namespace, name, &turn.to_string()));
             }
         }
         let what = format!("write of a ConfigMap, used by {number}");
@@ -152,11 +154,11 @@ pub(crate) fn sources(site: &Site, count: usize, many: usize) -> Vec<Row> {
 }
 
 /// The milliseconds of one change.
-fn change(site: &Site, namespace: &str, name: &str, text: &str) -> f64 {
+fn change(env: &Environment, namespace: &str, name: &str, text: &str) -> f64 {
     let path = format!("{}/{name}", config_maps(namespace));
     let change: Value = json!({"data": {"text": text}});
     let start = Instant::now();
-    site.runtime.block_on(site.client.merge(&path, &change));
+    env.runtime.block_on(env.client.merge(&path, &change));
     start.elapsed().as_secs_f64() * 1e3
 }
 

@@ -4,7 +4,7 @@ use std::{ops::Deref, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{bodies::BodyBudget, limits::ReviewLimits, reads::ReadBudget, turns::Turns, users::Users};
+use super::{authors::Authors, bodies::BodyBudget, limits::ReviewLimits, reads::ReadBudget, turns::Turns};
 use crate::{controller::Shared, kinds::Kinds, schema::Schemas, server::Client, telemetry::Metrics};
 
 /// The dependencies of the handlers.
@@ -24,7 +24,7 @@ pub struct Context<A> {
     /// Checks sources against their schemas.
     pub schemas: Schemas,
     /// Records who wrote a source; `None` without `--record-users`.
-    pub users: Option<Users>,
+    pub users: Option<Authors>,
 }
 
 /// The context that all handlers share.

@@ -2,12 +2,12 @@
 
 use super::{
     context::{Caller, Context, HandlerState},
-    decision::Decider,
+    decider::Decider,
     review::{Answer, Review},
 };
 use crate::{
     cluster::{Api, ApiError, workload_owner},
-    resolve::{Decision, Facts, Missing, Policy, Request, Workload, malformed},
+    resolve::{Decision, Facts, MissingPolicy, Policy, Request, Workload, malformed},
 };
 
 /// Resolves the references of a workload.
@@ -48,7 +48,7 @@ pub(super) async fn validate<A: Api>(
     if let Some(denial) = malformed(&request) {
         return Answer::denied(denial);
     }
-    if Policy::read(&request.new).0.missing != Missing::Deny {
+    if Policy::read(&request.new).0.missing != MissingPolicy::Deny {
         return Answer::allowed();
     }
     match decided(context, call, review, &request, true, &mut Facts::default()).await {
@@ -77,7 +77,7 @@ async fn decided<A: Api>(
     }
     let schemas = &context.schemas;
     let decider = Decider { api, limits, dry_run, share, metrics, shared, schemas };
-    let decision = decider.decide(request, owner.as_ref(), facts);
+    let decision = decider.admit(request, owner.as_ref(), facts);
     let name = request.new.display();
     match tokio::time::timeout_at(call.deadline, decision).await {
         Err(_) => Err(Answer::unavailable(format!(

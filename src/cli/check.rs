@@ -62,7 +62,7 @@ enum Grade {
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct CheckedPoint {
     check: &'static str,
     grade: Grade,
     message: String,
@@ -176,15 +176,15 @@ fn said(failure: &Failure) -> Failure {
     Failure::Refused(failure.to_string())
 }
 
-fn finding(check: &'static str, found: Result<CheckResult, Failure>) -> Finding {
+fn finding(check: &'static str, found: Result<CheckResult, Failure>) -> CheckedPoint {
     let (grade, message, hint) = found.unwrap_or_else(|failure| match failure {
         Failure::Refused(message) => warning(message, "use an identity that may read this, or --as"),
         other => bad(other.to_string(), ""),
     });
-    Finding { check, grade, message, hint }
+    CheckedPoint { check, grade, message, hint }
 }
 
-fn line(finding: &Finding) -> String {
+fn line(finding: &CheckedPoint) -> String {
     let mark = match finding.grade {
         Grade::Ok => paint(Colour::Green, "ok     "),
         Grade::Warning => paint(Colour::Dim, "warning"),

@@ -23,7 +23,7 @@ use crate::{
     names,
     resolve::{
         AnalysisRun, Health, Member, Observed, Refusal, RunState, Spread, SpreadPolicy, Standing, Use,
-        Verdict, View, Wait, auto_roll_value,
+        Verdict, Wait, WorkloadView, auto_roll_value,
     },
     snapshot::{Digests, ObjectName, SourceKind},
 };
@@ -195,7 +195,7 @@ pub(super) fn refused(
 
 /// The state of a workload towards a content of a source.
 fn standing(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, content: &Digests) -> Standing {
-    let view = View {
+    let view = WorkloadView {
         kind: &workload.kind,
         path: [workload.namespace(), workload.name()],
         namespace_order: inventory.orders.get(workload.namespace()).copied(),

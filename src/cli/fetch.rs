@@ -36,8 +36,8 @@ async fn follow(url: &str) -> Result<String, String> {
     let mut uri: Uri = url.parse().map_err(|_| "it is not a URL".to_owned())?;
     for _ in 0..=MAX_REDIRECTS {
         match get(&uri).await? {
-            Answer::Text(text) => return Ok(text),
-            Answer::Elsewhere(location) => {
+            Fetched::Text(text) => return Ok(text),
+            Fetched::Elsewhere(location) => {
                 let wrong = || format!("it redirects to {location:?}");
                 let next: Uri = location.parse().map_err(|_| wrong())?;
                 let mut parts = next.into_parts();
@@ -52,13 +52,13 @@ async fn follow(url: &str) -> Result<String, String> {
     Err(format!("it redirects more than {MAX_REDIRECTS} times"))
 }
 
-enum Answer {
+enum Fetched {
     Text(String),
     Elsewhere(String),
 }
 
 /// One request, with the client of the API server's calls: the program links no other.
-async fn get(uri: &Uri) -> Result<Answer, String> {
+async fn get(uri: &Uri) -> Result<Fetched, String> {
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err("it is not a URL".to_owned());
     };
@@ -73,14 +73,14 @@ async fn get(uri: &Uri) -> Result<Answer, String> {
     let status = response.status();
     let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
     if let Some(location) = location.filter(|_| status.is_redirection()) {
-        return Ok(Answer::Elsewhere(location.to_owned()));
+        return Ok(Fetched::Elsewhere(location.to_owned()));
     }
     if !status.is_success() {
         return Err(format!("the server answered {status}"));
     }
     let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
     let bytes = body.map_err(|error| explain::cause(&*error))?.to_bytes();
-    String::from_utf8(bytes.to_vec()).map(Answer::Text).map_err(|_| "it is not UTF-8 text".to_owned())
+    String::from_utf8(bytes.to_vec()).map(Fetched::Text).map_err(|_| "it is not UTF-8 text".to_owned())
 }
 
 /// The manifests of a folder with a kustomization; `Err`: why they cannot be built.

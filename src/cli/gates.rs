@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{
     delay::Delay,
     failure::Failure,
-    inventory::{self, Inventory, LiveSource, OptedIn, Settings, annotation, label},
+    inventory::{self, Inventory, LiveSource, NamespaceSettings, OptedIn, annotation, label},
     target::Target,
 };
 use crate::{
@@ -85,14 +85,14 @@ pub(super) async fn settings(
     target: &Target,
     inventory: &Inventory,
     namespace: &str,
-) -> Result<Settings, Failure> {
+) -> Result<NamespaceSettings, Failure> {
     let mut known = inventory.namespaces.lock().await;
     if let Some(known) = known.get(namespace) {
         return Ok(known.clone());
     }
     let settings = match target.get(&format!("/api/v1/namespaces/{namespace}")).await {
-        Err(Failure::Refused(_)) | Ok(None) => Settings::default(),
-        Ok(Some(found)) => Settings {
+        Err(Failure::Refused(_)) | Ok(None) => NamespaceSettings::default(),
+        Ok(Some(found)) => NamespaceSettings {
             window: annotation(&found, names::WINDOW).map(str::to_owned),
             group: label(&found, names::GROUP).filter(|group| !group.is_empty()).map(str::to_owned),
         },

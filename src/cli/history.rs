@@ -17,7 +17,7 @@ use super::{
 use crate::{
     names,
     resolve::Observed,
-    snapshot::{Change, ObjectName, SourceKind, source_label},
+    snapshot::{Authorship, ObjectName, SourceKind, source_label},
 };
 
 /// Options of `history`.
@@ -201,8 +201,8 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
     // A snapshot of an older confrev records no change.
     let source = history.present.as_ref().filter(|_| present);
     let change = stated_change(&snapshot.value)
-        .or_else(|| Change::of(source?.json()))
-        .map(|Change { at, by }| (at, by));
+        .or_else(|| Authorship::of(source?.json()))
+        .map(|Authorship { at, by }| (at, by));
     let (changed_at, changed_by) = change.unzip();
     let key = (history.namespace.clone(), ObjectName::new(history.source.kind, name));
     Line {
@@ -244,7 +244,7 @@ fn size(object: &Value) -> usize {
 }
 
 /// The change that a snapshot records.
-pub(super) fn stated_change(snapshot: &Value) -> Option<Change> {
+pub(super) fn stated_change(snapshot: &Value) -> Option<Authorship> {
     let stated = |key| annotation(snapshot, key).map(str::to_owned);
-    Some(Change { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
+    Some(Authorship { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     cluster::{
         ApiError,
-        facts::{Fact, FactReader, decide},
+        facts::{Fact, FactReader, decide_with_reads},
     },
     names,
     resolve::{Facts, Need, Observed, Request, Use, Workload, auto_roll_value},
@@ -284,7 +284,7 @@ async fn refusal(
     let mut facts = Facts::default();
     facts.set_rotated(target.rotated.clone());
     let mut reader = GivenReader { target, namespace: request.namespace, given, schemas: Schemas::default() };
-    match decide(&request, &mut facts, &mut reader).await.map_err(|error| target.failure(error)) {
+    match decide_with_reads(&request, &mut facts, &mut reader).await.map_err(|error| target.failure(error)) {
         // The user may not read a fact.
         Err(Failure::Refused(_)) => Ok(None),
         decision => Ok(decision?.denial),

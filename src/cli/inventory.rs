@@ -74,7 +74,7 @@ pub(super) struct Inventory {
     /// The current sources.
     pub(super) sources: BTreeMap<SourceKey, LiveSource>,
     /// The settings of each namespace that was read.
-    pub(super) namespaces: tokio::sync::Mutex<BTreeMap<String, Settings>>,
+    pub(super) namespaces: tokio::sync::Mutex<BTreeMap<String, NamespaceSettings>>,
     /// The annotation `order` of namespaces, where it was read.
     pub(super) orders: BTreeMap<String, i32>,
     /// What the user may not list, and what is therefore left out.
@@ -114,7 +114,7 @@ impl Owned {
 
 /// The settings of a namespace that decide when a change may reach its workloads.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct NamespaceSettings {
     /// The annotation `window`.
     pub(super) window: Option<String>,
     /// The label `group`.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     failure::Failure,
     flags::{KindFlag, RotatedFlag},
-    lint_report::{self, Finding, Level, Place, ReportFormat, Rule},
+    lint_report::{self, Finding, Level, Location, ReportFormat, Rule},
     manifests::{self, Manifest, ManifestError, ManifestFlags},
     output,
     render::{Given, workload_kind},
@@ -76,14 +76,14 @@ fn check(
             Ok(manifests) => manifests,
             Err(ManifestError::Yaml { file, line, reason }) => {
                 files.push(file.clone());
-                findings.push(Finding::error(Rule::Yaml, &Place { file, line }, "", reason));
+                findings.push(Finding::error(Rule::Yaml, &Location { file, line }, "", reason));
                 continue;
             }
             Err(other) => return Err(other.into()),
         };
         for Manifest { file, line, object } in manifests {
             files.push(file.clone());
-            let place = Place { file, line };
+            let place = Location { file, line };
             match source(&place.file, &object) {
                 Ok(_) => {
                     readable.push((place.file.clone(), object));
@@ -112,7 +112,7 @@ fn check(
                 Err(error) => findings.push(Finding::error(Rule::Workload, place, &name, error.to_string())),
                 Ok(new) => {
                     let request = Request { namespace, secrets: false, new, old: None };
-                    let decision = given.decide(&request);
+                    let decision = given.preview(&request);
                     let start = format!("{}: ", request.new.display());
                     let short = |text: String| text.strip_prefix(&start).map_or(text.clone(), str::to_owned);
                     findings.extend(
@@ -149,7 +149,7 @@ fn source(file: &str, object: &Value) -> Result<Option<Observed>, String> {
 }
 
 fn check_source(
-    place: &Place,
+    place: &Location,
     name: &str,
     namespace: &str,
     observed: &Observed,

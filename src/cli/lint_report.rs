@@ -78,7 +78,7 @@ impl Level {
 
 /// Where an object is: its file, and the line at which its document begins, from 1.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) file: String,
     pub(super) line: u64,
 }
@@ -88,18 +88,18 @@ pub(super) struct Place {
 pub(super) struct Finding {
     pub(super) level: Level,
     pub(super) rule: Rule,
-    pub(super) place: Place,
+    pub(super) place: Location,
     /// The kind and the name of the object; empty if the message names it.
     pub(super) object: String,
     pub(super) message: String,
 }
 
 impl Finding {
-    pub(super) fn error(rule: Rule, place: &Place, object: &str, message: String) -> Self {
+    pub(super) fn error(rule: Rule, place: &Location, object: &str, message: String) -> Self {
         Self { level: Level::Error, rule, place: place.clone(), object: object.to_owned(), message }
     }
 
-    pub(super) fn warning(rule: Rule, place: &Place, object: &str, message: String) -> Self {
+    pub(super) fn warning(rule: Rule, place: &Location, object: &str, message: String) -> Self {
         Self { level: Level::Warning, ..Self::error(rule, place, object, message) }
     }
 
@@ -137,7 +137,7 @@ fn sarif(findings: &[Finding]) -> serde_json::Value {
     let results: Vec<_> = findings
         .iter()
         .map(|finding| {
-            let Place { file, line } = &finding.place;
+            let Location { file, line } = &finding.place;
             let location = json!({"artifactLocation": {"uri": uri(file)}, "region": {"startLine": line}});
             json!({
                 "ruleId": finding.rule.as_str(),
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn report_escapes_names_of_files_and_objects() {
-        let place = Place { file: "a b/<c>.yaml".to_owned(), line: 7 };
+        let place = Location { file: "a b/<c>.yaml".to_owned(), line: 7 };
         let finding = Finding::error(Rule::Schema, &place, "ConfigMap \"a&b\"", "x < y\u{1}".to_owned());
         let junit = junit(&[], std::slice::from_ref(&finding));
         for part in [

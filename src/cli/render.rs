@@ -98,7 +98,7 @@ fn render(
         let new = Workload::parse(kind, &text).map_err(|error| wrong(error.to_string()))?;
         // The names of snapshots of Secrets depend on a key that only the installation has.
         let request = Request { namespace, secrets: false, new, old: None };
-        let mut decision = given.decide(&request);
+        let mut decision = given.preview(&request);
         if options.secrets {
             for warning in decision.warnings.iter_mut().filter(|warning| warning.contains(names::SECRETS)) {
                 *warning = format!(
@@ -159,7 +159,7 @@ impl Given {
     }
 
     /// The decision, as if only the manifests existed.
-    pub(super) fn decide(&self, request: &Request<'_>) -> Decision {
+    pub(super) fn preview(&self, request: &Request<'_>) -> Decision {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
         let decision = resolve::decide(request, &mut facts, |needs, facts| {

@@ -28,7 +28,7 @@ use super::{
     output::{self, OutputFlag, Row},
     restore::confirm,
     target::{Flags, Target},
-    wait::{self, CHECK_INTERVAL, Progress},
+    wait::{self, CHECK_INTERVAL, WaitState},
 };
 use crate::{
     kinds::REVISION_KINDS,
@@ -345,9 +345,9 @@ impl Revocation {
                 let mut target = self.target.clone();
                 target.namespace = workload.namespace().to_owned();
                 match wait::of_workload(&target, &inventory, workload, Some(source), (end, false)).await? {
-                    Progress::Done(..) => {}
-                    Progress::Waits(reason) | Progress::Unanswered(reason) => waits.push(reason),
-                    Progress::Stuck(reason) => stuck.push(reason),
+                    WaitState::Done(..) => {}
+                    WaitState::Waits(reason) | WaitState::Unanswered(reason) => waits.push(reason),
+                    WaitState::Stuck(reason) => stuck.push(reason),
                 }
             }
             if waits.is_empty() || Instant::now() + CHECK_INTERVAL > end {

@@ -278,7 +278,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
 
     let limits = options.limits.of_reviews();
     let counted = metrics.clone();
-    let users = options.record_users.then(admission::Users::default);
+    let users = options.record_users.then(admission::Authors::default);
     let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone())));
     let (secrets, schemas) = (options.secrets, Schemas::default());
     let context = admission::Context { api, kinds, secrets, limits, shared, metrics, schemas, users };

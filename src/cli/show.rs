@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     kinds::{REVISION_KINDS, RevisionKind, WorkloadKind},
-    snapshot::{Change, ObjectName, SourceKind, is_object_name},
+    snapshot::{Authorship, ObjectName, SourceKind, is_object_name},
     template::{SourceMap, Template},
 };
 
@@ -66,7 +66,7 @@ struct ShownSource {
     /// The snapshot that is read in place of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
-    state: State,
+    state: Comparison,
     #[serde(skip_serializing_if = "Option::is_none")]
     changed_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ struct ShownSource {
 /// A source's present content, compared with the content that the object reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum State {
+enum Comparison {
     /// It is the same.
     Present,
     /// It differs.
@@ -286,7 +286,7 @@ async fn shown_source(
     let mut shown = ShownSource {
         source: format!("{}/{}", kind.as_str(), source.name),
         snapshot: is_resolved.then(|| read.name.to_string()),
-        state: State::Missing,
+        state: Comparison::Missing,
         changed_at: None,
         changed_by: None,
         content: None,
@@ -295,14 +295,15 @@ async fn shown_source(
     };
     let object = match read_object(target, read).await {
         Err(Failure::Refused(_)) => {
-            shown.state = State::Forbidden;
+            shown.state = Comparison::Forbidden;
             return Ok(shown);
         }
         object => object?,
     };
     let Some(object) = object else { return Ok(shown) };
-    let change = if is_resolved { stated_change(&object) } else { Change::of(object.to_string().as_bytes()) };
-    if let Some(Change { at, by }) = change {
+    let change =
+        if is_resolved { stated_change(&object) } else { Authorship::of(object.to_string().as_bytes()) };
+    if let Some(Authorship { at, by }) = change {
         (shown.changed_at, shown.changed_by) = (Some(at), Some(by));
     }
     let content = Content::of(kind, &object);
@@ -310,17 +311,17 @@ async fn shown_source(
         content.values().map(|(key, value)| (key.clone(), shown_value(kind, value, show_values))).collect(),
     );
     if !is_resolved {
-        shown.state = State::AsWritten;
+        shown.state = Comparison::AsWritten;
         return Ok(shown);
     }
     shown.state = match read_object(target, source).await? {
-        None => State::SourceGone,
+        None => Comparison::SourceGone,
         Some(present) => {
             let old = Side { name: read.name.to_string(), content };
             let new = Side { name: source.name.to_string(), content: Content::of(kind, &present) };
             shown.differs_in = diff::keys_that_differ(&old, &new).cloned().collect();
             shown.differences = diff::compare(kind, &old, &new, show_values);
-            if shown.differs_in.is_empty() { State::Present } else { State::Differs }
+            if shown.differs_in.is_empty() { Comparison::Present } else { Comparison::Differs }
         }
     };
     Ok(shown)
@@ -378,7 +379,7 @@ impl Shown {
     }
 }
 
-impl State {
+impl Comparison {
     /// The state in words.
     const fn words(self) -> &'static str {
         match self {

@@ -49,7 +49,7 @@ impl WaitOptions {
 }
 
 /// The state of the workloads that the command waits for.
-pub(super) enum Progress {
+pub(super) enum WaitState {
     /// All run the current content; the number of workloads, and those that are paused.
     Done(usize, Vec<String>),
     /// Not yet done, and why.
@@ -74,24 +74,24 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
             inventory.unread.warn();
         }
         let reason = match progress(&target, &inventory, options, deadline).await? {
-            Progress::Done(0, _) => {
+            WaitState::Done(0, _) => {
                 return output::print(
                     "nothing to wait for: a Job keeps the content that it was created with\n",
                 );
             }
-            Progress::Done(count, paused) => {
+            WaitState::Done(count, paused) => {
                 let workloads = output::count(count, "workload");
                 let verb = if count == 1 { "runs" } else { "run" };
                 let paused = paused.join("; ");
                 let paused = if paused.is_empty() { paused } else { format!(" ({paused})") };
                 return output::print(&format!("{workloads} {verb} the present content{paused}\n"));
             }
-            Progress::Stuck(reason) => return Err(Failure::No(reason)),
-            Progress::Waits(reason) => {
+            WaitState::Stuck(reason) => return Err(Failure::No(reason)),
+            WaitState::Waits(reason) => {
                 silent = None;
                 reason
             }
-            Progress::Unanswered(reason) => {
+            WaitState::Unanswered(reason) => {
                 if silent.get_or_insert_with(Instant::now).elapsed() > LONGEST_OUTAGE {
                     return Err(Failure::No(reason));
                 }
@@ -110,7 +110,7 @@ async fn progress(
     inventory: &Inventory,
     options: &WaitOptions,
     deadline: Instant,
-) -> Result<Progress, Failure> {
+) -> Result<WaitState, Failure> {
     let object = options.object.as_deref().unwrap_or_default();
     let source = source_name(object).ok();
     let concerned: Vec<&OptedIn> = match (&options.selector, &source) {
@@ -144,30 +144,30 @@ async fn progress(
     for workload in &concerned {
         let how = (deadline, options.allow_paused);
         match of_workload(target, inventory, workload, source.as_ref(), how).await? {
-            Progress::Done(count, reasons) => {
+            WaitState::Done(count, reasons) => {
                 done += count;
                 paused.extend(reasons);
             }
-            waiting @ (Progress::Waits(_) | Progress::Unanswered(_)) => waits = waits.or(Some(waiting)),
-            stuck @ Progress::Stuck(_) => return Ok(stuck),
+            waiting @ (WaitState::Waits(_) | WaitState::Unanswered(_)) => waits = waits.or(Some(waiting)),
+            stuck @ WaitState::Stuck(_) => return Ok(stuck),
         }
     }
-    Ok(waits.unwrap_or(Progress::Done(done, paused)))
+    Ok(waits.unwrap_or(WaitState::Done(done, paused)))
 }
 
 /// The state of a workload with a pending change.
-fn pending(of: String, delay: Option<&Delay>, deadline: Instant) -> Progress {
+fn pending(of: String, delay: Option<&Delay>, deadline: Instant) -> WaitState {
     let left = deadline.saturating_duration_since(Instant::now());
     let end = Timestamp::now().checked_add(SignedDuration::try_from(left).unwrap_or(SignedDuration::MAX));
     // A time that cannot be represented is later than each opening.
     let end = end.unwrap_or(Timestamp::MAX);
     match delay {
-        Some(Delay::Stopped(_)) => Progress::Stuck(of),
+        Some(Delay::Stopped(_)) => WaitState::Stuck(of),
         Some(Delay::Closed { opens, .. }) if opens.is_none_or(|opens| opens > end) => {
-            Progress::Stuck(format!("{of}, after the timeout"))
+            WaitState::Stuck(format!("{of}, after the timeout"))
         }
-        Some(Delay::Unanswered(_)) => Progress::Unanswered(of),
-        _ => Progress::Waits(of),
+        Some(Delay::Unanswered(_)) => WaitState::Unanswered(of),
+        _ => WaitState::Waits(of),
     }
 }
 
@@ -178,11 +178,11 @@ pub(super) async fn of_workload(
     workload: &OptedIn,
     source: Option<&ObjectName>,
     (deadline, allow_paused): (Instant, bool),
-) -> Result<Progress, Failure> {
+) -> Result<WaitState, Failure> {
     let name = workload.reference();
     if let Some((of, is_opted_in)) = inventory.template_of(workload) {
         let then = if is_opted_in { "wait for" } else { "it is not opted in: label" };
-        return Ok(Progress::Stuck(format!("{name} takes its template from {of}: {then} {of} instead")));
+        return Ok(WaitState::Stuck(format!("{name} takes its template from {of}: {then} {of} instead")));
     }
     let mut count = 1;
     for used in source_state::of_workload(target, inventory, workload).await? {
@@ -201,53 +201,53 @@ pub(super) async fn of_workload(
             SourceState::AsCreated => count = 0,
             SourceState::Pending => return Ok(pending(of, used.delay.as_ref(), deadline)),
             SourceState::Paused => {
-                return Ok(Progress::Stuck(format!(
+                return Ok(WaitState::Stuck(format!(
                     "{of}: it does not follow changes, see kubectl confrev resume"
                 )));
             }
             SourceState::Pinned => {
-                return Ok(Progress::Stuck(format!(
+                return Ok(WaitState::Stuck(format!(
                     "{of}: an undo or a pin keeps its snapshot, see kubectl confrev unpin"
                 )));
             }
             SourceState::Held if used.beneath.is_plain() => {}
             SourceState::Held => {
-                return Ok(Progress::Stuck(format!(
+                return Ok(WaitState::Stuck(format!(
                     "{of}: annotation {} keeps its snapshot, see kubectl confrev unpin",
                     names::HOLD
                 )));
             }
             SourceState::Refused => {
-                return Ok(Progress::Stuck(format!(
+                return Ok(WaitState::Stuck(format!(
                     "{of}: remove the cause, and confrev tries again within a minute"
                 )));
             }
             SourceState::SecretsOff => {
-                return Ok(Progress::Stuck(format!(
+                return Ok(WaitState::Stuck(format!(
                     "{of}: enable them in the installation, or remove the annotation {} from the workload",
                     names::SECRETS
                 )));
             }
             SourceState::Missing | SourceState::SourceGone | SourceState::Unknown => {
-                return Ok(Progress::Stuck(of));
+                return Ok(WaitState::Stuck(of));
             }
         }
     }
     if let Some(pause) = pauses::of(inventory, workload) {
         let Pause { at, then } = pause;
         return Ok(if allow_paused {
-            Progress::Done(count, vec![format!("{name}: {at}")])
+            WaitState::Done(count, vec![format!("{name}: {at}")])
         } else {
-            Progress::Stuck(format!("{name}: {at}; {then} (--allow-paused counts this as done)"))
+            WaitState::Stuck(format!("{name}: {at}; {then} (--allow-paused counts this as done)"))
         });
     }
     Ok(match workload.record.health {
-        Health::Settled => Progress::Done(count, Vec::new()),
+        Health::Settled => WaitState::Done(count, Vec::new()),
         Health::Unobserved | Health::Progressing => {
-            Progress::Waits(format!("{name}: its rollout is in progress"))
+            WaitState::Waits(format!("{name}: its rollout is in progress"))
         }
-        Health::Unavailable => Progress::Waits(format!("{name}: some of its pods are not available")),
-        Health::Failed => Progress::Stuck(format!("{name}: its rollout failed")),
+        Health::Unavailable => WaitState::Waits(format!("{name}: some of its pods are not available")),
+        Health::Failed => WaitState::Stuck(format!("{name}: its rollout failed")),
     })
 }
 
@@ -264,10 +264,10 @@ mod tests {
         };
         let never = Delay::Closed { reason: "closed".to_owned(), opens: None };
         let of = |delay: Option<&Delay>| match pending("web".to_owned(), delay, deadline) {
-            Progress::Done(..) => "done".to_owned(),
-            Progress::Waits(said) => format!("waits: {said}"),
-            Progress::Unanswered(said) => format!("unanswered: {said}"),
-            Progress::Stuck(said) => format!("stuck: {said}"),
+            WaitState::Done(..) => "done".to_owned(),
+            WaitState::Waits(said) => format!("waits: {said}"),
+            WaitState::Unanswered(said) => format!("unanswered: {said}"),
+            WaitState::Stuck(said) => format!("stuck: {said}"),
         };
         for (delay, wanted) in [
             (None, "waits: web"),

@@ -58,7 +58,7 @@ pub(super) struct WavesOptions {
 
 /// A decision of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum WaveCommand {
     /// Begin the next wave.
     Promote,
     /// Stop the change.
@@ -129,13 +129,13 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
 pub(super) async fn act(
     target: &Target,
     source: &ObjectName,
-    action: Action,
+    action: WaveCommand,
     all: bool,
     dry_run: Option<DryRun>,
 ) -> Result<String, Failure> {
     let history = History::read(target, source.clone()).await?;
     let others = Others::of(target, &history).await?;
-    let retried = if action == Action::Retry { retry(&history) } else { None };
+    let retried = if action == WaveCommand::Retry { retry(&history) } else { None };
     // Another run of the analysis that does not let the next wave begin.
     let mut again = None;
     let (key, value, said) = if let Some(retried) = retried {
@@ -145,15 +145,15 @@ pub(super) async fn act(
         // The sources of the other namespaces of a group may lack the decision.
         let nothing = match action {
             _ if status.group.is_some() => None,
-            Action::Abort if status.aborted => Some("is already aborted"),
-            Action::Retry if status.may_analyse_again => None,
-            Action::Retry if !status.aborted => Some("is neither aborted nor refused: nothing to retry"),
+            WaveCommand::Abort if status.aborted => Some("is already aborted"),
+            WaveCommand::Retry if status.may_analyse_again => None,
+            WaveCommand::Retry if !status.aborted => Some("is neither aborted nor refused: nothing to retry"),
             _ => None,
         };
         if let Some(nothing) = nothing {
             return Ok(format!("{}: {} {nothing}", status.source, status.snapshot));
         }
-        again = (action == Action::Retry && status.may_analyse_again)
+        again = (action == WaveCommand::Retry && status.may_analyse_again)
             .then(|| json!(format!("{} {:.0}", status.snapshot, Timestamp::now())));
         decision(action, &status, all)?
     };
@@ -220,44 +220,44 @@ fn of_namespace(value: &Value, own: Option<&str>, other: Option<&str>) -> Value 
 }
 
 /// The action with this name.
-pub(super) fn parse_action(text: &str) -> Result<Action, Failure> {
+pub(super) fn parse_action(text: &str) -> Result<WaveCommand, Failure> {
     match text {
-        "promote" => Ok(Action::Promote),
-        "abort" => Ok(Action::Abort),
-        "retry" => Ok(Action::Retry),
+        "promote" => Ok(WaveCommand::Promote),
+        "abort" => Ok(WaveCommand::Abort),
+        "retry" => Ok(WaveCommand::Retry),
         _ => Err(Failure::Usage(format!("unknown action {text:?}, use promote, abort or retry"))),
     }
 }
 
 /// The annotation that records a decision, and what to print about it.
 fn decision(
-    action: Action,
+    action: WaveCommand,
     status: &WavesStatus,
     all: bool,
 ) -> Result<(&'static str, Value, String), Failure> {
     let WavesStatus { snapshot, wave, waves, .. } = status;
     match action {
-        Action::Promote if wave == waves && !all => Err(Failure::Refused(format!(
+        WaveCommand::Promote if wave == waves && !all => Err(Failure::Refused(format!(
             "{}: the last wave of {snapshot} has begun, so none is left to promote",
             status.source
         ))),
-        Action::Promote if all => Ok((
+        WaveCommand::Promote if all => Ok((
             names::PROMOTED,
             json!(format!("{snapshot} {ALL_WAVES}")),
             format!("all waves of {snapshot} begin now"),
         )),
-        Action::Promote => Ok((
+        WaveCommand::Promote => Ok((
             names::PROMOTED,
             json!(format!("{snapshot} {}", wave + 1)),
             format!("wave {} of {waves} of {snapshot} begins now", wave + 1),
         )),
-        Action::Abort => {
+        WaveCommand::Abort => {
             Ok((names::ABORTED, json!(snapshot), format!("no further workload moves to {snapshot}")))
         }
-        Action::Retry if status.may_analyse_again => {
+        WaveCommand::Retry if status.may_analyse_again => {
             Ok((names::ABORTED, Value::Null, format!("wave {wave} of {snapshot} is analysed again")))
         }
-        Action::Retry => Ok((names::ABORTED, Value::Null, format!("{snapshot} moves on in waves"))),
+        WaveCommand::Retry => Ok((names::ABORTED, Value::Null, format!("{snapshot} moves on in waves"))),
     }
 }
 

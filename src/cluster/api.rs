@@ -9,7 +9,7 @@ use super::{
     error::ApiError,
     event::Event,
     meter::Meter,
-    objects::{Candidate, Created, Live, Owner, Precondition, Usage, Version, WorkloadKey},
+    objects::{Candidate, Created, LiveWorkload, Owner, Precondition, Usage, Version, WorkloadKey},
 };
 use crate::{
     resolve::{Analysis, Ensure, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
@@ -144,7 +144,10 @@ pub trait Api: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(WorkloadKey, Candidate)>, ApiError>> + Send;
 
     /// Reads a workload live.
-    fn read_workload(&self, workload: &WorkloadKey) -> impl Future<Output = Result<Live, ApiError>> + Send;
+    fn read_workload(
+        &self,
+        workload: &WorkloadKey,
+    ) -> impl Future<Output = Result<LiveWorkload, ApiError>> + Send;
 
     /// Reads the template of an analysis live. `None`: it does not exist, or Argo Rollouts is not installed.
     fn analysis_template(

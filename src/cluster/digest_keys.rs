@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::snapshot::{KEY_BYTES, Key, KeyId, Keying};
+use crate::snapshot::{DigestKey, KEY_BYTES, KeyId, Keying};
 
 /// The keys that this replica knows, the current one first. Clones share them.
 #[derive(Clone)]
@@ -13,7 +13,7 @@ pub struct DigestKeys(Arc<ArcSwap<KnownKeys>>);
 /// The keys, and the bytes of the current one.
 #[derive(Default)]
 struct KnownKeys {
-    keys: Arc<[Key]>,
+    keys: Arc<[DigestKey]>,
     current: Option<[u8; KEY_BYTES]>,
 }
 
@@ -26,7 +26,7 @@ impl Default for DigestKeys {
 /// Ids only: a key is never printed.
 impl std::fmt::Debug for DigestKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.load().keys.iter().map(Key::id)).finish()
+        f.debug_list().entries(self.0.load().keys.iter().map(DigestKey::id)).finish()
     }
 }
 
@@ -43,7 +43,7 @@ impl DigestKeys {
 
     /// Makes this key the current one; the others are still recognised. Returns whether the current key changed.
     pub fn set(&self, bytes: &[u8; KEY_BYTES]) -> bool {
-        let key = Key::new(bytes);
+        let key = DigestKey::new(bytes);
         let known = self.0.load();
         if known.keys.first().is_some_and(|first| first.id() == key.id()) {
             return false;
@@ -68,10 +68,10 @@ mod tests {
     fn new_key_comes_first_and_old_stays_known() {
         let keys = DigestKeys::default();
         assert!(keys.set(&[1; KEY_BYTES]) && !keys.set(&[1; KEY_BYTES]) && keys.set(&[2; KEY_BYTES]));
-        let ids = [1, 2].map(|byte| Key::new(&[byte; KEY_BYTES]).id());
+        let ids = [1, 2].map(|byte| DigestKey::new(&[byte; KEY_BYTES]).id());
         assert!(ids.iter().all(|id| keys.knows(*id)));
         assert_eq!(keys.current(), Some([2; KEY_BYTES]));
-        assert!(!keys.knows(Key::new(&[3; KEY_BYTES]).id()));
+        assert!(!keys.knows(DigestKey::new(&[3; KEY_BYTES]).id()));
         assert_eq!(format!("{keys:?}"), format!("{:?}", [ids[1], ids[0]]), "only the ids are printed");
     }
 }

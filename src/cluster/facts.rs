@@ -62,7 +62,7 @@ pub(crate) trait FactReader {
 
 /// The asynchronous form of [`crate::resolve::decide`]: between two passes, the reader adds the facts that the first one
 /// needs.
-pub(crate) async fn decide<R: FactReader>(
+pub(crate) async fn decide_with_reads<R: FactReader>(
     request: &Request<'_>,
     facts: &mut Facts,
     reader: &mut R,

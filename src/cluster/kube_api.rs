@@ -16,7 +16,9 @@ use super::{
     error::ApiError,
     event::Event,
     meter::{Meter, MeteredBytes, ResponseBody},
-    objects::{Candidate, Created, Live, MAX_NAMES, Owner, Precondition, Usage, Version, WorkloadKey},
+    objects::{
+        Candidate, Created, LiveWorkload, MAX_NAMES, Owner, Precondition, Usage, Version, WorkloadKey,
+    },
     patch::{PatchFormat, poke_body},
     path,
     reads::SharedReads,
@@ -623,14 +625,14 @@ impl Api for KubeApi {
         self.write("delete", Method::DELETE, path, body.to_string().into_bytes()).await
     }
 
-    async fn read_workload(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
+    async fn read_workload(&self, workload: &WorkloadKey) -> Result<LiveWorkload, ApiError> {
         let kind = self.kind(workload)?;
         let path = workload_path(kind, &workload.namespace, &workload.name)?;
         let bytes = match self.get(path.clone()).await {
-            Err(error) if error.is_not_found() => return Ok(Live::Apart),
+            Err(error) if error.is_not_found() => return Ok(LiveWorkload::Apart),
             other => other?,
         };
-        Live::read(kind, &String::from_utf8_lossy(&bytes), &self.rotated)
+        LiveWorkload::read(kind, &String::from_utf8_lossy(&bytes), &self.rotated)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })
     }
 

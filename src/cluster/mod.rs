@@ -33,8 +33,8 @@ pub use lease::{Lease, LeaseRecord};
 pub use meter::{Call, Meter};
 pub(crate) use objects::MAX_NAMES;
 pub use objects::{
-    Candidate, Created, Live, Owner, Precondition, Usage, Version, WorkloadKey, workload_owner,
+    Candidate, Created, LiveWorkload, Owner, Precondition, Usage, Version, WorkloadKey, workload_owner,
 };
 pub use owners::{own_owners, owners_but_our_own, owners_of_others};
-pub use pages::{Listed, Page, Pages};
+pub use pages::{ListPage, Listed, Pages};
 pub(crate) use watch::OPEN;

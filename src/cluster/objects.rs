@@ -106,7 +106,7 @@ pub struct Candidate {
 
 /// The result of a live read of a workload.
 #[derive(Clone, Debug)]
-pub enum Live {
+pub enum LiveWorkload {
     /// No such workload exists, or it must not roll: it opts out, or is a revision of another workload.
     Apart,
     /// The workload is opted in.

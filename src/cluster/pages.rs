@@ -43,7 +43,7 @@ pub struct Pages<'a> {
 
 /// One page: its text, and the position of each object in it.
 #[derive(Debug)]
-pub struct Page {
+pub struct ListPage {
     text: String,
     /// The range of each object in the text.
     objects: Vec<Range<usize>>,
@@ -69,7 +69,7 @@ struct ListMetadata {
     next: Option<String>,
 }
 
-impl Page {
+impl ListPage {
     /// The text of each object.
     pub fn items(&self) -> impl Iterator<Item = &str> {
         self.objects.iter().filter_map(|object| self.text.get(object.clone()))
@@ -108,7 +108,7 @@ impl Pages<'_> {
     }
 
     /// The next page; `None` after the last.
-    pub async fn next(&mut self) -> Result<Option<Page>, ApiError> {
+    pub async fn next(&mut self) -> Result<Option<ListPage>, ApiError> {
         let Some(token) = self.next.clone() else { return Ok(None) };
         let accept = if self.of.metadata_only { Accept::MetadataList } else { Accept::Json };
         loop {
@@ -138,7 +138,7 @@ impl Pages<'_> {
             let objects = items.into_iter().flatten().map(place).collect();
             self.next = metadata.next.filter(|token| !token.is_empty());
             let resource_version = metadata.resource_version.unwrap_or_default();
-            return Ok(Some(Page { text, objects, resource_version, _metered: metered }));
+            return Ok(Some(ListPage { text, objects, resource_version, _metered: metered }));
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, de::DeserializeSeed as _};
 use super::{
     error::ApiError,
     kube_api::{KubeApi, parse},
-    objects::{Candidate, Live, Owner, Precondition, Usage, WorkloadKey},
+    objects::{Candidate, LiveWorkload, Owner, Precondition, Usage, WorkloadKey},
     pages::Listed,
     path,
 };
@@ -261,8 +261,8 @@ impl KubeApi {
             };
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
-                match Live::read(kind, item, &self.rotated) {
-                    Ok(Live::Unlabelled(candidate)) => {
+                match LiveWorkload::read(kind, item, &self.rotated) {
+                    Ok(LiveWorkload::Unlabelled(candidate)) => {
                         let name = serde_json::from_str::<ListedObject>(item).map(|item| item.metadata.name);
                         let name: Arc<str> = Arc::from(name.unwrap_or_default());
                         if Use::names(&candidate.record.uses) > self.max_names {
@@ -273,7 +273,7 @@ impl KubeApi {
                         let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
                         found.push((key, *candidate));
                     }
-                    Ok(Live::Apart | Live::Enabled(_)) => {}
+                    Ok(LiveWorkload::Apart | LiveWorkload::Enabled(_)) => {}
                     Err(error) => {
                         let name = serde_json::from_str::<ListedObject>(item).map(|item| item.metadata.name);
                         let name = name.unwrap_or_default();
@@ -285,7 +285,7 @@ impl KubeApi {
     }
 }
 
-impl Live {
+impl LiveWorkload {
     /// Reads a workload's state from its JSON.
     pub fn read(kind: &WorkloadKind, text: &str, rotated: &Rotated) -> Result<Self, serde_json::Error> {
         let workload = Workload::parse(kind, text)?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    cluster::{Candidate, Event, Live, Owner, Precondition, Version, WorkloadKey},
-    controller::{index::findings::Verified, name::Name},
+    cluster::{Candidate, Event, LiveWorkload, Owner, Precondition, Version, WorkloadKey},
+    controller::{index::live_findings::Verified, name::Name},
     resolve::{Analysis, AnalysisRun, Observed, Record, Refusal},
     snapshot::Digest,
 };
@@ -165,7 +165,7 @@ pub enum Outcome {
     /// A workload was poked; this is the workload as admission changed it.
     Poked(Box<Record>),
     /// A workload had changed before the poke; this is its live state.
-    Changed(Live),
+    Changed(LiveWorkload),
     /// The workloads of a namespace without the label.
     Unlabelled(Vec<(WorkloadKey, Candidate)>),
     /// Owners were set on a snapshot that the garbage collector may be about to delete; this is the object after the write.

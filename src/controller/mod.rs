@@ -25,7 +25,7 @@ pub use action::{Action, Analysed, Outcome, RefusedSet};
 pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use index::{
-    findings::Verified,
+    live_findings::Verified,
     records::{BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta},
     served::Served,
 };
@@ -38,6 +38,9 @@ pub use shared::Shared;
 pub use watch::{
     follow::take,
     object::{FromText, PartialObject, RawObject},
-    subjects::{Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads},
+    subjects::{
+        LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject, SnapshotsSubject, Subject,
+        UsedSourcesSubject, WorkloadsSubject,
+    },
     watch_all,
 };

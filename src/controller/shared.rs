@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
-    index::{served::Served, settings::Reader},
+    index::{config::Reader, served::Served},
     name::Name,
     queue::clock::Clock,
     reconcile::state::State,
@@ -81,7 +81,7 @@ impl Shared {
             reached: Notify::new(),
         };
         Self(Arc::new(Inner {
-            served: state.index.settings().served.clone(),
+            served: state.index.config().served.clone(),
             reader: state.reader(),
             state: Mutex::new(state),
             clock: Mutex::new(Clock::new()),

@@ -81,12 +81,12 @@ pub(super) enum PostError {
 }
 
 /// Posts to one URL.
-pub(super) struct Client {
+pub(super) struct Poster {
     url: Uri,
     http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-impl Client {
+impl Poster {
     pub(super) fn new(url: &NotifyUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
         let url = url.0.clone();
         let mut roots = RootCertStore::empty();

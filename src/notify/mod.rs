@@ -22,8 +22,8 @@ use crate::{
     cluster::Event,
     telemetry::{Metrics, metrics::NotificationOutcome},
 };
-use client::Client;
-use queue::Queue;
+use client::Poster;
+use queue::Receiver;
 
 /// The pause after the first attempt that failed. It doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -50,8 +50,8 @@ pub struct NotifyOptions {
 /// Posts queued Events.
 pub struct Notifier {
     options: NotifyOptions,
-    client: Client,
-    queue: Queue,
+    client: Poster,
+    queue: Receiver,
     metrics: Metrics,
 }
 
@@ -69,7 +69,7 @@ impl Notifier {
     /// Prepares the client, and checks what can be checked before the first post. Returns the sender of the
     /// queue and the notifier.
     pub fn new(options: NotifyOptions, metrics: Metrics) -> Result<(Notices, Self), ClientError> {
-        let client = Client::new(&options.url, options.ca.as_deref())?;
+        let client = Poster::new(&options.url, options.ca.as_deref())?;
         let (notices, queue) = queue::queue(metrics.clone());
         Ok((notices, Self { options, client, queue, metrics }))
     }

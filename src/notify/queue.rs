@@ -25,16 +25,16 @@ impl Notices {
 }
 
 /// The receiver of the queue.
-pub(super) struct Queue(mpsc::Receiver<Event>);
+pub(super) struct Receiver(mpsc::Receiver<Event>);
 
-impl Queue {
+impl Receiver {
     /// The next Event; `None` when every sender is dropped.
     pub(super) async fn next(&mut self) -> Option<Event> {
         self.0.recv().await
     }
 }
 
-pub(super) fn queue(metrics: Metrics) -> (Notices, Queue) {
+pub(super) fn queue(metrics: Metrics) -> (Notices, Receiver) {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
-    (Notices(Some((sender, metrics))), Queue(receiver))
+    (Notices(Some((sender, metrics))), Receiver(receiver))
 }

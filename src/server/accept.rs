@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::connections::{Connection, Connections, Placement};
 use super::fair::{Client, FairSemaphore};
-use super::handle::{EVICTION_TIME, Server, Transport, handle, http_builder};
+use super::handle::{ConnectionContext, EVICTION_TIME, Transport, handle, http_builder};
 use super::limits::ServerLimits;
 use crate::telemetry::{Metrics, metrics::Limit};
 
@@ -44,7 +44,7 @@ pub async fn serve(
     let (transport, http) = (transport.into(), http_builder(limits));
     let requests = FairSemaphore::new(limits.requests);
     let last_warning = Mutex::new(None);
-    let server = Arc::new(Server {
+    let server = Arc::new(ConnectionContext {
         router,
         transport,
         limits,
@@ -77,7 +77,7 @@ pub async fn serve(
 }
 
 /// Accepts the next connection that gets a place.
-async fn accept(listener: &TcpListener, server: &Server) -> (TcpStream, Arc<Connection>) {
+async fn accept(listener: &TcpListener, server: &ConnectionContext) -> (TcpStream, Arc<Connection>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -92,7 +92,7 @@ async fn accept(listener: &TcpListener, server: &Server) -> (TcpStream, Arc<Conn
 
 /// Finds a place for a new connection, and evicts an idle one if there is none. `None` if its address has too many
 /// requests, or as many connections as allowed with none of them idle.
-async fn place(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
+async fn place(server: &ConnectionContext, address: IpAddr) -> Option<Arc<Connection>> {
     if !server.requests.has_room(&Client::new(address)) {
         // Any request that it sends would be refused.
         server.metrics.limit_reached(Limit::Requests, 1);
@@ -138,7 +138,7 @@ async fn place(server: &Server, address: IpAddr) -> Option<Arc<Connection>> {
 
 /// Handles a failed accept, which does not end the server. A client that has already disconnected does not matter. A lack
 /// of descriptors lasts for a moment: an idle connection is evicted, and the next accept waits.
-async fn accept_failed(error: &io::Error, server: &Server) {
+async fn accept_failed(error: &io::Error, server: &ConnectionContext) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         server.metrics.limit_reached(Limit::Descriptors, 1);

@@ -98,7 +98,7 @@ struct Waiter {
 
 /// Why a client gets no units now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum Shortage {
     /// Too few units are free for this address.
     Address,
     /// Too few units of its address are left for this namespace.
@@ -181,18 +181,18 @@ impl FairSemaphore {
 
 impl Units {
     /// Whether the client may take `amount` more.
-    fn check(&self, client: &Client, amount: usize) -> Result<(), Refusal> {
+    fn check(&self, client: &Client, amount: usize) -> Result<(), Shortage> {
         if amount > self.free {
-            return Err(Refusal::Address);
+            return Err(Shortage::Address);
         }
         let Some(address) = self.addresses.get(&client.address).filter(|address| address.used > 0) else {
             // A client that holds nothing takes what is free.
             return Ok(());
         };
         if address.used + amount > PART * (self.free - amount) {
-            return Err(Refusal::Address);
+            return Err(Shortage::Address);
         }
-        if self.is_within_namespace(client, amount) { Ok(()) } else { Err(Refusal::Namespace) }
+        if self.is_within_namespace(client, amount) { Ok(()) } else { Err(Shortage::Namespace) }
     }
 
     /// Whether the client's namespace may take `amount` more of its address's part.
@@ -256,8 +256,8 @@ impl Units {
                 match self.check(&client, amount) {
                     Ok(()) => return self.pop(client),
                     // Freed units are kept for this address: addresses that hold more would starve it.
-                    Err(Refusal::Address) => return None,
-                    Err(Refusal::Namespace) => {}
+                    Err(Shortage::Address) => return None,
+                    Err(Shortage::Namespace) => {}
                 }
             }
         }

@@ -65,7 +65,7 @@ pub struct Arrival {
 }
 
 /// Everything that each connection needs.
-pub(super) struct Server {
+pub(super) struct ConnectionContext {
     pub(super) router: Router,
     pub(super) transport: Transport,
     pub(super) limits: ServerLimits,
@@ -99,7 +99,7 @@ pub(super) fn http_builder(limits: ServerLimits) -> Builder<TokioExecutor> {
 }
 
 /// Handles one connection, from the handshake to its end. Its errors affect no other connection.
-pub(super) async fn handle(server: Arc<Server>, this: Arc<Connection>, stream: TcpStream) {
+pub(super) async fn handle(server: Arc<ConnectionContext>, this: Arc<Connection>, stream: TcpStream) {
     let mut stop = server.stop.clone();
     // Answers are small, and a client waits for each.
     if let Err(error) = stream.set_nodelay(true) {
@@ -126,7 +126,7 @@ pub(super) async fn handle(server: Arc<Server>, this: Arc<Connection>, stream: T
 }
 
 /// Reports a client without a valid certificate, but not each: anyone can connect repeatedly.
-fn handshake_failed(server: &Server, error: &io::Error) {
+fn handshake_failed(server: &ConnectionContext, error: &io::Error) {
     use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     if matches!(cause, Some(NoCertificatesPresented | InvalidCertificate(_))) {
@@ -141,7 +141,7 @@ fn handshake_failed(server: &Server, error: &io::Error) {
 
 /// Answers the requests of a connection.
 async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    server: &Arc<Server>,
+    server: &Arc<ConnectionContext>,
     this: &Arc<Connection>,
     stream: S,
     is_http2: bool,
@@ -197,7 +197,7 @@ fn ended(end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
 /// Answers a request: with 503 if there is no answer in time, or if the address has too many requests in progress. The
 /// request is in progress until its answer is sent.
 fn answer_request(
-    server: Arc<Server>,
+    server: Arc<ConnectionContext>,
     connection: &Arc<Connection>,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Response> + use<> {

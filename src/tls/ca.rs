@@ -11,7 +11,7 @@ use rcgen::{
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::pair::{Pair, PairError, Validity};
+use super::pair::{CertifiedPair, PairError, Validity};
 use super::url::WebhookUrl;
 
 /// Certificates become valid a little before they are issued, for API servers whose clock is behind; less so if their
@@ -94,7 +94,7 @@ impl CertificateAuthority {
         names: &[SanType],
         now: Timestamp,
         lifetime: Duration,
-    ) -> Result<Pair, CaError> {
+    ) -> Result<CertifiedPair, CaError> {
         let key = KeyPair::generate().map_err(CaError::Make)?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "confrev");
@@ -107,7 +107,7 @@ impl CertificateAuthority {
         let issuer = Issuer::from_ca_cert_der(&self.certificate, &self.key).map_err(CaError::Make)?;
         let certificate = params.signed_by(&key, &issuer).map_err(CaError::Make)?;
         let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(|_| CaError::Mismatch)?;
-        Pair::new(vec![certificate.der().clone()], key, now).map_err(CaError::Made)
+        CertifiedPair::new(vec![certificate.der().clone()], key, now).map_err(CaError::Made)
     }
 
     pub(super) fn certificate(&self) -> &CertificateDer<'static> {
@@ -199,7 +199,12 @@ mod tests {
         "2030-06-01T12:00:00Z".parse().unwrap()
     }
 
-    fn verify(pair: &Pair, roots: &[&CertificateAuthority], name: &str, at: Timestamp) -> Result<(), String> {
+    fn verify(
+        pair: &CertifiedPair,
+        roots: &[&CertificateAuthority],
+        name: &str,
+        at: Timestamp,
+    ) -> Result<(), String> {
         let mut store = RootCertStore::empty();
         for root in roots {
             store.add(root.certificate().clone()).unwrap();

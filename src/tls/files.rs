@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::pair::{Pair, PairError};
+use super::pair::{CertifiedPair, PairError};
 use super::poll::{PolledContent, poll};
 use super::serving::{Serving, fit};
 use super::trust::{Bundle, Trust, certificates, same, union};
@@ -31,7 +31,7 @@ pub enum FilesError {
     },
     /// The files exist but cannot be used.
     #[error("the certificate and key in {} cannot be used: put a certificate and its key there", dir.display())]
-    Pair {
+    CertifiedPair {
         /// The directory.
         dir: PathBuf,
         /// Which file, and what is wrong with it.
@@ -213,9 +213,9 @@ impl PairFiles {
         hash.finalize().into()
     }
 
-    fn check(self, dir: &Path, now: Timestamp) -> Result<(Pair, Option<Bundle>), FilesError> {
-        let pair = Pair::from_pem(&self.chain, &self.key, now)
-            .map_err(|source| FilesError::Pair { dir: dir.to_owned(), source })?;
+    fn check(self, dir: &Path, now: Timestamp) -> Result<(CertifiedPair, Option<Bundle>), FilesError> {
+        let pair = CertifiedPair::from_pem(&self.chain, &self.key, now)
+            .map_err(|source| FilesError::CertifiedPair { dir: dir.to_owned(), source })?;
         match self.authority {
             Some(pem) if certificates(&pem).is_empty() => {
                 Err(FilesError::Bundle { path: dir.join("ca.crt") })

@@ -4,6 +4,7 @@
 //! connections are open, and [`webhooks::Keeper`] sets the CAs that the API server trusts.
 mod ca;
 mod ca_secret;
+mod certificates;
 mod clients;
 mod entries;
 mod files;
@@ -13,16 +14,15 @@ mod poll;
 mod requests;
 mod self_signed;
 mod serving;
-mod source;
 mod trust;
 mod url;
 pub mod webhooks;
 
 pub use ca_secret::Lifetimes;
+pub use certificates::{CertificateSource, TlsError};
 pub use clients::{Clients, ClientsError};
 pub use files::{FilesError, Transition};
 pub use self_signed::{SelfSignedError, SelfSignedOptions};
 pub use serving::Serving;
-pub use source::{CertificateSource, TlsError};
 pub use trust::{Bundle, bundle_end};
 pub use url::{NotAWebhookUrl, WebhookUrl};

@@ -10,7 +10,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 
 /// A chain (the server's own certificate first), its key, and the validity of that certificate.
 #[derive(Clone)]
-pub(super) struct Pair {
+pub(super) struct CertifiedPair {
     pub(super) key: Arc<CertifiedKey>,
     pub(super) validity: Validity,
 }
@@ -50,7 +50,7 @@ pub enum PairError {
     NotYet(Timestamp),
 }
 
-impl Pair {
+impl CertifiedPair {
     /// Reads and checks a pair as of `now`.
     pub(super) fn from_pem(chain: &[u8], key: &[u8], now: Timestamp) -> Result<Self, PairError> {
         let chain = CertificateDer::pem_slice_iter(chain)
@@ -82,7 +82,7 @@ impl Pair {
     }
 }
 
-impl std::fmt::Debug for Pair {
+impl std::fmt::Debug for CertifiedPair {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The key is left out.
         out.debug_struct("Pair").field("validity", &self.validity).finish_non_exhaustive()
@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn refusal(chain: &str, key: &str, now: Timestamp) -> PairError {
-        Pair::from_pem(chain.as_bytes(), key.as_bytes(), now).unwrap_err()
+        CertifiedPair::from_pem(chain.as_bytes(), key.as_bytes(), now).unwrap_err()
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(9999, 12, 31) + std::time::Duration::from_secs(86_399);
         let pem = params.self_signed(&key).unwrap().pem();
-        let pair = Pair::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes(), now()).unwrap();
+        let pair = CertifiedPair::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes(), now()).unwrap();
         assert_eq!(pair.validity.to, Timestamp::MAX);
     }
 
@@ -144,7 +144,7 @@ mod tests {
     fn a_chain_keeps_its_order() {
         let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let chain = certificate(&own) + &certificate(&other);
-        let pair = Pair::from_pem(chain.as_bytes(), own.serialize_pem().as_bytes(), now()).unwrap();
+        let pair = CertifiedPair::from_pem(chain.as_bytes(), own.serialize_pem().as_bytes(), now()).unwrap();
         assert_eq!(pair.key.cert.len(), 2);
         assert!(matches!(refusal(&chain, &other.serialize_pem(), now()), PairError::Mismatch(_)));
     }

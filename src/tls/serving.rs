@@ -10,7 +10,7 @@ use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, Resolves
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::clients::Clients;
-use super::pair::{Pair, Validity, provider};
+use super::pair::{CertifiedPair, Validity, provider};
 use crate::telemetry::metrics::Reload;
 use crate::telemetry::{Condition, Metrics};
 
@@ -25,11 +25,11 @@ pub struct Serving {
     condition: Condition,
 }
 
-struct Slot(ArcSwap<Pair>);
+struct Slot(ArcSwap<CertifiedPair>);
 
 impl Serving {
     /// Starts with `pair`.
-    pub(super) fn new(pair: Pair, metrics: Metrics, condition: Condition) -> Self {
+    pub(super) fn new(pair: CertifiedPair, metrics: Metrics, condition: Condition) -> Self {
         metrics.set_certificate_expiry(pair.validity.to);
         let serving = Self { slot: Arc::new(Slot(ArcSwap::from_pointee(pair))), metrics, condition };
         serving.check(Timestamp::now());
@@ -37,7 +37,7 @@ impl Serving {
     }
 
     /// Presents `pair` from the next handshake on. Open connections continue.
-    pub(super) fn replace(&self, pair: Pair) {
+    pub(super) fn replace(&self, pair: CertifiedPair) {
         self.metrics.set_certificate_expiry(pair.validity.to);
         self.metrics.certificate_reload(Reload::Loaded);
         self.slot.0.store(Arc::new(pair));

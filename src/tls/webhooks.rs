@@ -14,12 +14,12 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::Value;
 
+use super::certificates::{CertificateSource, TlsError};
 use super::entries::{
     CONFIGURATION, WantedWebhooks, WebhookState, carried, compare_configuration, has_injector,
 };
 use super::lingering::Lingering;
 use super::requests::{RequestError, changes, within};
-use super::source::{CertificateSource, TlsError};
 use super::trust::{Bundle, union};
 use super::url::WebhookUrl;
 use crate::telemetry::Condition;
@@ -93,7 +93,7 @@ impl Keeper {
             changes::<ValidatingWebhookConfiguration>(Api::all(self.client.clone()), CONFIGURATION);
         let mut changed = pin!(select(mutating, validating));
         let mut wanted = self.source.trust().wanted_changes();
-        let mut pace = Pace::default();
+        let mut pace = Backoff::default();
         let mut lingering = Lingering::new(self.source.linger());
         loop {
             let outcome = self.check(&mut lingering).await;
@@ -227,11 +227,11 @@ impl fmt::Debug for Keeper {
 
 /// How long to wait after a write or failure: short after a quiet time, longer while writes or failures repeat.
 #[derive(Debug, Default)]
-struct Pace {
+struct Backoff {
     last: Option<(Instant, Duration)>,
 }
 
-impl Pace {
+impl Backoff {
     fn pause(&mut self, now: Instant) -> Duration {
         let pause = match self.last {
             Some((at, pause)) if now.duration_since(at) < pause + MAX_PAUSE => (pause * 2).min(MAX_PAUSE),
@@ -249,7 +249,7 @@ mod tests {
     /// After a quiet minute, the pause is short again.
     #[test]
     fn conflicting_webhook_writes_back_off() {
-        let mut pace = Pace::default();
+        let mut pace = Backoff::default();
         let mut now = Instant::now();
         assert_eq!(pace.pause(now), MIN_PAUSE);
         let mut last = MIN_PAUSE;

@@ -97,7 +97,7 @@ impl Model {
             }
             return Ok((wanted.clone(), None));
         }
-        if !self.settings().webhook {
+        if !self.conditions().webhook {
             return Err(Refusal::Denied(500, "failed calling webhook".to_owned()));
         }
         let old_version = self.get(key);
@@ -110,7 +110,7 @@ impl Model {
             let code = u16::try_from(answer["status"]["code"].as_u64().unwrap()).unwrap();
             let message = answer["status"]["message"].as_str().unwrap().to_owned();
             let is_bad_hold = message.contains(names::HOLD) && self.holds_nothing(key, wanted);
-            if !self.settings().disturbed && !self.is_enumerated() && !is_bad_hold {
+            if !self.conditions().disturbed && !self.is_enumerated() && !is_bad_hold {
                 self.broken("contained", format!("{key} was refused: {message}"));
             }
             return Err(Refusal::Denied(code, message));
@@ -146,7 +146,7 @@ impl Model {
                 || label(wanted, names::ENABLED) != label(old, names::ENABLED)
                 || annotation(wanted, names::KEEP) != annotation(old, names::KEEP)
         });
-        if changed && self.settings().webhook {
+        if changed && self.conditions().webhook {
             // Admission of sources never denies, whatever the answer.
             let answer = self.review("/mutate/configmaps", key, wanted, old, intent.effect == Effect::Dry);
             if !answer.is_null() && (answer["allowed"] != true || !answer["patch"].is_null()) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use confrev::{
     cluster::{
-        Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
+        Api, ApiError, Candidate, Created, Event, LiveWorkload, Owner, Precondition, Usage, Version,
+        WorkloadKey,
     },
     kinds::REVISION_KINDS,
     names,
@@ -388,12 +389,12 @@ impl Api for Memory {
         .await
     }
 
-    async fn read_workload(&self, workload: &WorkloadKey) -> Result<Live, ApiError> {
+    async fn read_workload(&self, workload: &WorkloadKey) -> Result<LiveWorkload, ApiError> {
         let (key, kind) = (self.model.workload_key(workload), workload.kind);
         self.call(&format!("look at {key}"), false, move |model| {
-            let Some(object) = model.get(&key) else { return Ok(Live::Apart) };
+            let Some(object) = model.get(&key) else { return Ok(LiveWorkload::Apart) };
             let kind = model.kinds.iter().nth(kind).unwrap();
-            Ok(Live::read(kind, &object.to_string(), &Rotated::default()).unwrap())
+            Ok(LiveWorkload::read(kind, &object.to_string(), &Rotated::default()).unwrap())
         })
         .await
     }
@@ -469,9 +470,9 @@ impl Api for Memory {
             let mut found = Vec::new();
             for (index, kind) in model.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
                 for (key, object) in store.iter().filter(|(key, _)| key.kind.as_str() == kind.kind) {
-                    let live = Live::read(kind, &object.to_string(), &Rotated::default()).unwrap();
+                    let live = LiveWorkload::read(kind, &object.to_string(), &Rotated::default()).unwrap();
                     if key.namespace == namespace
-                        && let Live::Unlabelled(candidate) = live
+                        && let LiveWorkload::Unlabelled(candidate) = live
                     {
                         let name = Arc::from(key.name.as_str());
                         let namespace = Arc::from(namespace.as_str());

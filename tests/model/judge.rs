@@ -75,7 +75,7 @@ impl Model {
             intent,
             track: annotation(admitted, names::TRACK) != Some("false"),
             is_undo: old.is_some_and(is_undo),
-            disturbed: self.settings().disturbed,
+            disturbed: self.conditions().disturbed,
             excluded: exclude.split(',').map(str::to_owned).collect(),
             held,
             ended,
@@ -131,7 +131,7 @@ impl Model {
     ) {
         let changed = old.is_some_and(|old| old["spec"]["template"] != stored["spec"]["template"]);
         let both = [Some(stored), old].map(|object| object.and_then(|object| label(object, names::ENABLED)));
-        let elapsed = self.settings().elapsed;
+        let elapsed = self.conditions().elapsed;
         self.ghost().admitted(key, pins);
         if !intent.poke {
             self.ghost().written(key);
@@ -144,7 +144,7 @@ impl Model {
         let known = old.map(|old| stated(&old["spec"]["template"])).unwrap_or_default();
         for (_, snapshot) in stated(&stored["spec"]["template"]) {
             if !known.iter().any(|(_, known)| *known == snapshot) {
-                let replica = self.settings().served_by;
+                let replica = self.conditions().served_by;
                 self.ghost().taken_up(Key::configmap(&key.namespace, &snapshot), replica);
             }
         }

@@ -57,7 +57,7 @@ pub(crate) enum Effect {
 }
 
 /// The settings of the world, and its time.
-pub(crate) struct Settings {
+pub(crate) struct Conditions {
     /// The elapsed time.
     pub elapsed: SignedDuration,
     /// The offset of the wall clock, which a replica reads when it starts.
@@ -82,7 +82,7 @@ pub(crate) struct Model {
     store: Mutex<Store>,
     ghost: Mutex<Ghost>,
     replicas: Mutex<Vec<Replica>>,
-    settings: Mutex<Settings>,
+    conditions: Mutex<Conditions>,
     /// The number of confrev's writes.
     pub writes: AtomicUsize,
     served: AtomicUsize,
@@ -120,7 +120,7 @@ impl Model {
     }
 
     fn of_kinds(kinds: Kinds, trial: Option<Mutex<Trial>>) -> Self {
-        let settings = Settings {
+        let conditions = Conditions {
             elapsed: SignedDuration::ZERO,
             skew: SignedDuration::ZERO,
             leader: Some(0),
@@ -135,7 +135,7 @@ impl Model {
             store: Mutex::default(),
             ghost: Mutex::default(),
             replicas: Mutex::default(),
-            settings: Mutex::new(settings),
+            conditions: Mutex::new(conditions),
             writes: AtomicUsize::new(0),
             served: AtomicUsize::new(0),
             idle_at: [const { AtomicUsize::new(0) }; 2],
@@ -148,7 +148,7 @@ impl Model {
 
     /// A newly started replica.
     pub(crate) fn new_replica(&self) -> Replica {
-        let skew = self.settings().skew;
+        let skew = self.conditions().skew;
         let keys = self.is_enumerated().then(|| self.keys.clone());
         Replica::start(&self.kinds, &self.store(), skew, keys)
     }
@@ -180,8 +180,8 @@ impl Model {
         lock(&self.ghost)
     }
 
-    pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
-        lock(&self.settings)
+    pub(crate) fn conditions(&self) -> MutexGuard<'_, Conditions> {
+        lock(&self.conditions)
     }
 
     pub(crate) fn replicas(&self) -> MutexGuard<'_, Vec<Replica>> {
@@ -194,7 +194,7 @@ impl Model {
 
     /// The time of the cluster.
     pub(crate) fn cluster_time(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1000) + self.settings().elapsed
+        Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1000) + self.conditions().elapsed
     }
 
     /// The time of a replica.
@@ -235,14 +235,14 @@ impl Model {
             self.writes.fetch_add(1, Ordering::Relaxed);
         }
         let between = {
-            let mut settings = self.settings();
-            match settings.meanwhile.take() {
+            let mut conditions = self.conditions();
+            match conditions.meanwhile.take() {
                 Some((0, event)) => {
-                    settings.disturbed = true;
+                    conditions.disturbed = true;
                     Some(event)
                 }
                 later => {
-                    settings.meanwhile = later.map(|(after, event)| (after - 1, event));
+                    conditions.meanwhile = later.map(|(after, event)| (after - 1, event));
                     None
                 }
             }
@@ -251,14 +251,14 @@ impl Model {
             crate::trace!("  before {what}:");
             self.perform(&event);
         }
-        let mut settings = self.settings();
-        let fault = match settings.fault.take() {
+        let mut conditions = self.conditions();
+        let fault = match conditions.fault.take() {
             Some((0, fault)) => {
-                settings.disturbed = true;
+                conditions.disturbed = true;
                 Some(fault)
             }
             later => {
-                settings.fault = later.map(|(after, fault)| (after - 1, fault));
+                conditions.fault = later.map(|(after, fault)| (after - 1, fault));
                 None
             }
         };
@@ -295,7 +295,7 @@ impl Model {
     /// replicas.
     fn work_once(self: &Arc<Self>, replica: usize) -> bool {
         let now = self.now(replica);
-        let leads = self.settings().leader == Some(replica);
+        let leads = self.conditions().leader == Some(replica);
         let shared = self.replicas()[replica].shared.clone();
         if self.is_down(replica) {
             return false;
@@ -316,17 +316,17 @@ impl Model {
             self.check_lost(&name.namespace, &name.object.name);
         }
         // A watch may report the action before its response is processed.
-        let depth = self.settings().side_by_side;
+        let depth = self.conditions().side_by_side;
         if depth > 0 {
             let now = self.now(replica);
             self.replicas()[replica].deliver_all(&self.store(), now);
-            self.settings().side_by_side = depth - 1;
+            self.conditions().side_by_side = depth - 1;
             for _ in 0..2 {
                 self.work_once(replica);
                 let now = self.now(replica);
                 self.replicas()[replica].deliver_all(&self.store(), now);
             }
-            self.settings().side_by_side = depth;
+            self.conditions().side_by_side = depth;
         }
         shared.lock().finish(&task, outcome, self.now(replica));
         true
@@ -383,7 +383,7 @@ impl Model {
         if self.is_down(turn) {
             turn = 1 - turn;
         }
-        self.settings().served_by = turn;
+        self.conditions().served_by = turn;
         (turn, replicas[turn].shared.clone())
     }
 

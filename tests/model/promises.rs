@@ -248,8 +248,8 @@ impl Model {
         self.restart(0);
         self.rest();
         {
-            let mut settings = self.settings();
-            settings.leader = settings.leader.map(|leader| 1 - leader);
+            let mut conditions = self.conditions();
+            conditions.leader = conditions.leader.map(|leader| 1 - leader);
         }
         self.rest();
         self.restart(1);

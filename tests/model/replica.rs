@@ -8,8 +8,8 @@ use std::{
 use confrev::{
     cluster::DigestKeys,
     controller::{
-        Config, Labelled, Namespaces, Referring, Revisions, Shared, Snapshots, State, Subject, UsedSources,
-        Workloads, take,
+        Config, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject, Shared,
+        SnapshotsSubject, State, Subject, UsedSourcesSubject, WorkloadsSubject, take,
     },
     kinds::Kinds,
     names,
@@ -163,24 +163,24 @@ impl Replica {
             let kind = Kind::named(&kind.kind).unwrap();
             if all || matches!(kind, Kind::Rollout | Kind::Deployment) {
                 let selects = move |key: &Key, object: &Value| key.kind == kind && is_enabled(object);
-                feeds.push((Class::Workloads, feed(Workloads(index), selects)));
+                feeds.push((Class::Workloads, feed(WorkloadsSubject(index), selects)));
             }
         }
         for (index, kind) in REVISION_KINDS.into_iter().enumerate().take(if all { 3 } else { 1 }) {
             let selects =
                 move |key: &Key, object: &Value| key.kind == kind && label(object, names::REVISION).is_some();
-            feeds.push((Class::Revisions, feed(Revisions(index), selects)));
+            feeds.push((Class::Revisions, feed(RevisionsSubject(index), selects)));
         }
         for source_kind in source_kinds {
             let kind = Kind::from(*source_kind);
             let selects = move |key: &Key, object: &Value| key.kind == kind && is_snapshot(object);
-            feeds.push((Class::Snapshots, feed(Snapshots(*source_kind), selects)));
+            feeds.push((Class::Snapshots, feed(SnapshotsSubject(*source_kind), selects)));
             let is_labelled = |object: &Value| matches!(label(object, names::ENABLED), Some("true" | "bind"));
             let selects = move |key: &Key, object: &Value| key.kind == kind && is_labelled(object);
-            feeds.push((Class::Sources, feed(Labelled(*source_kind), selects)));
+            feeds.push((Class::Sources, feed(LabelledSubject(*source_kind), selects)));
         }
         let selects = |key: &Key, _: &Value| key.kind == Kind::Namespace;
-        feeds.push((Class::Namespaces, feed(Namespaces, selects)));
+        feeds.push((Class::Namespaces, feed(NamespacesSubject, selects)));
         for (_, feed) in &mut feeds {
             feed.relist(store);
         }
@@ -276,7 +276,7 @@ impl Replica {
             self.sources.entry((ROLLOUTS, Arc::clone(&namespace))).or_insert_with(|| {
                 let own = Arc::clone(&namespace);
                 let selects = move |key: &Key, _: &Value| key.kind == Kind::Rollout && *key.namespace == *own;
-                let mut feed = feed(Referring(namespace), selects);
+                let mut feed = feed(ReferringSubject(namespace), selects);
                 feed.relist(store);
                 (Class::Workloads, feed)
             });
@@ -288,7 +288,7 @@ impl Replica {
                     let selects = move |key: &Key, object: &Value| {
                         key.kind == kind && *key.namespace == *own && label(object, names::SOURCE).is_none()
                     };
-                    let mut feed = feed(UsedSources(*source_kind, Arc::clone(namespace)), selects);
+                    let mut feed = feed(UsedSourcesSubject(*source_kind, Arc::clone(namespace)), selects);
                     feed.relist(store);
                     (Class::Sources, feed)
                 });

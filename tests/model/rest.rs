@@ -15,31 +15,31 @@ const LONGEST: SignedDuration = SignedDuration::from_mins(45);
 impl Model {
     /// Runs all components for this time.
     pub(crate) fn settle(self: &Arc<Self>, time: SignedDuration) {
-        let until = self.settings().elapsed + time;
+        let until = self.conditions().elapsed + time;
         while let Some(pause) = self.round(until) {
-            self.settings().elapsed += pause;
+            self.conditions().elapsed += pause;
         }
     }
 
     /// Runs all components until nothing is left to do, without further faults.
     pub(crate) fn rest(self: &Arc<Self>) {
         let patience = {
-            let mut settings = self.settings();
-            settings.webhook = true;
-            settings.fault = None;
-            settings.meanwhile = None;
-            settings.disturbed = false;
-            settings.elapsed + LONGEST
+            let mut conditions = self.conditions();
+            conditions.webhook = true;
+            conditions.fault = None;
+            conditions.meanwhile = None;
+            conditions.disturbed = false;
+            conditions.elapsed + LONGEST
         };
         for _ in 0..MOST_ROUNDS {
             let Some(pause) = self.round(SignedDuration::MAX) else { return };
-            let mut settings = self.settings();
-            settings.elapsed += pause;
-            if settings.elapsed > patience {
+            let mut conditions = self.conditions();
+            conditions.elapsed += pause;
+            if conditions.elapsed > patience {
                 break;
             }
         }
-        let leader = self.settings().leader.unwrap_or_default();
+        let leader = self.conditions().leader.unwrap_or_default();
         let next = format!("{:?}", self.replicas()[leader].shared.lock().next_due());
         self.broken(
             "quiet",
@@ -61,13 +61,13 @@ impl Model {
                 break;
             }
         }
-        let leader = self.settings().leader;
+        let leader = self.conditions().leader;
         let due = leader.and_then(|leader| {
             let due = self.replicas()[leader].shared.lock().next_due()?;
             Some(due.duration_since(self.now(leader)))
         });
         let pause = due.into_iter().chain(self.next_turn()).min()?.max(SignedDuration::from_millis(1));
-        let left = until.saturating_sub(self.settings().elapsed);
+        let left = until.saturating_sub(self.conditions().elapsed);
         (pause <= left).then_some(pause)
     }
 }

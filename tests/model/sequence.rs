@@ -42,7 +42,7 @@ pub(crate) fn run(events: &[Event]) -> Result<(), String> {
     let broken = |model: &Model| model.ghost().broken.take().map_or(Ok(()), Err);
     for event in events {
         crate::trace!("{event:?}");
-        model.settings().disturbed = false;
+        model.conditions().disturbed = false;
         model.perform(event);
         broken(&model).map_err(|reason| format!("{reason} (after {event:?})"))?;
     }

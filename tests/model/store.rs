@@ -146,7 +146,7 @@ impl std::fmt::Display for Key {
 
 /// One change of one object.
 #[derive(Clone)]
-pub(crate) struct Change {
+pub(crate) struct StoreChange {
     pub key: Key,
     pub old: Option<Arc<Value>>,
     pub new: Option<Arc<Value>>,
@@ -161,7 +161,7 @@ pub(crate) struct Store {
     /// Whether objects have a generation, which counts the changes of their specs.
     pub counts_generations: bool,
     /// Every change, in order.
-    pub log: Vec<Change>,
+    pub log: Vec<StoreChange>,
 }
 
 impl Store {
@@ -218,7 +218,7 @@ impl Store {
         self.uids.insert(object["metadata"]["uid"].as_str().unwrap().to_owned());
         let new = Arc::new(object);
         self.objects.insert(key.clone(), Arc::clone(&new));
-        self.log.push(Change { key: key.clone(), old, new: Some(Arc::clone(&new)) });
+        self.log.push(StoreChange { key: key.clone(), old, new: Some(Arc::clone(&new)) });
         new
     }
 
@@ -237,7 +237,7 @@ impl Store {
         if let Some(old) = self.objects.remove(key) {
             self.uids.remove(old["metadata"]["uid"].as_str().unwrap());
             self.version += 1;
-            self.log.push(Change { key: key.clone(), old: Some(old), new: None });
+            self.log.push(StoreChange { key: key.clone(), old: Some(old), new: None });
         }
     }
 

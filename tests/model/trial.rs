@@ -177,7 +177,7 @@ impl Future for Until {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let elapsed = self.api.model.settings().elapsed;
+        let elapsed = self.api.model.conditions().elapsed;
         if elapsed >= self.at || self.api.has_ended() {
             return Poll::Ready(());
         }
@@ -241,7 +241,7 @@ impl Memory {
     }
 
     async fn rest(&self, time: SignedDuration) {
-        let at = self.model.settings().elapsed + time;
+        let at = self.model.conditions().elapsed + time;
         self.model.trial().wakes.insert(at);
         Until { api: self.clone(), at }.await;
     }
@@ -312,19 +312,19 @@ impl Model {
     /// Lets time pass while a review waits for a call; all other components run.
     pub(crate) fn pass(self: &Arc<Self>) {
         let pause = self.round(SignedDuration::MAX).unwrap_or(SignedDuration::from_millis(1));
-        self.settings().elapsed += pause;
+        self.conditions().elapsed += pause;
     }
 
     fn later(&self, effect: Effect) {
-        let at = self.settings().elapsed + LATE;
+        let at = self.conditions().elapsed + LATE;
         let mut trial = self.trial();
         trial.wakes.insert(at);
         trial.late.push((at, effect));
     }
 
     fn crash(&self, replica: usize, election: SignedDuration, next: usize) {
-        let elapsed = self.settings().elapsed;
-        let led = self.settings().leader == Some(replica);
+        let elapsed = self.conditions().elapsed;
+        let led = self.conditions().leader == Some(replica);
         let mut trial = self.trial();
         trial.down[replica] = Some(elapsed + START);
         trial.lives[replica] += 1;
@@ -334,12 +334,12 @@ impl Model {
             trial.election = Some((elapsed + election, next));
             trial.wakes.insert(elapsed + election);
             drop(trial);
-            self.settings().leader = None;
+            self.conditions().leader = None;
         }
     }
 
     fn silence(&self, replica: usize, class: Option<Class>) {
-        let until = self.settings().elapsed + SILENCE;
+        let until = self.conditions().elapsed + SILENCE;
         self.trial().wakes.insert(until);
         let until = self.now(replica) + SILENCE;
         self.replicas()[replica].silence(class, until);
@@ -351,7 +351,7 @@ impl Model {
         if !self.is_enumerated() {
             return false;
         }
-        let elapsed = self.settings().elapsed;
+        let elapsed = self.conditions().elapsed;
         let mut any = false;
         for replica in 0..2 {
             if self.trial().down[replica].is_some_and(|until| until <= elapsed) {
@@ -388,7 +388,7 @@ impl Model {
         if !self.is_enumerated() {
             return None;
         }
-        let elapsed = self.settings().elapsed;
+        let elapsed = self.conditions().elapsed;
         self.trial().wakes.retain(|at| *at > elapsed);
         self.trial().wakes.first().map(|at| *at - elapsed)
     }
@@ -404,7 +404,7 @@ impl Model {
 impl Model {
     /// Whether the rollout of a template has ended, with or without success.
     pub(crate) fn is_rolled_out(&self, key: &Key, template: &Value) -> bool {
-        let elapsed = self.settings().elapsed;
+        let elapsed = self.conditions().elapsed;
         let mut trial = self.trial();
         if !trial.slow {
             return true;
@@ -422,7 +422,7 @@ impl Model {
 
     /// The pods of a revision begin to terminate.
     pub(crate) fn pods_end_later(&self, key: &Key) {
-        let ends = self.settings().elapsed + GRACE;
+        let ends = self.conditions().elapsed + GRACE;
         let mut trial = self.trial();
         trial.wakes.insert(ends);
         trial.ending.insert(key.clone(), ends);
@@ -430,7 +430,7 @@ impl Model {
 
     /// Whether a deleted revision still has pods.
     pub(crate) fn has_pods_still(&self, key: &Key) -> bool {
-        let elapsed = self.settings().elapsed;
+        let elapsed = self.conditions().elapsed;
         self.trial().ending.get(key).is_some_and(|ends| *ends > elapsed)
     }
 
@@ -453,7 +453,7 @@ impl Model {
             self.delete(key);
             return self.ghost().collected(key);
         }
-        let at = self.settings().elapsed + COLLECTED;
+        let at = self.conditions().elapsed + COLLECTED;
         let mut trial = self.trial();
         if trial.ending.insert(key.clone(), at).is_some() {
             return;

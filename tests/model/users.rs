@@ -73,17 +73,19 @@ impl Model {
             }
             Event::Relist { replica, watch } => self.replicas()[replica].relist(watch, &self.store()),
             Event::Work { limit } => drop(self.work(limit)),
-            Event::Pass { millis } => self.settings().elapsed += SignedDuration::from_millis(millis.into()),
+            Event::Pass { millis } => self.conditions().elapsed += SignedDuration::from_millis(millis.into()),
             Event::Settle => self.settle(SignedDuration::from_secs(30)),
             Event::Step { seconds } => {
-                self.settings().skew += SignedDuration::from_secs(seconds.into());
+                self.conditions().skew += SignedDuration::from_secs(seconds.into());
             }
-            Event::SideBySide { actions } => self.settings().side_by_side = actions,
+            Event::SideBySide { actions } => self.conditions().side_by_side = actions,
             Event::Restart { replica } => self.restart(replica),
             Event::Leader { replica } => self.lead(replica),
-            Event::Webhook { works } => self.settings().webhook = works,
-            Event::Fail { after, fault } => self.settings().fault = Some((after, fault)),
-            Event::Meanwhile { after, ref event } => self.settings().meanwhile = Some((after, event.clone())),
+            Event::Webhook { works } => self.conditions().webhook = works,
+            Event::Fail { after, fault } => self.conditions().fault = Some((after, fault)),
+            Event::Meanwhile { after, ref event } => {
+                self.conditions().meanwhile = Some((after, event.clone()));
+            }
             _ => panic!("{event:?} is not an event of confrev"),
         }
     }
@@ -98,7 +100,7 @@ impl Model {
     }
 
     pub(crate) fn lead(&self, replica: usize) {
-        let before = self.settings().leader.replace(replica);
+        let before = self.conditions().leader.replace(replica);
         if before != Some(replica) {
             let now = self.now(replica);
             self.replicas()[replica].shared.lock().reconcile_all(now);
@@ -136,8 +138,8 @@ impl Model {
     fn submit(self: &Arc<Self>, key: &Key, intent: Intent, edit: crate::admission::Edit<'_>) {
         let edit = &|live: Option<&Value>| Ok(own_label(edit(live)?, live));
         let calm = {
-            let settings = self.settings();
-            intent.effect == Effect::Rehearsed && settings.fault.is_none() && settings.meanwhile.is_none()
+            let conditions = self.conditions();
+            intent.effect == Effect::Rehearsed && conditions.fault.is_none() && conditions.meanwhile.is_none()
         };
         let (writes, changes) = (self.writes(), self.store().log.len());
         let dry = calm.then(|| self.write(key, Intent { effect: Effect::Dry, ..intent }, edit));

@@ -161,7 +161,7 @@ fn every_form_of_reference_has_a_row() {
         forms.insert(form);
     }
     // The template above has every form: the product adds each form in one place, those of containers for two lists.
-    let product = read("core/src/template/pod.rs");
+    let product = read("core/src/template/references.rs");
     let of = |part: &str| {
         let (_, body) = product.split_once(&format!("    fn {part}(&mut self")).unwrap();
         body.split("\n    }\n").next().unwrap().matches("SourceKind::").count()

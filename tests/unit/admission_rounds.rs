@@ -132,7 +132,7 @@ async fn admission(
     let limits = ReviewLimits { reads: limit, ..ReviewLimits::default() };
     let reviewer = Reviewer::new(client, desk.state, limits);
     let mut facts = Facts::default();
-    let decision = reviewer.decider(false).decide(&request, None, &mut facts).await.unwrap();
+    let decision = reviewer.decider(false).admit(&request, None, &mut facts).await.unwrap();
     let (rounds, reads) = (&server.rounds, &server.reads);
     Admission { rounds: rounds.load(Ordering::SeqCst), reads: reads.load(Ordering::SeqCst), decision, facts }
 }
@@ -270,7 +270,7 @@ async fn answers_count_while_they_arrive() {
     let reviewer = Reviewer::new(kube::Client::new(service, NAMESPACE), Desk::new().state, limits);
     let (metrics, decider) = (&reviewer.metrics, reviewer.decider(true));
     let mut facts = Facts::default();
-    let decision = tokio::time::timeout_at(reviewer.by, decider.decide(&request, None, &mut facts)).await;
+    let decision = tokio::time::timeout_at(reviewer.by, decider.admit(&request, None, &mut facts)).await;
     let refusal = decision.expect("the answers stall").unwrap_err().to_string();
     assert!(refusal.contains("--max-read-bytes"), "{refusal}");
     assert!(metrics.encode().contains("{limit=\"max-read-bytes\"} 1\n"), "{}", metrics.encode());
@@ -389,7 +389,7 @@ async fn snapshots_are_created_few_at_a_time() {
         let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
         let limits = ReviewLimits { calls, ..ReviewLimits::default() };
         let reviewer = Reviewer::new(client, Desk::new().state, limits);
-        let decision = reviewer.decider(false).decide(&request, None, &mut Facts::default()).await.unwrap();
+        let decision = reviewer.decider(false).admit(&request, None, &mut Facts::default()).await.unwrap();
         assert_eq!((decision.denial, decision.ensure.len()), (None, SOURCES));
         let (done, peak) = (creations.done.load(Ordering::SeqCst), creations.peak.load(Ordering::SeqCst));
         assert_eq!(done, SOURCES);

@@ -6,7 +6,7 @@ use confrev::{
     cluster::{ApiError, Owner, Precondition, Version, WorkloadKey},
     controller::{
         Action, Config, Name, Outcome, RawObject, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
-        Task, Verified, Workloads, take,
+        Task, Verified, WorkloadsSubject, take,
     },
     kinds::Kinds,
     names,
@@ -410,7 +410,7 @@ fn listed_workload_without_kind_counts_as_failed() {
     let gave_up = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
     failed["status"] = json!({"observedGeneration": 2, "conditions": [gave_up]});
     for fails in [true, false] {
-        let (mut desk, mut listing, subject) = (Desk::new(), None, Workloads(key("a").kind));
+        let (mut desk, mut listing, subject) = (Desk::new(), None, WorkloadsSubject(key("a").kind));
         for mut object in [failed.clone(), b.clone()] {
             object["metadata"]["namespace"] = json!("ns");
             object.as_object_mut().unwrap().remove("kind");

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use confrev::{
-    controller::{Action, PartialObject, RawObject, Referring, Subject, UsedSources, Workloads, take},
+    controller::{
+        Action, PartialObject, RawObject, ReferringSubject, Subject, UsedSourcesSubject, WorkloadsSubject,
+        take,
+    },
     names,
     resolve::Health,
     snapshot::SourceKind,
@@ -79,10 +82,10 @@ fn rollout(observed: &str, status: Value) -> Value {
 fn rolled_by_new_leader(objects: &[Value], rollouts: Option<&[Value]>) -> Vec<String> {
     let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     let mut desk = Desk::new();
-    list(&mut desk, &Workloads(key("web").kind), objects);
+    list(&mut desk, &WorkloadsSubject(key("web").kind), objects);
     desk.read(&green, &limit, "2");
     if let Some(rollouts) = rollouts {
-        list(&mut desk, &Referring(Arc::from("ns")), rollouts);
+        list(&mut desk, &ReferringSubject(Arc::from("ns")), rollouts);
     }
     let mut rolled = Vec::new();
     for _ in 0..5 {
@@ -253,9 +256,9 @@ fn deleted_rollout_holds_no_workloads() {
     let (_, [web, other]) = first_takes_green(Healthy, poked);
     let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     let mut desk = Desk::new();
-    list(&mut desk, &Workloads(key("web").kind), &[with_status(&web, Healthy), other]);
+    list(&mut desk, &WorkloadsSubject(key("web").kind), &[with_status(&web, Healthy), other]);
     desk.read(&green, &limit, "2");
-    let subject = Referring(Arc::from("ns"));
+    let subject = ReferringSubject(Arc::from("ns"));
     let rollout = rollout("2", json!({"phase": "Degraded"}));
     list(&mut desk, &subject, std::slice::from_ref(&rollout));
     let due = |desk: &mut Desk| {
@@ -283,7 +286,7 @@ fn late_event_of_an_ended_watch_changes_nothing() {
     world.set("demo", json!({"color": "blue"}));
     let web = super::controller::record(&world.create(&named("web")), Health::Settled);
     let mut desk = Desk::new();
-    let sources = UsedSources(SourceKind::ConfigMap, Arc::clone(&ns));
+    let sources = UsedSourcesSubject(SourceKind::ConfigMap, Arc::clone(&ns));
     let tell = |desk: &mut Desk| {
         let limited = source(&json!({names::MAX_IN_FLIGHT: "1"}));
         take(&sources, &mut desk.state, Event::Apply(limited), &mut None, desk.now);
@@ -297,7 +300,11 @@ fn late_event_of_an_ended_watch_changes_nothing() {
         for ended in [false, true] {
             if ended {
                 tell(&mut desk);
-                list(&mut desk, &Referring(Arc::clone(&ns)), &[rollout("2", json!({"phase": "Degraded"}))]);
+                list(
+                    &mut desk,
+                    &ReferringSubject(Arc::clone(&ns)),
+                    &[rollout("2", json!({"phase": "Degraded"}))],
+                );
             }
             assert_eq!(desk.state.limited_namespaces().len(), 0, "after the late event: {ended}");
             assert_eq!(desk.state.watched_namespaces().len(), 0, "after the late event: {ended}");
@@ -339,7 +346,7 @@ fn stateful_set_unhealthy_before_change_holds_no_others() {
         let mut desk = Desk::new();
         // The new pod of `web` never becomes ready.
         let objects = [status(&web, 0, ["a", "b"]), status(&other, 1, ["a", "a"])];
-        list(&mut desk, &Workloads(index.unwrap()), &objects);
+        list(&mut desk, &WorkloadsSubject(index.unwrap()), &objects);
         desk.read(&green, &limit, "2");
         desk.pass(2);
         let due = std::iter::from_fn(|| desk.state.next_action(desk.now));

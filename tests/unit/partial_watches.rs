@@ -1,7 +1,7 @@
 //! Watches read only parts of a workload, and give the same facts as admission.
 
 use confrev::{
-    controller::{Action, RawObject, Workloads, take},
+    controller::{Action, RawObject, WorkloadsSubject, take},
     names,
 };
 use kube::runtime::watcher::Event;
@@ -30,7 +30,7 @@ fn own_label_survives_opt_out_of_namespace() {
         let mut desk = Desk::new();
         desk.state.apply_namespace(&"ns".into(), true, desk.now);
         let partial: RawObject = serde_json::from_value(stored).unwrap();
-        take(&Workloads(key("web").kind), &mut desk.state, Event::Apply(partial), &mut None, desk.now);
+        take(&WorkloadsSubject(key("web").kind), &mut desk.state, Event::Apply(partial), &mut None, desk.now);
         desk.act(&json!({"color": "blue"}), &json!({}), "1");
         desk.state.apply_namespace(&"ns".into(), false, desk.now);
         desk.pass(2);

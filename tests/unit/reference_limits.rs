@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use confrev::{
     admission::ReviewLimits,
     cluster::{Api as _, KubeApi},
-    controller::{Action, RawObject, Revisions, Subject, Workloads, take},
+    controller::{Action, RawObject, RevisionsSubject, Subject, WorkloadsSubject, take},
     kinds::{Kinds, REVISION_KINDS},
     names,
     telemetry::{Metrics, metrics::Reason},
@@ -72,7 +72,7 @@ fn within_a_minute(desk: &mut Desk) -> (usize, Vec<String>) {
 #[test]
 fn leader_reports_objects_that_cannot_be_read() {
     let mut desk = Desk::new();
-    see(&mut desk, &Workloads(key("web").kind), &referring(5000, 5000));
+    see(&mut desk, &WorkloadsSubject(key("web").kind), &referring(5000, 5000));
     desk.state.leave_to_the_leader();
     assert_eq!(within_a_minute(&mut desk).1.len(), 0, "the leader reports it");
     for reports in [1, 0] {
@@ -90,7 +90,7 @@ fn every_unreadable_object_is_reported() {
     for number in 0..300 {
         object["metadata"]["name"] = json!(format!("web-{number}"));
         object["metadata"]["uid"] = json!(format!("uid-{number}"));
-        see(&mut desk, &Workloads(key("web").kind), &object);
+        see(&mut desk, &WorkloadsSubject(key("web").kind), &object);
     }
     desk.state.reconcile_all(desk.now);
     let (mut told, mut named) = (0, std::collections::BTreeSet::new());
@@ -109,7 +109,7 @@ fn every_unreadable_object_is_reported() {
 fn objects_with_too_many_names_are_skipped() {
     let limit = ReviewLimits::default().reads;
     let sets = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
-    let (sets, workloads) = (Revisions(sets), Workloads(key("web").kind));
+    let (sets, workloads) = (RevisionsSubject(sets), WorkloadsSubject(key("web").kind));
     for (references, listed, is_skipped) in
         [(limit, limit, false), (limit + 1, limit + 1, true), (5000, 5000, true), (1, limit + 1, true)]
     {
@@ -136,7 +136,7 @@ fn workload_that_has_seen_too_much_is_skipped() {
     let digest = super::controller::digest("blue").to_string();
     let seen: Map<_, _> = (0..3000).map(|number| (format!("s{number}"), json!(digest))).collect();
     object["metadata"]["annotations"] = json!({(names::SEEN): json!({"configmaps": seen}).to_string()});
-    let (restored, told) = follows(&Workloads(key("web").kind), &object);
+    let (restored, told) = follows(&WorkloadsSubject(key("web").kind), &object);
     assert_eq!((restored, told.len()), (0, 1));
 }
 

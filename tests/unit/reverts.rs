@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     cluster::WorkloadKey,
-    controller::{Action, Outcome, Referring, RefusedSet, SnapshotRecord, take},
+    controller::{Action, Outcome, ReferringSubject, RefusedSet, SnapshotRecord, take},
     kinds::Kinds,
     names,
     resolve::{
@@ -235,7 +235,7 @@ fn aborted_rollout_refuses_content_of_its_deployment() {
         "status": {"abort": true},
     });
     let event = Event::Apply(serde_json::from_value(rollout).unwrap());
-    take(&Referring(Arc::from("ns")), &mut desk.state, event, &mut None, desk.now);
+    take(&ReferringSubject(Arc::from("ns")), &mut desk.state, event, &mut None, desk.now);
     let acts = desk.act(&green, &reverts(), "2");
     let Some(Action::SetRefused { refusal: Some(refusal), .. }) =
         acts.iter().find(|action| is_refusal(action))

@@ -7,7 +7,7 @@ use std::{
 };
 
 use confrev::{
-    cluster::{ApiError, Event, KubeApi, Live, Precondition, WorkloadKey},
+    cluster::{ApiError, Event, KubeApi, LiveWorkload, Precondition, WorkloadKey},
     controller::{Action, Config, Name, ObjectStep, Outcome, Queue, State, Task, execute},
     kinds::Kinds,
     names,
@@ -99,7 +99,7 @@ fn roll_backs_off_after_conflict_without_change() {
                         if changes {
                             live.resource_version = format!("{}", tries + 1);
                         }
-                        Outcome::Changed(Live::Enabled(Box::new(live.clone())))
+                        Outcome::Changed(LiveWorkload::Enabled(Box::new(live.clone())))
                     }
                     _ => Outcome::Done,
                 };
@@ -180,7 +180,7 @@ impl OptIn {
                 Action::OptIn(_) => {
                     self.lists += 1;
                     let candidates = self.stored.iter().map(|(key, object)| match live(object) {
-                        Live::Unlabelled(candidate) => (key.clone(), *candidate),
+                        LiveWorkload::Unlabelled(candidate) => (key.clone(), *candidate),
                         other => panic!("{other:?}"),
                     });
                     Ok(Outcome::Unlabelled(candidates.collect()))
@@ -224,8 +224,8 @@ impl OptIn {
 }
 
 /// The result of a live read.
-fn live(object: &Value) -> Live {
-    Live::read(&kind("Deployment"), &object.to_string(), &Rotated::default()).unwrap()
+fn live(object: &Value) -> LiveWorkload {
+    LiveWorkload::read(&kind("Deployment"), &object.to_string(), &Rotated::default()).unwrap()
 }
 
 fn quota() -> ApiError {
@@ -305,7 +305,7 @@ fn relist_keeps_workloads_that_join() {
     let mut opt_in = OptIn::new(2, 100, json!({}));
     opt_in.turn(|_| None);
     let (now, mut listing) = (opt_in.desk.now, None);
-    let workloads = confrev::controller::Workloads(key("web").kind);
+    let workloads = confrev::controller::WorkloadsSubject(key("web").kind);
     for event in [kube::runtime::watcher::Event::Init, kube::runtime::watcher::Event::InitDone] {
         confrev::controller::take(&workloads, &mut opt_in.desk.state, event, &mut listing, now);
     }

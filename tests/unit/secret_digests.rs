@@ -8,7 +8,7 @@ use confrev::{
     kinds::Kinds,
     names,
     resolve::{Facts, Health, Observed},
-    snapshot::{CopiedLabel, Digest, Identity, Key, Keying, ObjectName, SourceKind, snapshot_json},
+    snapshot::{CopiedLabel, Digest, DigestKey, Identity, Keying, ObjectName, SourceKind, snapshot_json},
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ use super::{
 
 /// Keying with keys of these bytes, the present key first.
 pub(crate) fn keying(bytes: &[u8]) -> Keying {
-    let keys: Vec<_> = bytes.iter().map(|byte| Key::new(&[*byte; 32])).collect();
+    let keys: Vec<_> = bytes.iter().map(|byte| DigestKey::new(&[*byte; 32])).collect();
     Keying::new(NAMESPACE, Arc::from(keys))
 }
 
@@ -93,7 +93,7 @@ fn names_and_digests_are_keyed() {
 fn keyed_digest_depends_on_namespace() {
     let json = json!({"metadata": {"name": "demo"}, "data": {"k": A}}).to_string();
     let digest = |namespace: &str| {
-        let keying = Keying::new(namespace, Arc::from([Key::new(&[1; 32])]));
+        let keying = Keying::new(namespace, Arc::from([DigestKey::new(&[1; 32])]));
         Observed::read_keyed(SourceKind::Secret, json.clone().into_bytes(), keying).unwrap().digest()
     };
     assert_ne!(digest("a"), digest("b"));

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use confrev::{
     cluster::{ApiError, KubeApi, Owner},
-    controller::{Action, Name, Outcome, RawObject, Revisions, Task, Workloads, execute, take},
+    controller::{Action, Name, Outcome, RawObject, RevisionsSubject, Task, WorkloadsSubject, execute, take},
     kinds::{Kinds, REVISION_KINDS},
     names,
     telemetry::Metrics,
@@ -49,8 +49,8 @@ impl Foreground {
     fn report(&mut self) {
         let partial = |object: &Value| serde_json::from_value::<RawObject>(object.clone()).unwrap();
         let (state, now) = (&mut self.desk.state, self.desk.now);
-        take(&Workloads(key("web").kind), state, Event::Apply(partial(&self.web)), &mut None, now);
-        take(&Revisions(replica_sets()), state, Event::Apply(partial(&self.set)), &mut None, now);
+        take(&WorkloadsSubject(key("web").kind), state, Event::Apply(partial(&self.web)), &mut None, now);
+        take(&RevisionsSubject(replica_sets()), state, Event::Apply(partial(&self.set)), &mut None, now);
     }
 
     /// The restores in the minute after the snapshot and its source are deleted.

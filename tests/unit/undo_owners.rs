@@ -85,7 +85,7 @@ async fn written(owners: usize, more: Option<Value>, is_collected: bool) -> Writ
     };
     let reviewer = Reviewer::new(client, Desk::new().state, ReviewLimits::default());
     let owner = workload_owner(&kind, "web", "uid-web");
-    reviewer.decider(false).decide(&request, Some(&owner), &mut Facts::default()).await.unwrap();
+    reviewer.decider(false).admit(&request, Some(&owner), &mut Facts::default()).await.unwrap();
     std::mem::take(&mut *written.lock().unwrap())
 }
 

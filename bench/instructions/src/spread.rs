@@ -4,7 +4,8 @@ use confrev_instructions::{
     kinds::{Kinds, WorkloadKind},
     names,
     resolve::{
-        Facts, Health, Member, Observed, Record, Request, Spread, SpreadPolicy, Verdict, View, Workload,
+        Facts, Health, Member, Observed, Record, Request, Spread, SpreadPolicy, Verdict, Workload,
+        WorkloadView,
     },
     snapshot::Rotated,
 };
@@ -65,7 +66,7 @@ pub(crate) fn waves() {
         let mut spread = None;
         case(&format!("waves/state/{count}"), count, &[event.as_bytes()], || {
             let members = all.iter().map(|(name, record)| {
-                let view = View {
+                let view = WorkloadView {
                     kind,
                     path: [NAMESPACE, name],
                     namespace_order: None,

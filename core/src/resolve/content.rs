@@ -3,7 +3,7 @@
 use super::{
     Ensure, Need, Observed, Seen,
     decide::{Resolver, Stop},
-    used::{Keys, UsedKeys},
+    used::{ReadKeys, UsedKeys},
 };
 use crate::{
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
@@ -11,12 +11,12 @@ use crate::{
 };
 
 impl<'r> Resolver<'r> {
-    /// The snapshot of the source's present content, or `held` if it is a snapshot of the source in which every used key has
+    /// The snapshot of the source's present content, or `kept` if it is a snapshot of the source in which every used key has
     /// the same value.
     pub(super) fn present_content(
         &mut self,
         source: &ObjectName,
-        held: Option<&str>,
+        kept: Option<&str>,
         used: &UsedKeys<'_>,
     ) -> Result<String, Stop> {
         self.mark_seen(source)?;
@@ -24,28 +24,28 @@ impl<'r> Resolver<'r> {
         let Some(Some(present)) = facts.object(source) else { return Err(Stop::Unknown) };
         let digest = present.digest();
         let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
-        let own = held.and_then(|held| names.clone().find(|name| *name == held));
-        if let Some(held) = held {
-            let keys = used.of_names(source, held);
+        let own = kept.and_then(|kept| names.clone().find(|name| *name == kept));
+        if let Some(kept) = kept {
+            let keys = used.of_names(source, kept);
             // A snapshot of a Secret may be named after a digest of another scheme or key.
             let is_renamed = source.kind == SourceKind::Secret && own.is_none();
             if (keys.is_some() || is_renamed)
-                && let Some(content) = self.live(&ObjectName::new(source.kind, held))?
+                && let Some(content) = self.live(&ObjectName::new(source.kind, kept))?
                 && content.is_snapshot_of_source(&source.name)
             {
                 let same_values = keys.is_some_and(|keys| content.same_values(present, keys.iter().copied()));
                 if same_values || (is_renamed && content.same_content(present)) {
-                    return Ok(held.to_owned());
+                    return Ok(kept.to_owned());
                 }
             }
         }
         if own.is_none()
             && let Some(failure) = self.schema_failure(source)?
         {
-            return self.without_failing(source, held, &failure);
+            return self.without_failing(source, kept, &failure);
         }
-        if let Some(held) = held.filter(|_| own.is_none() && self.is_poke) {
-            self.keeps_required_keys(source, held)?;
+        if let Some(kept) = kept.filter(|_| own.is_none() && self.is_poke) {
+            self.keeps_required_keys(source, kept)?;
         }
         // The name that the template has comes first: a shorter one may be free again.
         for name in own.into_iter().chain(names) {
@@ -191,11 +191,11 @@ impl<'r> Resolver<'r> {
                 None => break,
             }
         }
-        let Some(held) = self.prior.get(source) else { return Ok(Seen::Unknown) };
-        let held = self.live(&ObjectName::new(source.kind, held.as_str()))?;
+        let Some(kept) = self.prior.get(source) else { return Ok(Seen::Unknown) };
+        let kept = self.live(&ObjectName::new(source.kind, kept.as_str()))?;
         let is_alike =
-            |held: &Observed| held.is_snapshot_of_source(&source.name) && held.same_content(present);
-        Ok(if held.is_some_and(is_alike) { Seen::Alike } else { Seen::Unknown })
+            |kept: &Observed| kept.is_snapshot_of_source(&source.name) && kept.same_content(present);
+        Ok(if kept.is_some_and(is_alike) { Seen::Alike } else { Seen::Unknown })
     }
 
     /// Whether Secrets are snapshotted, by the workload's setting or else by its namespace's.
@@ -216,12 +216,12 @@ impl<'r> Resolver<'r> {
     }
 
     /// Asks for the newest snapshot of a source that must be read now: most likely, it is needed next.
-    pub(super) fn expect_newest(&mut self, source: ObjectName, held: Option<String>) {
+    pub(super) fn expect_newest(&mut self, source: ObjectName, kept: Option<String>) {
         let takes_secrets = || self.policy.secrets.or_else(|| self.namespace_takes_secrets()) == Some(true);
         let ours = source.kind == SourceKind::ConfigMap || (self.request.secrets && takes_secrets());
         let left = self.facts.is_rotated(&source) || self.policy.exclude.contains(&source);
         if ours && !left && self.needs.contains(&Need::Object(source.clone())) {
-            self.needs.insert(Need::Newest { source, held });
+            self.needs.insert(Need::Newest { source, kept });
         }
     }
 
@@ -271,7 +271,7 @@ impl<'r> Resolver<'r> {
     }
 
     /// The keys that a template reads of a source, by whatever names; `None` if it reads the whole source.
-    pub(super) fn keys_read<'k>(&self, source: &ObjectName, used: &UsedKeys<'k>) -> Keys<'k> {
+    pub(super) fn keys_read<'k>(&self, source: &ObjectName, used: &UsedKeys<'k>) -> ReadKeys<'k> {
         used.of_source(source, |kind, name| {
             [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name))
         })
@@ -295,13 +295,13 @@ impl<'r> Resolver<'r> {
     pub(super) fn mark_pinned(
         &mut self,
         source: &ObjectName,
-        held: &ObjectName,
+        kept: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<(), Stop> {
         self.now_pinned.remove(source);
         let Some(keys) = self.keys_read(source, used) else { return Ok(()) };
-        let (Some(present), Some(held)) = (self.live(source)?, self.live(held)?) else { return Ok(()) };
-        if !held.same_values(present, keys.iter().copied()) {
+        let (Some(present), Some(kept)) = (self.live(source)?, self.live(kept)?) else { return Ok(()) };
+        if !kept.same_values(present, keys.iter().copied()) {
             let read = present.digests_of(Some(&keys));
             // A digest under another scheme or key stays while it is true: an upgrade writes nothing.
             let stated = self.pinned.get(source).filter(|stated| read.judge(stated) == Some(true));
@@ -316,7 +316,7 @@ impl<'r> Resolver<'r> {
     pub(super) fn keep_pinned(
         &mut self,
         source: &ObjectName,
-        held: &ObjectName,
+        kept: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<(), Stop> {
         if self.keys_read(source, &self.stored_used) == self.keys_read(source, used) {
@@ -326,37 +326,37 @@ impl<'r> Resolver<'r> {
             return Ok(());
         }
         if matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike) {
-            self.mark_pinned(source, held, used)?;
+            self.mark_pinned(source, kept, used)?;
         }
         Ok(())
     }
 
-    /// Marks the content of the snapshot `held` as seen, for a reference to the name of a missing source. If the source returns
+    /// Marks the content of the snapshot `kept` as seen, for a reference to the name of a missing source. If the source returns
     /// with other content, that change is pending, even if that content was seen before an undo.
-    pub(super) fn mark_held(&mut self, source: &ObjectName, held: &str) -> Result<(), Stop> {
-        if *held == *source.name {
+    pub(super) fn mark_kept(&mut self, source: &ObjectName, kept: &str) -> Result<(), Stop> {
+        if *kept == *source.name {
             // A source that is bound itself has no other name.
             self.keep_seen(source);
-        } else if let Some(held) = self.live(&ObjectName::new(source.kind, held))? {
-            let stated = self.seen.get(source).filter(|stated| held.is_known_by(stated));
-            self.now_seen.insert(source.clone(), stated.copied().unwrap_or_else(|| held.digest()));
+        } else if let Some(kept) = self.live(&ObjectName::new(source.kind, kept))? {
+            let stated = self.seen.get(source).filter(|stated| kept.is_known_by(stated));
+            self.now_seen.insert(source.clone(), stated.copied().unwrap_or_else(|| kept.digest()));
         }
         Ok(())
     }
 
     /// Keeps the `seen` entry of a missing source whose snapshot this request leaves in place, unless another reference of the
-    /// template marks the snapshot's content ([`Self::mark_held`]). An earlier pass of this admission may have marked it: after
+    /// template marks the snapshot's content ([`Self::mark_kept`]). An earlier pass of this admission may have marked it: after
     /// a change by another webhook, the decision runs again on its own result.
-    pub(super) fn keep_seen_or_held(&mut self, source: &ObjectName, held: &ObjectName) -> Result<(), Stop> {
+    pub(super) fn keep_seen_or_mark(&mut self, source: &ObjectName, kept: &ObjectName) -> Result<(), Stop> {
         if self.now_seen.get(source).is_some() {
             return Ok(());
         }
         let stated = self.request.new.seen().get(source).copied();
         if let Some(stated) = stated
             && Some(stated) != self.seen.get(source).copied()
-            && self.live(held)?.is_some_and(|held| held.is_known_by(&stated))
+            && self.live(kept)?.is_some_and(|kept| kept.is_known_by(&stated))
         {
-            return self.mark_held(source, &held.name);
+            return self.mark_kept(source, &kept.name);
         }
         self.keep_seen(source);
         Ok(())

@@ -8,9 +8,9 @@ use super::{
     holds::{self, HoldRule, Holds},
     misplaced, mount,
     optin::{Giver, OptIn, opt_in},
-    policy::{Missing, Policy},
+    policy::{MissingPolicy, Policy},
     undo,
-    used::{Asked, RequiredKeys, UsedKeys, has_new_roll, has_other_roll, required_keys},
+    used::{RequiredKeys, RollRequest, UsedKeys, has_new_roll, has_other_roll, required_keys},
 };
 use crate::{
     names,
@@ -122,7 +122,7 @@ pub(super) struct Resolver<'r> {
     /// `roll` differs from the stored value. In a later pass of one admission, a new value looks as if an undo restored it.
     pub(super) has_other_roll: bool,
     /// The sources whose newest content a person asks for.
-    pub(super) asked: Asked,
+    pub(super) asked: RollRequest,
     /// A person or the controller changed `roll`.
     pub(super) is_poke: bool,
     pub(super) needs: BTreeSet<Need>,
@@ -163,7 +163,7 @@ impl<'r> Resolver<'r> {
             same_template: None,
             has_new_roll: !keeps_settings && has_new_roll(request),
             has_other_roll: !keeps_settings && has_other_roll(request),
-            asked: if keeps_settings { Asked::Nothing } else { Asked::of(request) },
+            asked: if keeps_settings { RollRequest::Nothing } else { RollRequest::of(request) },
             is_poke: !keeps_settings
                 && old.is_some_and(|old| request.new.annotation(names::ROLL) != old.annotation(names::ROLL)),
             needs: BTreeSet::new(),
@@ -222,12 +222,12 @@ impl<'r> Resolver<'r> {
             let again = Resolver::new(self.request, self.facts, &policy, self.keeps_settings);
             return Resolver { moves_hold: true, ..again }.run(giver);
         }
-        if self.policy.missing == Missing::Deny && !self.missing.is_empty() {
+        if self.policy.missing == MissingPolicy::Deny && !self.missing.is_empty() {
             let mut errors = self.missing;
             errors.push(format!("annotation {} is \"deny\"", names::MISSING));
             return Pass::Decided(denied(self.request, &errors));
         }
-        if self.policy.missing == Missing::Warn {
+        if self.policy.missing == MissingPolicy::Warn {
             self.warnings.append(&mut self.missing);
         }
         if self.policy.secrets == Some(true) && !self.request.secrets {
@@ -463,18 +463,18 @@ impl<'r> Resolver<'r> {
             return Ok(self.written(source));
         }
         let prior =
-            self.prior.get(&source).filter(|held| ***held != *source.name || !self.is_live(&source)).cloned();
+            self.prior.get(&source).filter(|kept| ***kept != *source.name || !self.is_live(&source)).cloned();
         if self.live(&source)?.is_some() {
             if let Some(refused) = self.refused(&source)? {
                 let name = self.without_refused(&source, prior.as_deref(), &refused, used)?;
                 return Ok(ResolvedReference::Snapshot { source, name });
             }
-            if let Some(held) = prior.as_deref()
+            if let Some(kept) = prior.as_deref()
                 && !self.holds.has_ended(&source)
-                && self.awaits_its_turn(&source, held, used, true)?
+                && self.awaits_its_turn(&source, kept, used, true)?
             {
-                self.keep_until_its_turn(&source, Some(held))?;
-                return Ok(ResolvedReference::Snapshot { source, name: held.to_owned() });
+                self.keep_until_its_turn(&source, Some(kept))?;
+                return Ok(ResolvedReference::Snapshot { source, name: kept.to_owned() });
             }
             let name = self.present_content(&source, prior.as_deref(), used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
@@ -486,7 +486,7 @@ impl<'r> Resolver<'r> {
         if !reference.optional {
             self.warn_source_is_gone(&source, &name);
         }
-        self.mark_held(&source, &name)?;
+        self.mark_kept(&source, &name)?;
         Ok(ResolvedReference::Snapshot { source, name })
     }
 
@@ -501,10 +501,10 @@ impl<'r> Resolver<'r> {
             return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
         if !self.holds.has_ended(&source)
-            && let Some(held) = self.returns_to(&source, object, used)?
+            && let Some(kept) = self.returns_to(&source, object, used)?
         {
-            self.keep_until_its_turn(&source, Some(&held))?;
-            return Ok(ResolvedReference::Snapshot { source, name: held });
+            self.keep_until_its_turn(&source, Some(&kept))?;
+            return Ok(ResolvedReference::Snapshot { source, name: kept });
         }
         let known = self.live(object)?.map(Observed::is_sound);
         let source_lives = self.live(&source)?.is_some();
@@ -542,7 +542,7 @@ impl<'r> Resolver<'r> {
         let lacks_keys = self.lacks_new_keys(&source, object)?;
         if self.live(&source)?.is_none() {
             self.warn_source_is_gone(&source, &object.name);
-            self.keep_seen_or_held(&source, object)?;
+            self.keep_seen_or_mark(&source, object)?;
             return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
         if let Some(refused) = self.refused(&source)? {
@@ -611,16 +611,16 @@ impl<'r> Resolver<'r> {
         if new.is_empty() {
             return Ok(false);
         }
-        let (held, present) = (self.live(object)?, self.live(source)?);
+        let (kept, present) = (self.live(object)?, self.live(source)?);
         let has_all = |content: Option<&Observed>| {
             content.is_some_and(|content| new.iter().all(|key| content.has_key(key)))
         };
-        Ok(!has_all(held) && has_all(present))
+        Ok(!has_all(kept) && has_all(present))
     }
 
     /// Whether the request names the source beside this snapshot, which was its only one: an apply that sends only the lists
     /// that changed. All references then move together; otherwise a pod would read two contents of one source.
     fn is_applied(&self, source: &ObjectName, snapshot: &ObjectName, used: &UsedKeys<'_>) -> bool {
-        self.prior.get(source).is_some_and(|held| **held == *snapshot.name) && used.has_name(source)
+        self.prior.get(source).is_some_and(|kept| **kept == *snapshot.name) && used.has_name(source)
     }
 }

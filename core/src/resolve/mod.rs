@@ -46,14 +46,14 @@ pub use malformed::malformed;
 pub use mount::Mount;
 pub use pending::{Pace, Present, ReadKey, Reads, Record, Use, is_pending};
 pub use policy::{
-    DEFAULT_MIN_INTERVAL, Missing, Policy, auto_roll_time, auto_roll_value, hold_text, parse_duration,
+    DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, auto_roll_time, auto_roll_value, hold_text, parse_duration,
     parse_keep, parse_max_in_flight, unpin_roll_value,
 };
 pub use refusal::Refusal;
 pub use revisions::{Past, RevisionsOf};
 pub use schema::{SchemaReference, invalid_schema, invalid_schema_for};
 pub use set::{SetVersion, SetWait, invalid_set};
-pub use spread::{Member, Moved, Place, Progress, Proof, Spread, Standing, View, Wait};
+pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, WorkloadView};
 pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict};
 pub use waves::Waves;
 pub use window::{Closed, WindowOf, Windows, invalid_window};
@@ -93,7 +93,7 @@ pub enum Need {
         /// The source.
         source: ObjectName,
         /// The snapshot that the template names. If that is the newest one, it is not asked for.
-        held: Option<String>,
+        kept: Option<String>,
     },
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Health, Missing, Observed, Policy, Workload, policy::auto_roll_time};
+use super::{Health, MissingPolicy, Observed, Policy, Workload, policy::auto_roll_time};
 use crate::{
     compact::{CompactMap, CompactSet},
     names,
@@ -183,7 +183,7 @@ impl Record {
                 let snapshot = entered.is_some().then(|| Arc::from(reference.name));
                 let source = entered.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name));
                 let excluded = excluded(&source);
-                let optional = reference.optional || policy.missing == Missing::Allow;
+                let optional = reference.optional || policy.missing == MissingPolicy::Allow;
                 let live = snapshot.is_none() && live.get(&source).is_some();
                 let on_hold = snapshot.is_some()
                     && policy.hold.contains(&ObjectName::new(reference.kind, reference.name));
@@ -197,7 +197,7 @@ impl Record {
         for reference in references.iter().flatten() {
             let entered = sources.source_of(reference.kind, reference.name).cloned();
             let source = entered.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name));
-            add_keys(&mut reads, source, reference, policy.missing != Missing::Allow);
+            add_keys(&mut reads, source, reference, policy.missing != MissingPolicy::Allow);
         }
         reads.retain(|source, _| uses.binary_search_by(|used| used.source.cmp(source)).is_ok());
         Self {
@@ -222,7 +222,7 @@ impl Record {
                 written: workload.spec_written(),
             },
             reads: listed(reads),
-            refuses_missing_keys: policy.missing != Missing::Allow,
+            refuses_missing_keys: policy.missing != MissingPolicy::Allow,
             pinned: workload.pinned().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
             generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),

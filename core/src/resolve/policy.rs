@@ -28,7 +28,7 @@ const UNPIN: &str = "unpin ";
 
 /// How admission reacts to a missing object or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingPolicy {
     /// Admit with a warning.
     #[default]
     Warn,
@@ -48,7 +48,7 @@ pub struct Policy {
     /// Roll automatically when a source changes.
     pub track: bool,
     /// How admission reacts to a missing object or key.
-    pub missing: Missing,
+    pub missing: MissingPolicy,
     /// The minimum time between two automatic rolls.
     pub min_interval: Duration,
     /// Lower values move first. Without it, that of the namespace counts.
@@ -71,7 +71,7 @@ impl Default for Policy {
             secrets: None,
             exclude: BTreeSet::new(),
             track: true,
-            missing: Missing::default(),
+            missing: MissingPolicy::default(),
             min_interval: DEFAULT_MIN_INTERVAL,
             order: None,
             progress_deadline: DEFAULT_PROGRESS_DEADLINE,
@@ -152,11 +152,11 @@ fn parse_bool(value: &str) -> Result<bool, &'static str> {
     }
 }
 
-fn parse_missing(value: &str) -> Result<Missing, &'static str> {
+fn parse_missing(value: &str) -> Result<MissingPolicy, &'static str> {
     match value {
-        "warn" => Ok(Missing::Warn),
-        "deny" => Ok(Missing::Deny),
-        "allow" => Ok(Missing::Allow),
+        "warn" => Ok(MissingPolicy::Warn),
+        "deny" => Ok(MissingPolicy::Deny),
+        "allow" => Ok(MissingPolicy::Allow),
         _ => Err("\"warn\", \"deny\" or \"allow\""),
     }
 }

@@ -33,8 +33,8 @@ impl Resolver<'_> {
         let digest = present.digest();
         let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
         // A snapshot of a Secret may be named after a digest of another scheme or key.
-        let held = self.prior.get(source).filter(|held| **held != *source.name).cloned();
-        for name in held.into_iter().chain(names) {
+        let kept = self.prior.get(source).filter(|kept| **kept != *source.name).cloned();
+        for name in kept.into_iter().chain(names) {
             let Some(found) = self.live(&ObjectName::new(source.kind, name.as_str()))? else {
                 // A longer name is given only if the shorter one is taken.
                 if self.prior.get(source) == Some(&name) {
@@ -51,23 +51,23 @@ impl Resolver<'_> {
         Ok(None)
     }
 
-    /// The snapshot of a source whose present content is refused. `held`: the one that the reference has, if any.
+    /// The snapshot of a source whose present content is refused. `kept`: the one that the reference has, if any.
     pub(super) fn without_refused(
         &mut self,
         source: &ObjectName,
-        held: Option<&str>,
+        kept: Option<&str>,
         refused: &Refused,
         used: &UsedKeys<'_>,
     ) -> Result<String, Stop> {
         let Refused { snapshot, refusal } = refused;
-        if let Some(held) = held.filter(|held| held != snapshot) {
-            self.keep_beside_refused(source, held, used)?;
+        if let Some(kept) = kept.filter(|kept| kept != snapshot) {
+            self.keep_beside_refused(source, kept, used)?;
             if !matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike) {
-                self.warn_refused(refused, &format!("{} keeps {held:?}", self.request.new.display()));
+                self.warn_refused(refused, &format!("{} keeps {kept:?}", self.request.new.display()));
             }
-            return Ok(held.to_owned());
+            return Ok(kept.to_owned());
         }
-        match (self.previous_snapshot(source, refused)?, held) {
+        match (self.previous_snapshot(source, refused)?, kept) {
             (Some(previous), _) if previous == *snapshot => {
                 // A person chose it.
                 self.keep_beside_refused(source, &previous, used)?;
@@ -81,12 +81,12 @@ impl Resolver<'_> {
                 );
                 Ok(previous)
             }
-            (None, Some(held)) => {
-                self.keep_beside_refused(source, held, used)?;
-                let kept =
+            (None, Some(kept)) => {
+                self.keep_beside_refused(source, kept, used)?;
+                let warning =
                     format!("{} keeps it, since no earlier snapshot exists", self.request.new.display());
-                self.warn_refused(refused, &kept);
-                Ok(held.to_owned())
+                self.warn_refused(refused, &warning);
+                Ok(kept.to_owned())
             }
             (None, None) => Err(Stop::Deny(format!(
                 "the content of {source} was refused ({}), and no earlier snapshot exists: correct {source}, or run \
@@ -145,7 +145,7 @@ impl Resolver<'_> {
 
     /// Lets the workload resolve to this snapshot instead of the present content, which stays pending.
     fn return_to(&mut self, source: &ObjectName, name: &str) -> Result<(), Stop> {
-        self.mark_held(source, name)?;
+        self.mark_kept(source, name)?;
         self.returned.insert(source.clone());
         let object = ObjectName::new(source.kind, name);
         if !self.stored.contains(&object) {
@@ -158,16 +158,16 @@ impl Resolver<'_> {
     fn keep_beside_refused(
         &mut self,
         source: &ObjectName,
-        held: &str,
+        kept: &str,
         used: &UsedKeys<'_>,
     ) -> Result<(), Stop> {
         if self.now_seen.get(source).is_none() {
             self.keep_seen(source);
         }
         if self.now_seen.get(source).is_none() {
-            self.mark_held(source, held)?;
+            self.mark_kept(source, kept)?;
         }
-        self.keep_pinned(source, &ObjectName::new(source.kind, held), used)
+        self.keep_pinned(source, &ObjectName::new(source.kind, kept), used)
     }
 
     fn warn_refused(&mut self, Refused { snapshot, refusal }: &Refused, then: &str) {

@@ -2,7 +2,7 @@
 //! requires and the workload's snapshot has.
 
 use super::{
-    Missing,
+    MissingPolicy,
     decide::{Resolver, Stop},
 };
 use crate::{names, snapshot::ObjectName};
@@ -26,17 +26,17 @@ impl Resolver<'_> {
         Ok(Some(format!("the content of {source} is refused: {failure}")))
     }
 
-    /// Refuses a roll to a content that lacks a key of the workload's snapshot `held`, if the template requires the key. New pods
+    /// Refuses a roll to a content that lacks a key of the workload's snapshot `kept`, if the template requires the key. New pods
     /// would not start. With `missing: deny`, every request is checked; with `allow`, none.
-    pub(super) fn keeps_required_keys(&mut self, source: &ObjectName, held: &str) -> Result<(), Stop> {
-        if self.policy.missing != Missing::Warn {
+    pub(super) fn keeps_required_keys(&mut self, source: &ObjectName, kept: &str) -> Result<(), Stop> {
+        if self.policy.missing != MissingPolicy::Warn {
             return Ok(());
         }
         let Some(present) = self.live(source)? else { return Ok(()) };
-        let required = [&*source.name, held].map(|name| self.required.get(&(source.kind, name)));
+        let required = [&*source.name, kept].map(|name| self.required.get(&(source.kind, name)));
         let lacking = required.into_iter().flatten().flatten().find(|key| !present.has_key(key)).copied();
         let Some(key) = lacking else { return Ok(()) };
-        let had = self.live(&ObjectName::new(source.kind, held))?.is_some_and(|held| held.has_key(key));
+        let had = self.live(&ObjectName::new(source.kind, kept))?.is_some_and(|kept| kept.has_key(key));
         if had {
             return Err(Stop::Deny(format!(
                 "{source} has no key {key:?}: new pods would not start: add the key, or set annotation {} to \"allow\"",
@@ -51,10 +51,10 @@ impl Resolver<'_> {
     pub(super) fn without_failing(
         &mut self,
         source: &ObjectName,
-        held: Option<&str>,
+        kept: Option<&str>,
         failure: &str,
     ) -> Result<String, Stop> {
-        let Some(held) = held.filter(|_| !self.is_poke) else {
+        let Some(kept) = kept.filter(|_| !self.is_poke) else {
             return Err(Stop::Deny(format!(
                 "{failure}: correct {source}, or its annotation {}",
                 names::SCHEMA
@@ -62,7 +62,7 @@ impl Resolver<'_> {
         };
         self.now_seen.remove(source);
         self.keep_seen(source);
-        self.warnings.push(format!("{failure}: {} keeps {held:?}", self.request.new.display()));
-        Ok(held.to_owned())
+        self.warnings.push(format!("{failure}: {} keeps {kept:?}", self.request.new.display()));
+        Ok(kept.to_owned())
     }
 }

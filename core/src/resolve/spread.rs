@@ -31,7 +31,7 @@ pub struct Member<'m, K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It takes the content by itself, and has not yet.
-    Waits(Place),
+    Waits(RollOrder),
     /// It has taken the content into account.
     Moved(Moved),
     /// The content has the same values in all keys that it reads.
@@ -97,7 +97,7 @@ impl Moved {
 
 /// The place of a workload in the order in which a change moves workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct RollOrder {
     /// The annotation `order`.
     order: i32,
     /// Workloads that failed with the content that they have come first: the change may repair them. Those that were unhealthy
@@ -107,7 +107,7 @@ pub struct Place {
     hash: u64,
 }
 
-impl Place {
+impl RollOrder {
     /// The place of a workload for this content of the source. `path` identifies the workload, for instance by namespace, kind
     /// and name; the hash over it and the digest lets another workload be the first with each change.
     pub fn of(order: i32, health: Health, was_unhealthy: bool, content: &Digest, path: &[&str]) -> Self {
@@ -122,7 +122,7 @@ impl Place {
 
 /// What the record of a workload does not hold of its state towards a source.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'v> {
+pub struct WorkloadView<'v> {
     /// The workload's kind.
     pub kind: &'v WorkloadKind,
     /// Its namespace and name.
@@ -140,8 +140,8 @@ pub struct View<'v> {
 impl Record {
     /// The state of the workload towards the present content of a source. `holds_other`: whether the snapshot in this
     /// reference is known to hold other content.
-    pub fn standing(&self, view: &View<'_>, holds_other: impl Fn(&Use) -> bool) -> Standing {
-        let View { kind, path: [namespace, name], namespace_order, health, source, content } = *view;
+    pub fn standing(&self, view: &WorkloadView<'_>, holds_other: impl Fn(&Use) -> bool) -> Standing {
+        let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, content } = *view;
         let uses = || self.uses.iter().filter(|used| used.source == *source && !used.excluded);
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
@@ -150,7 +150,7 @@ impl Record {
         if !self.has_seen(source, content) {
             let path = [namespace, kind.kind.as_str(), name];
             let order = self.pace.order.or(namespace_order).unwrap_or_default();
-            let place = || Place::of(order, health, was_unhealthy, &content.current(), &path);
+            let place = || RollOrder::of(order, health, was_unhealthy, &content.current(), &path);
             return if self.track { Standing::Waits(place()) } else { Standing::Apart };
         }
         // Admission records this for a workload that reads some keys: both contents may have the same values there.
@@ -248,7 +248,7 @@ pub struct Progress<K> {
     /// A person let this wave begin, whatever the state of the workloads.
     pub is_promoted: bool,
     /// The last place that may move now.
-    last: Option<Place>,
+    last: Option<RollOrder>,
     /// The wave that ended last, until a workload moves in the next one.
     ended: Option<EndedWave>,
     /// The analysis of that wave, as long as it does not let the next one begin.
@@ -348,7 +348,7 @@ impl<K: Clone> Spread<K> {
 
     /// Why no further workload may roll now; `None` if some may.
     pub fn reason(&self) -> Option<Wait<K>> {
-        let last = Place { order: i32::MAX, class: u8::MAX, hash: u64::MAX };
+        let last = RollOrder { order: i32::MAX, class: u8::MAX, hash: u64::MAX };
         self.wait(false, last).filter(|wait| !matches!(wait, Wait::Turn))
     }
 
@@ -359,7 +359,7 @@ impl<K: Clone> Spread<K> {
 
     /// Why a waiting workload may not roll yet; `None`: it may. Without waves, a workload that has failed is not held by
     /// another that failed: the content may be its cure, and the other may have been unhealthy before.
-    pub fn wait(&self, has_failed: bool, place: Place) -> Option<Wait<K>> {
+    pub fn wait(&self, has_failed: bool, place: RollOrder) -> Option<Wait<K>> {
         if let Some(invalid) = &self.invalid {
             return Some(Wait::Invalid(invalid.clone()));
         }
@@ -388,7 +388,7 @@ impl<K: Clone> Spread<K> {
 }
 
 impl<K: Clone> Progress<K> {
-    fn wait(&self, place: Place) -> Option<Wait<K>> {
+    fn wait(&self, place: RollOrder) -> Option<Wait<K>> {
         if let Some(run) = &self.analysis {
             return Some(Wait::Analysis(run.clone()));
         }
@@ -411,7 +411,7 @@ struct Count<'m, K> {
     /// When the controller last moved a workload in its turn.
     last_turn: Option<Timestamp>,
     unhealthy: Vec<&'m K>,
-    waiting: Vec<(Place, &'m K)>,
+    waiting: Vec<(RollOrder, &'m K)>,
 }
 
 impl<K> Default for Count<'_, K> {
@@ -520,8 +520,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn place(number: usize) -> Place {
-        Place { order: 0, class: 1, hash: u64::try_from(number).unwrap() }
+    fn place(number: usize) -> RollOrder {
+        RollOrder { order: 0, class: 1, hash: u64::try_from(number).unwrap() }
     }
 
     fn waits(number: usize) -> Standing {
@@ -804,12 +804,12 @@ mod tests {
     fn lower_order_moves_first_and_hash_breaks_ties() {
         let [a, b] = ["a", "b"].map(Digest::of_bytes);
         let of = |order, health, content: &Digest, name: &str| {
-            Place::of(order, health, false, content, &["ns", "Deployment", name])
+            RollOrder::of(order, health, false, content, &["ns", "Deployment", name])
         };
         let settled = |order, name| of(order, Health::Settled, &a, name);
         assert!(settled(-1, "web") < settled(0, "api") && settled(0, "api") < settled(1, "web"));
         // A workload that failed with its content may need the change; one that was unhealthy anyway proves nothing.
-        let failed = |was| Place::of(0, Health::Failed, was, &a, &["x"]);
+        let failed = |was| RollOrder::of(0, Health::Failed, was, &a, &["x"]);
         assert!(failed(false) < settled(0, "web") && settled(0, "web") < failed(true));
         let names: Vec<_> = (0..100).map(|number| format!("web-{number}")).collect();
         let first =
@@ -819,8 +819,8 @@ mod tests {
             (0..50).map(|n| first(&Digest::of_bytes(format!("{n}")))).collect();
         assert!(firsts.len() > 20, "{firsts:?}");
         assert_ne!(
-            Place::of(0, Health::Settled, false, &a, &["a", "bc"]),
-            Place::of(0, Health::Settled, false, &a, &["ab", "c"])
+            RollOrder::of(0, Health::Settled, false, &a, &["a", "bc"]),
+            RollOrder::of(0, Health::Settled, false, &a, &["ab", "c"])
         );
     }
 

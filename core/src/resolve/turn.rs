@@ -7,7 +7,7 @@ use super::{
     bare::bare,
     decide::{Resolver, Stop},
     policy::{auto_roll_time, unpinned_source},
-    used::{Asked, UsedKeys},
+    used::{RollRequest, UsedKeys},
 };
 use crate::{
     names,
@@ -25,12 +25,12 @@ impl Resolver<'_> {
     pub(super) fn awaits_its_turn(
         &mut self,
         source: &ObjectName,
-        held: &str,
+        kept: &str,
         used: &UsedKeys<'_>,
         is_applied: bool,
     ) -> Result<bool, Stop> {
-        let keys = used.of_names(source, held);
-        self.awaits_its_turn_with(source, held, keys.as_ref(), is_applied)
+        let keys = used.of_names(source, kept);
+        self.awaits_its_turn_with(source, kept, keys.as_ref(), is_applied)
     }
 
     /// The snapshot to return to, if an earlier pass of this same admission set the reference. Another webhook may since have
@@ -41,7 +41,7 @@ impl Resolver<'_> {
         object: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<Option<String>, Stop> {
-        let Some(held) = self.prior.get(source).filter(|held| ***held != *object.name).cloned() else {
+        let Some(kept) = self.prior.get(source).filter(|kept| ***kept != *object.name).cloned() else {
             return Ok(None);
         };
         if self.has_other_roll {
@@ -60,27 +60,27 @@ impl Resolver<'_> {
         }
         let keys = used.of_names(source, &object.name);
         // An undo of a Deployment also restores the `seen` of its revision.
-        let returns = self.awaits_its_turn_with(source, &held, keys.as_ref(), true)? && !self.is_undo()?;
-        Ok(returns.then_some(held))
+        let returns = self.awaits_its_turn_with(source, &kept, keys.as_ref(), true)? && !self.is_undo()?;
+        Ok(returns.then_some(kept))
     }
 
     fn awaits_its_turn_with(
         &mut self,
         source: &ObjectName,
-        held: &str,
+        kept: &str,
         keys: Option<&BTreeSet<&str>>,
         is_applied: bool,
     ) -> Result<bool, Stop> {
         let is_roll = self.has_new_roll && self.is_meant(source);
         // The controller has checked the turn, but it may not have seen the newest version of each source of a set.
-        let is_automatic = is_roll && self.asked == Asked::Nothing;
+        let is_automatic = is_roll && self.asked == RollRequest::Nothing;
         // Only an apply moves a workload that does not track.
         if (is_roll && !is_automatic) || !self.policy.track {
             return Ok(false);
         }
         let Some(present) = self.live(source)? else { return Ok(false) };
         let digest = present.digest();
-        let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *held);
+        let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *kept);
         if is_present || (is_applied && !self.is_same_template()) {
             return Ok(false);
         }
@@ -89,7 +89,7 @@ impl Resolver<'_> {
             return Ok(false);
         }
         // If the snapshot is missing, only the present content remains.
-        let Some(content) = self.live(&ObjectName::new(source.kind, held))? else { return Ok(false) };
+        let Some(content) = self.live(&ObjectName::new(source.kind, kept))? else { return Ok(false) };
         let reads_the_same =
             |content: &Observed| keys.is_some_and(|keys| content.same_values(present, keys.iter().copied()));
         let is_other = content.is_snapshot_of_source(&source.name) && !content.same_content(present);
@@ -104,7 +104,7 @@ impl Resolver<'_> {
         present: &Observed,
     ) -> Result<bool, Stop> {
         let is_roll = self.has_other_roll && self.is_meant(source);
-        let is_automatic = is_roll && self.asked == Asked::Nothing;
+        let is_automatic = is_roll && self.asked == RollRequest::Nothing;
         if (is_roll && !is_automatic) || !self.policy.track || !self.is_same_template() {
             return Ok(false);
         }
@@ -156,7 +156,7 @@ impl Resolver<'_> {
     pub(super) fn keep_until_its_turn(
         &mut self,
         source: &ObjectName,
-        held: Option<&str>,
+        kept: Option<&str>,
     ) -> Result<(), Stop> {
         let is_seen = matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike);
         if self.now_seen.get(source).is_none() {
@@ -167,7 +167,7 @@ impl Resolver<'_> {
         } else {
             "until the controller rolls it".to_owned()
         };
-        let kept = held.map_or_else(|| "its pods".to_owned(), |held| format!("the snapshot {held:?}"));
+        let kept = kept.map_or_else(|| "its pods".to_owned(), |kept| format!("the snapshot {kept:?}"));
         let present = self.live(source)?.map(Observed::spread_policy).unwrap_or_default();
         let limits = if let Some(wait) = self.set_wait(source)? {
             format!("{source} belongs to a set (annotation {}): {wait}", names::SET)

@@ -29,17 +29,17 @@ pub(super) fn required_keys<'t>(references: &[Reference<'t>]) -> RequiredKeys<'t
 }
 
 /// The keys that a template reads of an object; `None` if it reads the whole object.
-pub(super) type Keys<'t> = Option<BTreeSet<&'t str>>;
+pub(super) type ReadKeys<'t> = Option<BTreeSet<&'t str>>;
 
 /// The keys that a template reads.
 pub(super) struct UsedKeys<'t> {
-    by_name: BTreeMap<(SourceKind, &'t str), Keys<'t>>,
+    by_name: BTreeMap<(SourceKind, &'t str), ReadKeys<'t>>,
     /// The keys by source, when they are first asked for: a template may have many references, and each may ask.
-    by_source: OnceCell<BTreeMap<ObjectName, Keys<'t>>>,
+    by_source: OnceCell<BTreeMap<ObjectName, ReadKeys<'t>>>,
 }
 
 /// Adds more keys to those of the same object.
-fn add<'t>(keys: &mut Keys<'t>, more: Option<impl IntoIterator<Item = &'t str>>) {
+fn add<'t>(keys: &mut ReadKeys<'t>, more: Option<impl IntoIterator<Item = &'t str>>) {
     match (keys.as_mut(), more) {
         (Some(keys), Some(more)) => keys.extend(more),
         _ => *keys = None,
@@ -67,10 +67,10 @@ impl<'t> UsedKeys<'t> {
         self.by_name.contains_key(&(object.kind, &*object.name))
     }
 
-    /// The keys of a source, under the source's name or `held`.
-    pub(super) fn of_names(&self, source: &ObjectName, held: &str) -> Keys<'t> {
+    /// The keys of a source, under the source's name or `kept`.
+    pub(super) fn of_names(&self, source: &ObjectName, kept: &str) -> ReadKeys<'t> {
         let mut keys = Some(BTreeSet::new());
-        for name in [&*source.name, held] {
+        for name in [&*source.name, kept] {
             if let Some(more) = self.by_name.get(&(source.kind, name)) {
                 add(&mut keys, more.as_ref().map(|more| more.iter().copied()));
             }
@@ -83,7 +83,7 @@ impl<'t> UsedKeys<'t> {
         &self,
         source: &ObjectName,
         source_of: impl Fn(SourceKind, &str) -> Option<&'s ObjectName>,
-    ) -> Keys<'t> {
+    ) -> ReadKeys<'t> {
         let by_source = self.by_source.get_or_init(|| {
             let mut by_source = BTreeMap::new();
             for ((kind, name), more) in &self.by_name {
@@ -116,7 +116,7 @@ pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
 
 /// The sources whose newest content a person asks for, by a new value of `roll`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RollRequest {
     /// None: the controller wrote the value, or it is not new.
     Nothing,
     /// This one.
@@ -125,7 +125,7 @@ pub(super) enum Asked {
     All,
 }
 
-impl Asked {
+impl RollRequest {
     /// What the request asks for.
     pub(super) fn of(request: &Request<'_>) -> Self {
         match request.new.annotation(names::ROLL).filter(|_| has_new_roll(request)) {

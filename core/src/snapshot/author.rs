@@ -17,14 +17,14 @@ const BY: &str = " by ";
 
 /// The last change of an object's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct Authorship {
     /// When, as the API server wrote it.
     pub at: String,
     /// The field manager and its operation, such as `kubectl-edit (Update)`, and the user, if known.
     pub by: String,
 }
 
-impl Change {
+impl Authorship {
     /// The last change of an object's content, from its JSON. `None` if no manager is known to own the content.
     pub fn of(json: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
@@ -152,8 +152,8 @@ mod tests {
 
     use super::*;
 
-    fn change(entries: &Value) -> Option<Change> {
-        Change::of(json!({"metadata": {"managedFields": entries}}).to_string().as_bytes())
+    fn change(entries: &Value) -> Option<Authorship> {
+        Authorship::of(json!({"metadata": {"managedFields": entries}}).to_string().as_bytes())
     }
 
     fn entry(manager: &str, time: &str, field: &str) -> Value {
@@ -177,8 +177,8 @@ mod tests {
         for none in [json!([]), json!(null), json!([entry("confrev", &at(1), "f:metadata")])] {
             assert_eq!(change(&none), None, "{none}");
         }
-        assert_eq!(Change::of(b"{}"), None);
-        assert_eq!(Change::of(b"[1"), None);
+        assert_eq!(Authorship::of(b"{}"), None);
+        assert_eq!(Authorship::of(b"[1"), None);
     }
 
     /// As the API server writes it when a user changes the only key of a ConfigMap in the second of its creation.

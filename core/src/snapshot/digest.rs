@@ -6,7 +6,7 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Key, KeyId, Keying, SourceKind};
+use super::{DigestKey, KeyId, Keying, SourceKind};
 use crate::compact::CompactSet;
 
 /// The digest of a source's content under one scheme. Neither the metadata nor the order of keys affects it.
@@ -238,7 +238,7 @@ impl Hasher {
     }
 
     /// Starts a keyed digest of a Secret in that namespace.
-    pub fn keyed(key: &Key, namespace: &str, secret_type: &str) -> Self {
+    pub fn keyed(key: &DigestKey, namespace: &str, secret_type: &str) -> Self {
         let mut hasher = Self(Function::Keyed(key.id(), Box::new(key.context())));
         hasher.0.update(b"confrev/v2/secret\n");
         hasher.text(namespace);

@@ -2,16 +2,16 @@
 
 mod author;
 mod digest;
-mod key;
+mod digest_key;
 mod label;
 mod name;
 mod object;
 
 use std::{fmt, sync::Arc};
 
-pub use author::Change;
+pub use author::Authorship;
 pub use digest::{Digest, DigestFormatError, Digests, Hasher, Tag};
-pub use key::{KEY_BYTES, Key, KeyId, Keying};
+pub use digest_key::{DigestKey, KEY_BYTES, KeyId, Keying};
 pub use label::{CopiedLabel, CopiedLabelError};
 pub use name::{DIGITS, is_namespace_name, is_object_name, snapshot_name, source_label};
 pub use object::{ContentError, Identity, Object, snapshot_json};

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{
-    Change, CopiedLabel, DIGITS, Digest, Digests, Hasher, Keying, SourceKind, Tag, snapshot_name,
+    Authorship, CopiedLabel, DIGITS, Digest, Digests, Hasher, Keying, SourceKind, Tag, snapshot_name,
     source_label,
 };
 use crate::{json::Str, names};
@@ -345,12 +345,12 @@ impl OwnMetadata {
 }
 
 /// The change that made the content of `object`: that of a source, or the one that a snapshot of the source records.
-fn change(object: &Object<'_>, managed_fields: Option<&RawValue>) -> Option<Change> {
+fn change(object: &Object<'_>, managed_fields: Option<&RawValue>) -> Option<Authorship> {
     if object.identity().is_none() {
-        return Change::in_managed_fields(managed_fields?);
+        return Authorship::in_managed_fields(managed_fields?);
     }
     let stated = |key| object.annotation(key).map(str::to_owned);
-    Some(Change { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
+    Some(Authorship { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
 }
 
 /// The JSON of the snapshot to create: the unchanged payload of `json`, the `copied` labels, and no other label or
@@ -402,7 +402,7 @@ pub fn snapshot_json(
             (names::SOURCE_NAME.to_owned(), of.source.clone()),
             (names::DIGEST.to_owned(), of.digest.to_string()),
         ]);
-        if let Some(Change { at, by }) = change(&object, managed_fields) {
+        if let Some(Authorship { at, by }) = change(&object, managed_fields) {
             annotations.extend([(names::CHANGED_AT.to_owned(), at), (names::CHANGED_BY.to_owned(), by)]);
         }
         let of_source = |key: &str| object.label(key).map(str::to_owned);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use confrev::snapshot::{Digest, Key, Keying, Object, SourceKind, snapshot_name};
+use confrev::snapshot::{Digest, DigestKey, Keying, Object, SourceKind, snapshot_name};
 use serde_json::Value;
 
 /// The vectors are in the tests' own folder, so that every copy of the repository has them.
@@ -35,7 +35,7 @@ fn keyed_vectors_match_digests() {
     let mut seen = std::collections::BTreeSet::new();
     for vector in vectors {
         let text = |field: &str| vector[field].as_str().unwrap();
-        let key = Key::new(&bytes(text("key")).try_into().unwrap());
+        let key = DigestKey::new(&bytes(text("key")).try_into().unwrap());
         let keying = Keying::new(text("namespace"), Arc::from([key]));
         let json = vector.to_string();
         let object = Object::parse(json.as_bytes()).unwrap();

@@ -3,7 +3,7 @@
 use confrev::{
     names,
     resolve::{Facts, Observed},
-    snapshot::{Key, Keying, ObjectName, SourceKind},
+    snapshot::{DigestKey, Keying, ObjectName, SourceKind},
 };
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ fn recognises_objects_with_owners_by_confrev() {
 #[test]
 fn content_is_the_same_under_different_keys() {
     let read = |key: u8, value: &str| {
-        let keying = Keying::new("ns", [Key::new(&[key; 32])].into());
+        let keying = Keying::new("ns", [DigestKey::new(&[key; 32])].into());
         let text = json!({"metadata": {"name": "demo"}, "data": {"k": value}}).to_string();
         Observed::read_keyed(SourceKind::Secret, text.into_bytes(), keying).unwrap()
     };

@@ -351,9 +351,9 @@ fn lost_snapshot_does_not_hide_refusal() {
 /// The digest key of Secrets may change: the snapshot then has a name that no present digest gives.
 #[test]
 fn refusal_of_secret_outlives_its_key() {
-    use confrev::snapshot::{Key, Keying, ObjectName, SourceKind};
+    use confrev::snapshot::{DigestKey, Keying, ObjectName, SourceKind};
     let secret = |name: &str| ObjectName::new(SourceKind::Secret, name);
-    let key = |byte: u8| Key::new(&[byte; 32]);
+    let key = |byte: u8| DigestKey::new(&[byte; 32]);
     let mut world = World { keying: Keying::new("ns", [key(1)].into()), ..World::default() };
     let mut object = deployment(&[]);
     annotate(&mut object, names::SECRETS, "true");

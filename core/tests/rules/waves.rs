@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use confrev::{
     names,
-    resolve::{Health, Member, Place, Spread, SpreadPolicy, Standing, Verdict},
+    resolve::{Health, Member, RollOrder, Spread, SpreadPolicy, Standing, Verdict},
     snapshot::Digest,
 };
 use jiff::Timestamp;
@@ -90,7 +90,7 @@ fn thousands_of_workloads_take_linear_time() {
         let run = || {
             let start = Instant::now();
             let members = keys.iter().map(|key| {
-                let place = Place::of(0, Health::Settled, false, &content, &["ns", "Deployment", key]);
+                let place = RollOrder::of(0, Health::Settled, false, &content, &["ns", "Deployment", key]);
                 Member { workload: key, standing: Standing::Waits(place), is_rolling: false }
             });
             let spread = Spread::of(&policy, Verdict::default(), Timestamp::UNIX_EPOCH, members);

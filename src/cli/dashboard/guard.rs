@@ -68,7 +68,7 @@ pub(super) struct Guard {
 
 /// The answer to a request before it reaches a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum GuardAnswer {
     /// The page may answer.
     Pass,
     /// The token is right: set this cookie and go to this path.
@@ -106,8 +106,8 @@ impl Guard {
     }
 
     /// Judges a request. The form's secret is checked where the form is read.
-    pub(super) fn judge(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Verdict {
-        let reject = |message| Verdict::Reject(StatusCode::FORBIDDEN, message);
+    pub(super) fn judge(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> GuardAnswer {
+        let reject = |message| GuardAnswer::Reject(StatusCode::FORBIDDEN, message);
         let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let hosts = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
         let host = text(header::HOST).unwrap_or_default();
@@ -130,26 +130,26 @@ impl Guard {
             return reject("another web page asked for this");
         }
         if ![Method::GET, Method::HEAD, Method::POST].contains(method) {
-            return Verdict::Reject(StatusCode::METHOD_NOT_ALLOWED, "the page has no such method");
+            return GuardAnswer::Reject(StatusCode::METHOD_NOT_ALLOWED, "the page has no such method");
         }
         if let Some(token) = parameter(uri, TOKEN).filter(|_| method == Method::GET) {
             if !self.token.is(token) {
-                return Verdict::Reject(
+                return GuardAnswer::Reject(
                     StatusCode::UNAUTHORIZED,
                     "the token of the address is wrong: open the address that the command printed",
                 );
             }
             let name = self.cookie_name();
             let cookie = format!("{name}={}; Path=/; HttpOnly; SameSite=Strict", self.session.text());
-            return Verdict::Enter { cookie, to: without_token(uri) };
+            return GuardAnswer::Enter { cookie, to: without_token(uri) };
         }
         if !self.has_session(headers) {
-            return Verdict::Reject(
+            return GuardAnswer::Reject(
                 StatusCode::UNAUTHORIZED,
                 "no session: open the address that the command printed",
             );
         }
-        Verdict::Pass
+        GuardAnswer::Pass
     }
 
     fn has_session(&self, headers: &HeaderMap) -> bool {
@@ -195,10 +195,10 @@ mod tests {
             .collect()
     }
 
-    fn status(verdict: &Verdict) -> Option<u16> {
+    fn status(verdict: &GuardAnswer) -> Option<u16> {
         match verdict {
-            Verdict::Reject(status, _) => Some(status.as_u16()),
-            Verdict::Pass | Verdict::Enter { .. } => None,
+            GuardAnswer::Reject(status, _) => Some(status.as_u16()),
+            GuardAnswer::Pass | GuardAnswer::Enter { .. } => None,
         }
     }
 
@@ -269,11 +269,11 @@ mod tests {
         assert_eq!(status(&ask("/", &session(&other))), Some(401));
         assert_eq!(status(&ask("/", &format!("confrev-4001={}", guard.session.text()))), Some(401));
         assert_eq!(status(&ask("/", &format!("{}={}", guard.cookie_name(), guard.token.text()))), Some(401));
-        assert_eq!(ask("/", &format!("a=b; {}", session(&guard))), Verdict::Pass);
+        assert_eq!(ask("/", &format!("a=b; {}", session(&guard))), GuardAnswer::Pass);
         for wrong in [String::new(), other.token.text().to_owned(), guard.token.text()[1..].to_owned()] {
             assert_eq!(status(&ask(&format!("/?token={wrong}"), &session(&guard))), Some(401), "{wrong}");
         }
-        let Verdict::Enter { cookie, to } =
+        let GuardAnswer::Enter { cookie, to } =
             ask(&format!("//evil.example/?a=b&token={}", guard.token.text()), "")
         else {
             panic!("the token is right");

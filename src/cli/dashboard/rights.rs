@@ -33,11 +33,11 @@ pub(super) enum Right {
 }
 
 /// The verb, group, resource, namespace and name.
-type Asked = [String; 5];
+type AccessQuestion = [String; 5];
 
 /// The answers of the API server.
 #[derive(Debug, Default)]
-pub(super) struct Rights(Mutex<HashMap<Asked, (Instant, Right)>>);
+pub(super) struct Rights(Mutex<HashMap<AccessQuestion, (Instant, Right)>>);
 
 impl Rights {
     /// Whether the user may change a workload.

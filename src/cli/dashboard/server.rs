@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use super::{
     action::{self, Asked},
     assets,
-    guard::{Guard, Verdict},
+    guard::{Guard, GuardAnswer},
     layout::{self, Live, Page},
     links::Links,
     live,
@@ -85,11 +85,11 @@ pub(super) fn routes(server: Server, guard: Guard) -> Router {
 
 async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.judge(request.method(), request.uri(), request.headers()) {
-        Verdict::Pass => next.run(request).await,
-        Verdict::Enter { cookie, to } => {
+        GuardAnswer::Pass => next.run(request).await,
+        GuardAnswer::Enter { cookie, to } => {
             (StatusCode::SEE_OTHER, [(header::SET_COOKIE, cookie), (header::LOCATION, to)]).into_response()
         }
-        Verdict::Reject(status, message) => (status, message).into_response(),
+        GuardAnswer::Reject(status, message) => (status, message).into_response(),
     };
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));

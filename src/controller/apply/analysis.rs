@@ -17,7 +17,7 @@ use crate::{
 const KEPT: usize = 10;
 
 /// A run to read, or to create.
-pub(super) struct Wanted<'w> {
+pub(super) struct WantedRun<'w> {
     pub source: &'w Name,
     /// The uid of the source, which owns the run.
     pub uid: &'w str,
@@ -28,7 +28,7 @@ pub(super) struct Wanted<'w> {
 }
 
 /// Reads the run of a wave, and creates it if it does not exist.
-pub(super) async fn analyse<A: Api>(api: &A, wanted: &Wanted<'_>) -> Result<Outcome, ApiError> {
+pub(super) async fn analyse<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<Outcome, ApiError> {
     let (state, is_new) = match state(api, wanted).await {
         Ok(found) => found,
         Err(error) => (RunState::Unavailable(unavailable(error)?.into()), false),
@@ -50,7 +50,7 @@ fn unavailable(error: ApiError) -> Result<String, ApiError> {
     }
 }
 
-async fn state<A: Api>(api: &A, wanted: &Wanted<'_>) -> Result<(RunState, bool), ApiError> {
+async fn state<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(RunState, bool), ApiError> {
     let namespace = &*wanted.source.namespace;
     if let Some(run) = api.analysis_run(namespace, wanted.run).await? {
         return Ok((RunState::read(&run, wanted.uid), false));
@@ -72,7 +72,7 @@ async fn state<A: Api>(api: &A, wanted: &Wanted<'_>) -> Result<(RunState, bool),
     Ok((RunState::Running, is_new))
 }
 
-fn object_of(wanted: &Wanted<'_>, spec: &Value, mut labels: Value) -> Value {
+fn object_of(wanted: &WantedRun<'_>, spec: &Value, mut labels: Value) -> Value {
     let object = &wanted.source.object;
     labels[names::MANAGED_BY] = json!(names::MANAGER);
     labels[names::SOURCE] = json!(source_label(&object.name));
@@ -95,7 +95,7 @@ fn object_of(wanted: &Wanted<'_>, spec: &Value, mut labels: Value) -> Value {
 }
 
 /// Deletes the oldest runs of a source, and terminates those that judge nothing any more.
-async fn prune<A: Api>(api: &A, wanted: &Wanted<'_>) -> Result<(), ApiError> {
+async fn prune<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(), ApiError> {
     let (namespace, object) = (&*wanted.source.namespace, &wanted.source.object);
     let text = |run: &Value, field: &str| run["metadata"][field].as_str().unwrap_or_default().to_owned();
     let is_its = |run: &Value| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::analysis::{self, Wanted};
+use super::analysis::{self, WantedRun};
 use crate::{
     cluster::{
         Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,
@@ -12,7 +12,7 @@ use crate::{
     },
     controller::{
         action::{Action, Outcome, RefusedSet},
-        index::findings::Verified,
+        index::live_findings::Verified,
         name::Name,
         reconcile::owners::MAX_OWNERS,
     },
@@ -86,7 +86,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
         }
         Action::Analyse { source, uid, digest, analysis, wave, run } => {
             let (source, uid, digest, analysis, run) = (&source, &*uid, &digest, &analysis, &*run);
-            analysis::analyse(api, &Wanted { source, uid, digest, analysis, wave, run }).await
+            analysis::analyse(api, &WantedRun { source, uid, digest, analysis, wave, run }).await
         }
         Action::EndAnalysis { source, uid, run } => analysis::terminate(api, &source, &uid, &run).await,
         Action::OptIn(namespace) => Ok(Outcome::Unlabelled(api.unlabelled(&namespace).await?)),

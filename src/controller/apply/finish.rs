@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    cluster::{ApiError, Live, WorkloadKey},
+    cluster::{ApiError, LiveWorkload, WorkloadKey},
     controller::{
         action::Outcome,
         name::Name,
@@ -158,13 +158,13 @@ impl State {
 
     /// Whether the precondition of a roll still holds after a conflict. Then something else answered 409, such as a webhook or
     /// a quota, and will do so again.
-    fn still_holds(&self, key: &WorkloadKey, rolling: Option<&Rolling>, live: &Live) -> bool {
+    fn still_holds(&self, key: &WorkloadKey, rolling: Option<&Rolling>, live: &LiveWorkload) -> bool {
         match live {
-            Live::Enabled(record) => {
+            LiveWorkload::Enabled(record) => {
                 rolling.is_some_and(|rolling| rolling.before.resource_version == record.resource_version)
             }
-            Live::Unlabelled(candidate) => self.index.joining(key) == Some(&candidate.condition),
-            Live::Apart => false,
+            LiveWorkload::Unlabelled(candidate) => self.index.joining(key) == Some(&candidate.condition),
+            LiveWorkload::Apart => false,
         }
     }
 
@@ -209,21 +209,21 @@ impl State {
         &mut self,
         key: &WorkloadKey,
         rolling: Option<&Rolling>,
-        live: Live,
+        live: LiveWorkload,
         now: Timestamp,
     ) {
         tracing::debug!(workload = self.display(key), "changed before it was rolled");
         let known = self.index.workload(key).map(|known| &known.resource_version);
         if known == rolling.map(|rolling| &rolling.before.resource_version) {
             match live {
-                Live::Enabled(record) => self.apply_workload(key, Some(*record), now),
-                Live::Unlabelled(candidate) => {
+                LiveWorkload::Enabled(record) => self.apply_workload(key, Some(*record), now),
+                LiveWorkload::Unlabelled(candidate) => {
                     if self.index.joining(key).is_none() {
                         self.apply_workload(key, None, now);
                     }
                     self.join([(key.clone(), *candidate)], now);
                 }
-                Live::Apart => self.apply_workload(key, None, now),
+                LiveWorkload::Apart => self.apply_workload(key, None, now),
             }
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{
     Index,
-    change::Change,
-    findings::{Findings, Verified},
+    change::IndexChange,
+    live_findings::{LiveFindings, Verified},
     records::{BoundRecord, RevisionKey},
 };
 use crate::{
@@ -19,9 +19,9 @@ impl Index {
         &mut self,
         name: &Name,
         record: Option<BoundRecord>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
-        let record = record.filter(|_| self.settings.served.contains(&name.namespace));
+        let record = record.filter(|_| self.config.served.contains(&name.namespace));
         let (name, record) = (self.interner.intern(name.clone()), self.interner.intern(record));
         if let Some(record) = record {
             let old = self.bound.remove(&name);
@@ -30,12 +30,12 @@ impl Index {
                 self.watched.add(&name.namespace);
             }
             self.bound.insert(name.clone(), record);
-            changes.push(Change::Bound(name));
+            changes.push(IndexChange::Bound(name));
         } else if let Some(record) = self.bound.remove(&name) {
             self.owners_changed(&name, Some(&record.owners), None);
             self.unwatch_namespace(&name.namespace);
             let is_used = self.users.has_any(&name) || !record.owners.is_empty();
-            changes.push(Change::Unbound { name, is_used });
+            changes.push(IndexChange::Unbound { name, is_used });
         }
     }
 
@@ -50,7 +50,7 @@ impl Index {
     }
 
     /// What live reads found about owners.
-    pub(crate) fn findings(&self) -> &Findings {
+    pub(crate) fn findings(&self) -> &LiveFindings {
         &self.findings
     }
 

@@ -6,7 +6,7 @@ use crate::{cluster::WorkloadKey, controller::name::Name};
 
 /// A change of the index, by the object that it affects. Changes are reported in the order in which they happened.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum IndexChange {
     /// A workload may be pending now, or no longer.
     Workload(WorkloadKey),
     /// A workload may refer to a source that is missing.

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Index,
+    config::IndexConfig,
     records::{SnapshotRecord, SourceRecord},
-    settings::Settings,
     tests::workload,
 };
 use crate::{
@@ -117,7 +117,7 @@ pub(in crate::controller) fn refusal(previous: Option<&str>) -> Refusal {
 
 /// The sources a and b, whose present content is 2, with the snapshots of the contents 1 to 3, and these workloads.
 pub(in crate::controller) fn index(workloads: &[(&str, &Record)]) -> Index {
-    let mut index = Index::new(Settings::new(Arc::new(Kinds::default())));
+    let mut index = Index::new(IndexConfig::new(Arc::new(Kinds::default())));
     index.set_synced();
     let changes = &mut Vec::new();
     for name in ["a", "b"] {

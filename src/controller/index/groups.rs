@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Index,
-    change::Change,
+    change::IndexChange,
     records::{NamespaceSettings, SourceRecord},
 };
 use crate::{
@@ -106,9 +106,9 @@ impl Index {
         &mut self,
         namespace: &Arc<str>,
         settings: NamespaceSettings,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
-        let is_served = self.settings.served.contains(namespace);
+        let is_served = self.config.served.contains(namespace);
         let settings = if is_served { settings } else { NamespaceSettings::default() };
         let old = self.groups.set(namespace, settings);
         if self.groups.settings(namespace).is_some_and(|new| *new == old)
@@ -117,10 +117,10 @@ impl Index {
             return;
         }
         let in_it = self.workloads.keys().filter(|key| key.namespace == *namespace);
-        changes.extend(in_it.map(|key| Change::Workload(key.clone())));
+        changes.extend(in_it.map(|key| IndexChange::Workload(key.clone())));
         // A content may be refused in another namespace of the group.
         let of_it = self.sources.keys().filter(|source| source.namespace == *namespace);
-        changes.extend(of_it.map(|source| Change::SourceRegrouped(source.clone())));
+        changes.extend(of_it.map(|source| IndexChange::SourceRegrouped(source.clone())));
     }
 
     /// The settings of namespaces, and their groups.
@@ -210,9 +210,9 @@ mod tests {
         let mut apply = |settings: NamespaceSettings| {
             let mut changes = Vec::new();
             index.apply_namespace_settings(&"ns".into(), settings, &mut changes);
-            let line = |change: &Change| match change {
-                Change::Workload(key) => format!("workload {}/{}", key.namespace, key.name),
-                Change::SourceRegrouped(source) => source.to_string(),
+            let line = |change: &IndexChange| match change {
+                IndexChange::Workload(key) => format!("workload {}/{}", key.namespace, key.name),
+                IndexChange::SourceRegrouped(source) => source.to_string(),
                 change => format!("{change:?}"),
             };
             let mut lines: Vec<_> = changes.iter().map(line).collect();

@@ -1,22 +1,22 @@
 //! The index: the facts that the watches and live reads report about objects, and which objects refer to which.
 //!
-//! Nothing here does I/O, reads a clock, or decides. Each `apply_*` takes a record, and reports as [`Change`]s which
+//! Nothing here does I/O, reads a clock, or decides. Each `apply_*` takes a record, and reports as [`IndexChange`]s which
 //! objects the controller may have to reconcile.
 
 pub(crate) mod analyses;
 mod bound;
 pub(crate) mod change;
-pub(crate) mod findings;
+pub(crate) mod config;
 #[cfg(test)]
 pub(super) mod fixture;
 pub(crate) mod groups;
 mod interner;
+pub(crate) mod live_findings;
 mod namespaces;
 pub(crate) mod records;
 mod referrers;
 mod refusals;
 pub(crate) mod served;
-pub(crate) mod settings;
 pub(crate) mod skipped;
 mod snapshot_watch;
 pub(crate) mod snapshots;
@@ -35,13 +35,13 @@ use std::{
 
 use self::{
     analyses::Analyses,
-    change::Change,
-    findings::Findings,
+    change::IndexChange,
+    config::IndexConfig,
     groups::Groups,
     interner::Interner,
-    records::{BoundRecord, Revision, RevisionKey, SourceState, User},
+    live_findings::LiveFindings,
+    records::{BoundRecord, KnownSource, Revision, RevisionKey, User},
     referrers::Referrers,
-    settings::Settings,
     skipped::Skipped,
     snapshots::Snapshots,
     users::Users,
@@ -58,7 +58,7 @@ use crate::{
 
 /// The index of all watched objects.
 pub(crate) struct Index {
-    settings: Settings,
+    config: IndexConfig,
     interner: Interner,
     /// Workloads that are opted in, and those that are about to be. Boxed, since a table has many free slots.
     workloads: HashMap<WorkloadKey, Box<Record>>,
@@ -66,14 +66,14 @@ pub(crate) struct Index {
     joining: HashMap<WorkloadKey, Precondition>,
     revisions: HashMap<RevisionKey, Revision>,
     users: Users,
-    sources: HashMap<Name, SourceState>,
+    sources: HashMap<Name, KnownSource>,
     /// Sources labelled to be snapshotted at every change.
     labelled: HashSet<Name>,
     snapshots: Snapshots,
     /// Sources in bind mode.
     bound: HashMap<Name, BoundRecord>,
     /// What live reads found about the owners of snapshots and bound objects.
-    findings: Findings,
+    findings: LiveFindings,
     /// What live reads found about the AnalysisRuns of waves.
     analyses: Analyses,
     /// Namespaces labelled to opt in; `None` until they were listed.
@@ -90,9 +90,9 @@ pub(crate) struct Index {
 
 impl Index {
     /// An empty index.
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(config: IndexConfig) -> Self {
         Self {
-            settings,
+            config,
             interner: Interner::default(),
             workloads: HashMap::new(),
             joining: HashMap::new(),
@@ -102,7 +102,7 @@ impl Index {
             labelled: HashSet::new(),
             snapshots: Snapshots::default(),
             bound: HashMap::new(),
-            findings: Findings::default(),
+            findings: LiveFindings::default(),
             analyses: Analyses::default(),
             opted_in: None,
             groups: Groups::default(),
@@ -114,18 +114,18 @@ impl Index {
     }
 
     /// The settings.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    pub(crate) fn config(&self) -> &IndexConfig {
+        &self.config
     }
 
     /// The settings, to change them before the first object is applied.
-    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
-        &mut self.settings
+    pub(crate) fn config_mut(&mut self) -> &mut IndexConfig {
+        &mut self.config
     }
 
     /// The kind of a workload.
     pub(crate) fn kind(&self, key: &WorkloadKey) -> Option<&WorkloadKind> {
-        self.settings.kinds.iter().nth(key.kind)
+        self.config.kinds.iter().nth(key.kind)
     }
 
     /// Whether every watch has listed its objects.
@@ -212,9 +212,9 @@ impl Index {
         &mut self,
         key: &RevisionKey,
         revision: Option<Revision>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
-        let revision = revision.filter(|_| self.settings.served.contains(&key.namespace));
+        let revision = revision.filter(|_| self.config.served.contains(&key.namespace));
         let (key, revision) = (&self.interner.intern(key.clone()), self.interner.intern(revision));
         let user = User::Revision(key.clone());
         let old = match &revision {
@@ -249,19 +249,19 @@ impl Index {
     }
 
     /// Replaces the references of a user.
-    fn set_uses(&mut self, user: &User, old: &[Use], new: &[Use], changes: &mut Vec<Change>) {
+    fn set_uses(&mut self, user: &User, old: &[Use], new: &[Use], changes: &mut Vec<IndexChange>) {
         let namespace = user.namespace();
         let (old_names, new_names) = (Self::names_of(user, old), Self::names_of(user, new));
         for object in old_names.difference(&new_names) {
             let name = Name::new(Arc::clone(namespace), object.clone());
             self.users.remove(&name, user);
             self.forget_source(&name, changes);
-            changes.push(Change::Owners(name));
+            changes.push(IndexChange::Owners(name));
         }
         for object in &new_names {
             let name = Name::new(Arc::clone(namespace), object.clone());
             self.users.add(name.clone(), user.clone());
-            changes.push(Change::Used(name));
+            changes.push(IndexChange::Used(name));
         }
         for used in new {
             if let Some(snapshot) = &used.snapshot {
@@ -269,11 +269,12 @@ impl Index {
                 let name = Name::new(Arc::clone(namespace), object);
                 // Before all is listed, a snapshot may come after its users. Missing snapshots are looked for afterwards.
                 if self.is_synced && !self.exists(&name) {
-                    changes.push(Change::Absent(name));
+                    changes.push(IndexChange::Absent(name));
                 }
             }
             if matches!(user, User::Workload(_)) {
-                changes.push(Change::SourceNeeded(Name::new(Arc::clone(namespace), used.source.clone())));
+                changes
+                    .push(IndexChange::SourceNeeded(Name::new(Arc::clone(namespace), used.source.clone())));
             }
         }
     }

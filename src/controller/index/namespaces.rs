@@ -5,20 +5,25 @@ use std::{
     sync::Arc,
 };
 
-use super::{Index, change::Change, referrers::Referrers};
+use super::{Index, change::IndexChange, referrers::Referrers};
 use crate::controller::name::Name;
 
 impl Index {
     /// Applies whether a namespace is labelled to opt its workloads in.
-    pub(crate) fn apply_namespace(&mut self, namespace: &Arc<str>, enabled: bool, changes: &mut Vec<Change>) {
-        let enabled = enabled && self.settings.served.contains(namespace);
+    pub(crate) fn apply_namespace(
+        &mut self,
+        namespace: &Arc<str>,
+        enabled: bool,
+        changes: &mut Vec<IndexChange>,
+    ) {
+        let enabled = enabled && self.config.served.contains(namespace);
         let known = self.opted_in.get_or_insert_default();
         if enabled {
             if known.insert(Arc::clone(namespace)) {
-                changes.push(Change::OptedIn(Arc::clone(namespace)));
+                changes.push(IndexChange::OptedIn(Arc::clone(namespace)));
             }
         } else if known.remove(namespace) {
-            changes.push(Change::OptedOut(Arc::clone(namespace)));
+            changes.push(IndexChange::OptedOut(Arc::clone(namespace)));
         }
     }
 

@@ -59,7 +59,7 @@ impl User {
 
 /// What is known of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SourceState {
+pub(crate) enum KnownSource {
     /// Not read yet, or changed since.
     Unknown,
     /// It does not exist.
@@ -68,7 +68,7 @@ pub(crate) enum SourceState {
     Exists(Box<SourceRecord>),
 }
 
-impl SourceState {
+impl KnownSource {
     /// The record of the source, if it exists.
     pub(crate) fn existing(&self) -> Option<&SourceRecord> {
         match self {

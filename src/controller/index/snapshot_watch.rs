@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Index,
-    change::Change,
-    records::{SnapshotRecord, SourceState},
+    change::IndexChange,
+    records::{KnownSource, SnapshotRecord},
     snapshots::{Removed, Snapshots},
 };
 use crate::{
@@ -21,16 +21,16 @@ impl Index {
         &mut self,
         name: &Name,
         record: Option<SnapshotRecord>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
         // confrev may not write in other namespaces.
-        let record = record.filter(|_| self.settings.served.contains(&name.namespace));
+        let record = record.filter(|_| self.config.served.contains(&name.namespace));
         let (name, record) = (self.interner.intern(name.clone()), self.interner.intern(record));
         let old = self.snapshots.set(&name, record.clone());
         if old == record {
             return;
         }
-        changes.push(Change::Snapshot(name.clone()));
+        changes.push(IndexChange::Snapshot(name.clone()));
         let (had, has) = (old.as_ref().map(|old| &old.owners), record.as_ref().map(|record| &record.owners));
         self.owners_changed(&name, had, has);
         let place = |record: &SnapshotRecord| (Arc::clone(&record.source), record.created, record.digest);
@@ -38,7 +38,7 @@ impl Index {
             self.remove_from_source(&name, old, changes);
         }
         let Some(record) = record else {
-            changes.push(Change::SnapshotDeleted(name));
+            changes.push(IndexChange::SnapshotDeleted(name));
             return;
         };
         let source = name.sibling(Arc::clone(&record.source));
@@ -48,10 +48,10 @@ impl Index {
         if self.add_to_source(&source, &name, &record) {
             // A new snapshot may push an older one out of the newest `keep`.
             self.rank_neighbours(&source, changes);
-            changes.push(Change::SnapshotAdded(name.clone()));
+            changes.push(IndexChange::SnapshotAdded(name.clone()));
         }
-        changes.push(Change::SourceNeeded(source));
-        changes.push(Change::Owners(name));
+        changes.push(IndexChange::SourceNeeded(source));
+        changes.push(IndexChange::Owners(name));
     }
 
     /// If another client removed the source from the owners of a snapshot that it keeps, the source is read again: the garbage
@@ -61,13 +61,13 @@ impl Index {
         source: &Name,
         name: &Name,
         (old, new): (&CompactSet<Owner>, &CompactSet<Owner>),
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
         let Some(known) = self.existing_source(source) else { return };
         let owns = |owners: &CompactSet<Owner>| owners.iter().any(|owner| owner.uid == known.uid);
         if owns(old) && !owns(new) && self.snapshots.is_among_newest(source, name, known) {
             self.set_source_unknown(source);
-            changes.push(Change::SourceOutdated(source.clone()));
+            changes.push(IndexChange::SourceOutdated(source.clone()));
         }
     }
 
@@ -80,7 +80,7 @@ impl Index {
     }
 
     /// Removes a snapshot of a source.
-    fn remove_from_source(&mut self, name: &Name, record: &SnapshotRecord, changes: &mut Vec<Change>) {
+    fn remove_from_source(&mut self, name: &Name, record: &SnapshotRecord, changes: &mut Vec<IndexChange>) {
         let source = name.sibling(Arc::clone(&record.source));
         match self.snapshots.remove_from_source(&source, name, record) {
             Some(Removed::Last) => self.unwatch_namespace(&source.namespace),
@@ -92,8 +92,8 @@ impl Index {
     }
 
     /// Reports the snapshots whose rank changes with a new or a deleted snapshot of the source.
-    fn rank_neighbours(&mut self, source: &Name, changes: &mut Vec<Change>) {
-        let known = self.sources.get(source).and_then(SourceState::existing);
+    fn rank_neighbours(&mut self, source: &Name, changes: &mut Vec<IndexChange>) {
+        let known = self.sources.get(source).and_then(KnownSource::existing);
         self.snapshots.rank_neighbours(source, known, changes);
     }
 
@@ -118,9 +118,8 @@ impl Index {
         if source.object.kind == SourceKind::ConfigMap {
             return Vec::new();
         }
-        let is_unverifiable = |name: &Name| {
-            self.snapshots.get(name).is_some_and(|record| self.settings.is_unverifiable(record))
-        };
+        let is_unverifiable =
+            |name: &Name| self.snapshots.get(name).is_some_and(|record| self.config.is_unverifiable(record));
         self.snapshots.of(source).filter(is_unverifiable).collect()
     }
 
@@ -128,11 +127,11 @@ impl Index {
     /// snapshot may not exist yet.
     pub(crate) fn newest_snapshot(&self, source: &Name) -> Option<String> {
         let known = match self.sources.get(source)? {
-            SourceState::Exists(known) if !self.snapshots.has_content_of(source, known) => {
+            KnownSource::Exists(known) if !self.snapshots.has_content_of(source, known) => {
                 return Some(snapshot_name(&source.object.name, &known.present.digests.current(), DIGITS[0]));
             }
-            SourceState::Exists(known) => Some(&**known),
-            SourceState::Unknown | SourceState::Missing => None,
+            KnownSource::Exists(known) => Some(&**known),
+            KnownSource::Unknown | KnownSource::Missing => None,
         };
         self.snapshots.newest_of(source, known).map(|name| name.to_string())
     }

@@ -11,20 +11,20 @@ use proptest::prelude::*;
 
 use super::{
     Index,
-    change::Change,
-    findings::Verified,
+    change::IndexChange,
+    config::IndexConfig,
+    live_findings::Verified,
     records::{
-        BoundRecord, Revision, RevisionKey, SnapshotRecord, SourceMeta, SourceRecord, SourceState, User,
+        BoundRecord, KnownSource, Revision, RevisionKey, SnapshotRecord, SourceMeta, SourceRecord, User,
     },
     served::Served,
-    settings::Settings,
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
     compact::{CompactMap, CompactSet},
     controller::{
         name::Name,
-        reconcile::owners::{self, Wanted},
+        reconcile::owners::{self, WantedOwners},
     },
     kinds::Kinds,
     resolve::{Health, Pace, Present, Record, SpreadPolicy, Use},
@@ -154,7 +154,7 @@ struct Both {
     opted_in: BTreeSet<Arc<str>>,
     being_deleted: BTreeSet<User>,
     /// The owners of each snapshot, and the users of each bound object, as the controller decided at the last report.
-    decided: BTreeMap<Name, Wanted>,
+    decided: BTreeMap<Name, WantedOwners>,
     version: u32,
 }
 
@@ -162,7 +162,7 @@ impl Both {
     fn new() -> Self {
         let kinds = Kinds::default();
         let deployments = kinds.iter().position(|kind| kind.kind == "Deployment").unwrap();
-        let mut settings = Settings::new(Arc::new(kinds));
+        let mut settings = IndexConfig::new(Arc::new(kinds));
         settings.served = Served::but(["excluded".to_owned()]);
         let mut index = Index::new(settings);
         index.set_synced();
@@ -188,7 +188,7 @@ impl Both {
     }
 
     /// Performs one step. Returns what the index reported.
-    fn step(&mut self, [operation, place, what, more, bits, chance]: Step) -> Vec<Change> {
+    fn step(&mut self, [operation, place, what, more, bits, chance]: Step) -> Vec<IndexChange> {
         let mut changes = Vec::new();
         let (ns, is_served) = (namespace(place), namespace(place) != "excluded");
         let of = name(ns, source(what));
@@ -271,14 +271,14 @@ impl Both {
                     }
                 }
                 self.index.add_findings(found, verified);
-                changes.push(Change::Owners(found.clone()));
+                changes.push(IndexChange::Owners(found.clone()));
             }
         }
         changes
     }
 
     /// A live read of a source.
-    fn read(&mut self, of: &Name, content: u8, keep: u8, chance: u8, changes: &mut Vec<Change>) {
+    fn read(&mut self, of: &Name, content: u8, keep: u8, chance: u8, changes: &mut Vec<IndexChange>) {
         let mut digests: crate::snapshot::Digests = digest(content % CONTENTS).into();
         if chance & 4 != 0 {
             digests.insert(digest(content.wrapping_add(1) % CONTENTS));
@@ -307,32 +307,33 @@ impl Both {
     }
 
     /// Does what the controller does at once for what the index reported.
-    fn follow(&mut self, changes: &[Change]) {
+    fn follow(&mut self, changes: &[IndexChange]) {
         for change in changes {
             match change {
-                Change::SourceNeeded(source) => {
+                IndexChange::SourceNeeded(source) => {
                     self.index.need_source(source);
                 }
-                Change::Owners(name) | Change::Used(name) | Change::Unproven(name) | Change::Bound(name) => {
-                    match self.wanted(name) {
-                        Some(Wanted::Unknown) => self.index.snapshots_mut().rank_when_read(name),
-                        Some(wanted) => {
-                            self.decided.insert(name.clone(), wanted);
-                        }
-                        None => {}
+                IndexChange::Owners(name)
+                | IndexChange::Used(name)
+                | IndexChange::Unproven(name)
+                | IndexChange::Bound(name) => match self.wanted(name) {
+                    Some(WantedOwners::Unknown) => self.index.snapshots_mut().rank_when_read(name),
+                    Some(wanted) => {
+                        self.decided.insert(name.clone(), wanted);
                     }
-                }
+                    None => {}
+                },
                 _ => {}
             }
         }
     }
 
     /// The owners that an object should have.
-    fn wanted(&self, name: &Name) -> Option<Wanted> {
+    fn wanted(&self, name: &Name) -> Option<WantedOwners> {
         if let Some(record) = self.index.snapshot(name) {
             return Some(owners::wanted(&self.index, name, record));
         }
-        self.index.bound(name).map(|_| Wanted::Owners(owners::users(&self.index, name)))
+        self.index.bound(name).map(|_| WantedOwners::Owners(owners::users(&self.index, name)))
     }
 
     fn is_watched(&self, source: &Name) -> bool {
@@ -556,7 +557,7 @@ impl Both {
                 && owners.iter().all(is_known)
         });
         assert_eq!(index.is_released(name), is_released, "{name}");
-        if let Some(wanted) = self.wanted(name).filter(|wanted| *wanted != Wanted::Unknown) {
+        if let Some(wanted) = self.wanted(name).filter(|wanted| *wanted != WantedOwners::Unknown) {
             assert_eq!(self.decided.get(name), Some(&wanted), "{name}: the last decision about its owners");
         }
     }
@@ -603,8 +604,8 @@ proptest! {
             both.check();
             let now = both.pending();
             let is_told = |key: &WorkloadKey| changes.iter().any(|change| match change {
-                Change::Workload(told) => told == key,
-                Change::OptedOut(namespace) => *namespace == key.namespace,
+                IndexChange::Workload(told) => told == key,
+                IndexChange::OptedOut(namespace) => *namespace == key.namespace,
                 _ => false,
             });
             // Whether a workload is still pending is checked again before it rolls.
@@ -613,7 +614,7 @@ proptest! {
             }
             pending = now;
             let is_told = |name: &Name| changes.iter().any(|change| matches!(change,
-                Change::Absent(told) | Change::SnapshotDeleted(told) | Change::Unbound { name: told, is_used: true }
+                IndexChange::Absent(told) | IndexChange::SnapshotDeleted(told) | IndexChange::Unbound { name: told, is_used: true }
                     if told == name));
             let is_stay = step[0] % 12 == 11;
             for name in both.missing().difference(&missing).filter(|_| !is_stay) {
@@ -647,5 +648,5 @@ fn every_rank_change_of_many_snapshots_is_reported() {
     }
     let ranked = both.index.snapshots().ranked();
     let state = both.index.source(&name("a", "s"));
-    assert!(ranked > 0 || state == Some(&SourceState::Missing), "{state:?}");
+    assert!(ranked > 0 || state == Some(&KnownSource::Missing), "{state:?}");
 }

@@ -3,7 +3,7 @@
 
 use super::{
     Index,
-    change::Change,
+    change::IndexChange,
     records::User,
     skipped::{Skipped, Unreadable},
 };
@@ -24,7 +24,7 @@ impl Index {
     }
 
     /// Forgets that an object could not be read.
-    pub(crate) fn set_readable(&mut self, object: &User, changes: &mut Vec<Change>) {
+    pub(crate) fn set_readable(&mut self, object: &User, changes: &mut Vec<IndexChange>) {
         // The map is nearly always empty.
         if self.unreadable.is_empty() {
             return;
@@ -67,8 +67,8 @@ mod tests {
     use crate::{
         cluster::Owner,
         controller::index::{
-            findings::Verified,
             fixture::{index, key, source},
+            live_findings::Verified,
             records::RevisionKey,
         },
     };
@@ -102,6 +102,6 @@ mod tests {
         assert!(changes.is_empty() && index.skipped(&user).is_some());
         index.set_readable(&user, &mut changes);
         assert!(index.skipped(&user).is_none());
-        assert!(matches!(&changes[..], [Change::Unproven(name)] if *name == snapshot), "{changes:?}");
+        assert!(matches!(&changes[..], [IndexChange::Unproven(name)] if *name == snapshot), "{changes:?}");
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Index,
-    change::Change,
-    records::{SnapshotRecord, SourceRecord, SourceState, User},
+    change::IndexChange,
+    records::{KnownSource, SnapshotRecord, SourceRecord, User},
 };
 use crate::{
     cluster::{Owner, Precondition, WorkloadKey},
@@ -21,7 +21,7 @@ impl Index {
         &mut self,
         key: &WorkloadKey,
         record: Option<Record>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) -> Option<Record> {
         self.joining.remove(key);
         self.set_workload(key, record, changes)
@@ -33,7 +33,7 @@ impl Index {
         key: &WorkloadKey,
         record: Record,
         condition: Precondition,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) -> Option<Record> {
         self.joining.insert(key.clone(), condition);
         self.set_workload(key, Some(record), changes)
@@ -43,11 +43,11 @@ impl Index {
         &mut self,
         key: &WorkloadKey,
         record: Option<Record>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) -> Option<Record> {
         // Webhooks see no objects of excluded namespaces, and no cluster-scoped objects.
         let record =
-            record.filter(|_| !key.namespace.is_empty() && self.settings.served.contains(&key.namespace));
+            record.filter(|_| !key.namespace.is_empty() && self.config.served.contains(&key.namespace));
         let (key, record) = (self.interner.intern(key.clone()), self.interner.intern(record));
         let old = match &record {
             Some(record) => self.workloads.insert(key.clone(), Box::new(record.clone())),
@@ -66,16 +66,16 @@ impl Index {
         let new_uses = record.as_ref().map_or(&[][..], |record| &record.uses);
         if !same_uid || old_uses != new_uses {
             self.set_uses(&User::Workload(key.clone()), old_uses, new_uses, changes);
-            changes.push(Change::Unresolved(key.clone()));
+            changes.push(IndexChange::Unresolved(key.clone()));
         }
         // Its source keeps the snapshot to which the workload may go back.
         for (source, name) in old.iter().flat_map(|old| old.previous.iter()) {
             if record.as_ref().and_then(|record| record.previous.get(source)) != Some(name) {
                 let previous = ObjectName::new(source.kind, Arc::clone(name));
-                changes.push(Change::Owners(Name::new(Arc::clone(&key.namespace), previous)));
+                changes.push(IndexChange::Owners(Name::new(Arc::clone(&key.namespace), previous)));
             }
         }
-        changes.push(Change::Workload(key));
+        changes.push(IndexChange::Workload(key));
         old
     }
 
@@ -132,7 +132,7 @@ impl Index {
         self.workloads.get(key).is_some_and(|record| {
             record.uses.iter().any(|used| {
                 let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-                self.sources.get(&name) == Some(&SourceState::Unknown)
+                self.sources.get(&name) == Some(&KnownSource::Unknown)
             })
         })
     }
@@ -163,7 +163,7 @@ impl Index {
             let (namespace, name) = (Arc::clone(&name.namespace), Arc::clone(&owner.name));
             self.workload(&WorkloadKey { kind, namespace, name })
         };
-        let kinds = self.settings.kinds.iter().enumerate().filter(|(_, kind)| *kind.kind == *owner.kind);
+        let kinds = self.config.kinds.iter().enumerate().filter(|(_, kind)| *kind.kind == *owner.kind);
         kinds.filter_map(of_kind).find(|record| record.uid == owner.uid)
     }
 
@@ -228,7 +228,7 @@ impl Index {
         let missing = move |used: &&Use| {
             used.snapshot.is_none()
                 && !used.optional
-                && self.sources.get(&Name::new(namespace, used.source.clone())) == Some(&SourceState::Missing)
+                && self.sources.get(&Name::new(namespace, used.source.clone())) == Some(&KnownSource::Missing)
         };
         record.uses.iter().filter(missing).map(|used| &used.source)
     }

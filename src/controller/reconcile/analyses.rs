@@ -8,9 +8,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    decision::Decision,
     held::{BAKE, spread},
     messages,
+    reconciled::Reconciled,
     state::State,
 };
 use crate::{
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// Creates or reads the run of the wave that has ended, and refuses the content if the run failed.
-    pub(super) fn analyse(&mut self, source: &Name, now: Timestamp) -> Decision {
+    pub(super) fn analyse(&mut self, source: &Name, now: Timestamp) -> Reconciled {
         let known = self.index.existing_source(source);
         let first = known.and_then(|known| {
             let change = self.index.change(source, known);
@@ -74,26 +74,28 @@ impl State {
             Some(first) => {
                 self.index.analyses_mut().forget(source);
                 self.queue.schedule(Task::Analyse(first), now);
-                Decision::Done
+                Reconciled::Done
             }
             None => {
                 self.index.analyses_mut().forget(source);
-                Decision::Done
+                Reconciled::Done
             }
         }
     }
 
-    fn analyse_wave(&self, source: &Name, now: Timestamp) -> Decision {
-        let Some(known) = self.index.existing_source(source) else { return Decision::Done };
+    fn analyse_wave(&self, source: &Name, now: Timestamp) -> Reconciled {
+        let Some(known) = self.index.existing_source(source) else { return Reconciled::Done };
         let is_rolling = |key: &WorkloadKey, record: &Record| {
             self.queue.is_working(&Task::Roll(key.clone())) || self.rolls.may_take_effect(key, record, now)
         };
-        let Some(spread) = spread(&self.index, source, known, is_rolling, now) else { return Decision::Done };
+        let Some(spread) = spread(&self.index, source, known, is_rolling, now) else {
+            return Reconciled::Done;
+        };
         let wanted = spread.ended().map(|ended| (ended, run_name(source, known, ended)));
         let last = self.index.analyses().get(source);
         let end = |run: &str| {
             let (source, uid) = (source.clone(), known.uid.to_string());
-            Decision::Act(Action::EndAnalysis { source, uid, run: run.into() })
+            Reconciled::Act(Action::EndAnalysis { source, uid, run: run.into() })
         };
         if let Some(last) = last.filter(|last| last.run.state == RunState::Running) {
             // While a workload is not healthy for a moment, the run continues.
@@ -109,40 +111,40 @@ impl State {
             let progress = spread.progress();
             let is_over = progress.is_none_or(|progress| progress.moved >= progress.total);
             return match progress.and_then(|progress| progress.bakes_until) {
-                Some(until) => Decision::Later(until.min(now + BAKE)),
-                None if is_over => Decision::Done,
+                Some(until) => Reconciled::Later(until.min(now + BAKE)),
+                None if is_over => Reconciled::Done,
                 // The watches report most changes of health; a progress deadline only passes.
-                None => Decision::Later(now + BAKE),
+                None => Reconciled::Later(now + BAKE),
             };
         };
         let last = last.filter(|last| *last.run.name == *name).map(|last| (&last.run.state, last.at));
         if spread.is_aborted() {
             // A previous leader may have created it.
             let is_ended = matches!(last, Some((RunState::Undecided(_), _)));
-            return if is_ended { Decision::Done } else { end(&name) };
+            return if is_ended { Reconciled::Done } else { end(&name) };
         }
         let read = |after: SignedDuration, last: Timestamp| {
             let due = last + after;
-            if due > now { Decision::Later(due) } else { self.read_run(source, ended, &name) }
+            if due > now { Reconciled::Later(due) } else { self.read_run(source, ended, &name) }
         };
         match last {
             None | Some((RunState::Unknown, _)) => self.read_run(source, ended, &name),
             Some((RunState::Running, at)) => read(POLL, at),
-            Some((RunState::Successful, _)) => Decision::Done,
+            Some((RunState::Successful, _)) => Reconciled::Done,
             Some((RunState::Unavailable(_), at)) => read(AGAIN, at),
             Some((RunState::Undecided(_), at)) => read(REREAD, at),
             Some((RunState::Failed(why), at)) => {
                 let reason = format!("AnalysisRun {name} of wave {}: {why}", ended.wave);
                 let refuse = self.refuse_change(&self.index.change(source, known), &reason, now);
-                refuse.map_or_else(|| read(REREAD, at), Decision::Act)
+                refuse.map_or_else(|| read(REREAD, at), Reconciled::Act)
             }
         }
     }
 
-    fn read_run(&self, source: &Name, ended: EndedWave, name: &str) -> Decision {
-        let Some(known) = self.index.existing_source(source) else { return Decision::Done };
-        let Some(analysis) = known.spread.analysis.clone() else { return Decision::Done };
-        Decision::Act(Action::Analyse {
+    fn read_run(&self, source: &Name, ended: EndedWave, name: &str) -> Reconciled {
+        let Some(known) = self.index.existing_source(source) else { return Reconciled::Done };
+        let Some(analysis) = known.spread.analysis.clone() else { return Reconciled::Done };
+        Reconciled::Act(Action::Analyse {
             source: source.clone(),
             uid: known.uid.to_string(),
             digest: known.present.digests.current(),

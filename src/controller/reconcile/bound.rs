@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::{
-    decision::Decision,
     owners::{self, MAX_OWNERS, at_most},
+    reconciled::Reconciled,
     snapshot::{UNBIND_DELAY, verify},
 };
 use crate::{
@@ -58,16 +58,16 @@ impl State {
     }
 
     /// Deletes a released object, as the garbage collector would if its owners did not exist.
-    pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Decision {
+    pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Reconciled {
         let since = self.unused_since.get(name).copied().filter(|_| self.index.is_released(name));
         let (Some(record), Some(since)) = (self.index.bound(name), since) else {
             self.unused_since.remove(name);
-            return Decision::Done;
+            return Reconciled::Done;
         };
         let due = self.sweep_due(name, since, true, now);
         if due > now {
-            return Decision::Later(due);
+            return Reconciled::Later(due);
         }
-        Decision::Act(Action::Release { object: name.clone(), version: record.version.clone() })
+        Reconciled::Act(Action::Release { object: name.clone(), version: record.version.clone() })
     }
 }

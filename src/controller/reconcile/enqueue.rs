@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::controller::{
     index::{
         Index,
-        change::Change,
+        change::IndexChange,
         records::{BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User},
     },
     memory::Fresh,
@@ -21,14 +21,14 @@ const MAX_ROOM: usize = 32;
 
 impl State {
     /// Updates the index, and queues the tasks that this requires.
-    pub(super) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut Index, &mut Vec<Change>)) {
+    pub(super) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut Index, &mut Vec<IndexChange>)) {
         let mut changes = std::mem::take(&mut self.changes);
         update(&mut self.index, &mut changes);
         self.enqueue_all(changes, now);
     }
 
     /// Queues the tasks that changes of the index require, in their order. Keeps the list's capacity for the next changes.
-    pub(super) fn enqueue_all(&mut self, mut changes: Vec<Change>, now: Timestamp) {
+    pub(super) fn enqueue_all(&mut self, mut changes: Vec<IndexChange>, now: Timestamp) {
         for change in changes.drain(..) {
             self.enqueue(change, now);
         }
@@ -36,31 +36,31 @@ impl State {
         self.changes = changes;
     }
 
-    fn enqueue(&mut self, change: Change, now: Timestamp) {
+    fn enqueue(&mut self, change: IndexChange, now: Timestamp) {
         match change {
-            Change::Workload(key) => {
+            IndexChange::Workload(key) => {
                 self.enqueue_roll(&key, now);
                 self.enqueue_judgement(&key, now);
                 self.enqueue_analyses(&key, now);
             }
-            Change::Unresolved(key) => self.enqueue_missing_sources(&key, now),
-            Change::Owners(name) => self.enqueue_owners(&name, now),
-            Change::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
-            Change::Used(name) => {
+            IndexChange::Unresolved(key) => self.enqueue_missing_sources(&key, now),
+            IndexChange::Owners(name) => self.enqueue_owners(&name, now),
+            IndexChange::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
+            IndexChange::Used(name) => {
                 // From now on it counts as used, whenever its owners are checked.
                 self.unused_since.remove(&name);
                 self.enqueue_owners(&name, now);
             }
-            Change::Absent(name) => self.enqueue_restore(name, now),
-            Change::SourceNeeded(name) => self.enqueue_source(name, now),
-            Change::SourceUnused(name) => {
+            IndexChange::Absent(name) => self.enqueue_restore(name, now),
+            IndexChange::SourceNeeded(name) => self.enqueue_source(name, now),
+            IndexChange::SourceUnused(name) => {
                 self.memory.fresh.take(&name);
                 self.index.analyses_mut().forget(&name);
                 self.queue.cancel(&Task::Analyse(name.clone()));
                 self.held_workloads.forget_source(&self.index, &name);
             }
-            Change::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
-            Change::SourceRead(name) => {
+            IndexChange::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
+            IndexChange::SourceRead(name) => {
                 self.held_workloads.source_changed(&self.index, &name);
                 self.queue.schedule(Task::Ensure(name.clone()), now);
                 self.enqueue_lost_of(&name, now);
@@ -68,36 +68,36 @@ impl State {
                 let released = self.held_workloads.release_replaced(&self.index, &name, now);
                 self.report(released, now);
             }
-            Change::SourceDeleted(name) => {
+            IndexChange::SourceDeleted(name) => {
                 // A read in progress may have found the source before its deletion.
                 let read = Task::Read(name);
                 if self.queue.is_working(&read) {
                     self.queue.schedule(read, now);
                 }
             }
-            Change::SourceLabelled(name) | Change::SourceRegrouped(name) => {
+            IndexChange::SourceLabelled(name) | IndexChange::SourceRegrouped(name) => {
                 self.queue.schedule(Task::Ensure(name), now);
             }
             // The full delay starts when the new content is known.
-            Change::ContentReplaced(name) => self.queue.cancel(&Task::Object(name, ObjectStep::Unbind)),
-            Change::Snapshot(name) => {
+            IndexChange::ContentReplaced(name) => self.queue.cancel(&Task::Object(name, ObjectStep::Unbind)),
+            IndexChange::Snapshot(name) => {
                 self.missing.changed(&name);
                 self.enqueue_refused(&name, now);
             }
-            Change::SnapshotAdded(name) => {
+            IndexChange::SnapshotAdded(name) => {
                 self.enqueue_group_refusal(&name, now);
                 self.enqueue_judgements(&name, now);
                 self.enqueue_lost_beside(&name, now);
                 self.enqueue_comparison(&name, now);
             }
-            Change::SnapshotDeleted(name) => self.snapshot_deleted(name, now),
-            Change::Bound(name) => {
+            IndexChange::SnapshotDeleted(name) => self.snapshot_deleted(name, now),
+            IndexChange::Bound(name) => {
                 if let Some(record) = self.index.bound(&name) {
                     self.memory.forget_replaced(&name, &record.version.uid);
                 }
                 self.queue.schedule(Task::Object(name, ObjectStep::Bind), now);
             }
-            Change::Unbound { name, is_used } => {
+            IndexChange::Unbound { name, is_used } => {
                 self.unused_since.remove(&name);
                 self.queue.schedule(Task::Object(name.clone(), ObjectStep::Free), now);
                 // Its owners may use it without a watch that reports them: the restore reads them live.
@@ -105,8 +105,8 @@ impl State {
                     self.enqueue_restore(name, now);
                 }
             }
-            Change::OptedIn(namespace) => self.queue.schedule(Task::OptIn(namespace), now),
-            Change::OptedOut(namespace) => self.namespace_opted_out(&namespace, now),
+            IndexChange::OptedIn(namespace) => self.queue.schedule(Task::OptIn(namespace), now),
+            IndexChange::OptedOut(namespace) => self.namespace_opted_out(&namespace, now),
         }
     }
 

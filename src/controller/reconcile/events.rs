@@ -20,9 +20,9 @@ const MAX_WAITING: usize = 100;
 const MAX_REMEMBERED: usize = 1000;
 
 /// What makes two Events the same: the uid of their object, the reason, and the part of the note that counts.
-type Key = (String, Reason, String);
+type EventKey = (String, Reason, String);
 
-fn key(event: &Event) -> Key {
+fn key(event: &Event) -> EventKey {
     (event.regarding.uid.clone(), event.reason, event.same.clone())
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Events {
     waiting: VecDeque<(Timestamp, Topic)>,
     /// The Event that is being written.
     in_progress: Option<Event>,
-    reported: HashMap<Key, Timestamp>,
+    reported: HashMap<EventKey, Timestamp>,
     /// When the next one may be written.
     next: Option<Timestamp>,
     dropped: Vec<Reason>,

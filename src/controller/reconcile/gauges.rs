@@ -17,7 +17,7 @@ impl State {
         if !leads {
             return known;
         }
-        let settings = index.settings();
+        let settings = index.config();
         let unverifiable =
             index.snapshots().iter().filter(|(_, record)| settings.is_unverifiable(record)).count();
         if unverifiable > 0 && !self.key_loss_is_reported {

@@ -12,7 +12,7 @@ use crate::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{Health, Member, Place, Proof, Record, RunState, Spread, Standing, View, Wait},
+    resolve::{Health, Member, Proof, Record, RollOrder, RunState, Spread, Standing, Wait, WorkloadView},
     snapshot::{Digest, Digests},
 };
 
@@ -26,7 +26,7 @@ const FRESH: SignedDuration = SignedDuration::from_millis(500);
 
 /// A reported hold of a source.
 #[derive(Debug)]
-struct Report {
+struct ReportedHold {
     /// The content that is held.
     digest: Digest,
     /// Why.
@@ -60,7 +60,7 @@ pub(crate) struct HeldWorkloads {
     /// By source, or by group. Nothing that lets a workload roll is remembered: the next one must see its roll.
     recent: HashMap<Name, Recent>,
     /// The last reported hold of each source, until it ends.
-    reported: HashMap<Name, Report>,
+    reported: HashMap<Name, ReportedHold>,
 }
 
 /// The turn of a pending workload.
@@ -175,7 +175,7 @@ impl HeldWorkloads {
         index: &Index,
         source: &Name,
         known: &SourceRecord,
-        (waiting, has_failed, place): (&WorkloadKey, bool, Place),
+        (waiting, has_failed, place): (&WorkloadKey, bool, RollOrder),
         is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
         now: Timestamp,
     ) -> Result<Option<Event>, Wait<WorkloadKey>> {
@@ -205,17 +205,17 @@ impl HeldWorkloads {
     ) -> bool {
         let Some(known) = index.existing_source(source) else { return false };
         let digest = known.present.digests.current();
-        let is_known = |report: &Report| (report.digest, &report.proof) == (digest, proof);
+        let is_known = |report: &ReportedHold| (report.digest, &report.proof) == (digest, proof);
         if self.reported.get(source).is_some_and(is_known) {
             return false;
         }
-        self.reported.insert(source.clone(), Report { digest, proof: proof.clone(), since: now });
+        self.reported.insert(source.clone(), ReportedHold { digest, proof: proof.clone(), since: now });
         true
     }
 
     /// Ends the reported hold of a source, if there is one: an Event on the source.
     fn end_report(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
-        let Report { digest, proof, since } = self.reported.remove(source)?;
+        let ReportedHold { digest, proof, since } = self.reported.remove(source)?;
         let event = messages::released(index, source, &digest, &proof.workload, now)?;
         Some(Event { same: since.to_string(), ..event })
     }
@@ -346,7 +346,7 @@ pub(super) fn standing(
     known: &SourceRecord,
 ) -> Standing {
     let Some(kind) = index.kind(key) else { return Standing::Apart };
-    let view = View {
+    let view = WorkloadView {
         kind,
         path: [&key.namespace, &key.name],
         namespace_order: index.groups().settings(&key.namespace).and_then(|settings| settings.order),

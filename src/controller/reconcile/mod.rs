@@ -4,16 +4,16 @@
 
 pub(crate) mod analyses;
 pub(crate) mod bound;
-pub(crate) mod decision;
 pub(crate) mod enqueue;
 pub(crate) mod events;
 pub(crate) mod gates;
 pub(crate) mod gauges;
 pub(crate) mod held;
 pub(crate) mod messages;
-pub(crate) mod missing;
+pub(crate) mod missing_snapshots;
 pub(crate) mod object;
 pub(crate) mod owners;
+pub(crate) mod reconciled;
 pub(crate) mod refusals;
 pub(crate) mod report;
 pub(crate) mod rolls;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::{decision::Decision, state::State};
+use self::{reconciled::Reconciled, state::State};
 use super::{action::Action, queue::Task};
 
 /// How long a task waits while the watches have not listed their objects.
@@ -63,10 +63,10 @@ impl State {
     pub fn next_step(&mut self, now: Timestamp) -> Next {
         for _ in 0..MAX_AT_ONCE {
             let Some(task) = self.queue.pop(now, self.rolls.from()) else { return Next::Rest };
-            match self.decide(&task, now) {
-                Decision::Act(action) => return Next::Act(task, action),
-                Decision::Later(at) => self.queue.postpone(task, at),
-                Decision::Done => {
+            match self.reconcile(&task, now) {
+                Reconciled::Act(action) => return Next::Act(task, action),
+                Reconciled::Later(at) => self.queue.postpone(task, at),
+                Reconciled::Done => {
                     self.queue.done(&task);
                     if let Task::Ensure(name) = &task {
                         self.enqueue_users(name, now);
@@ -78,9 +78,9 @@ impl State {
     }
 
     /// What to do for a task at this moment.
-    fn decide(&mut self, task: &Task, now: Timestamp) -> Decision {
+    fn reconcile(&mut self, task: &Task, now: Timestamp) -> Reconciled {
         if !self.index.is_synced() && !matches!(task, Task::Read(_)) {
-            return Decision::Later(now + KNOWLEDGE_DELAY);
+            return Reconciled::Later(now + KNOWLEDGE_DELAY);
         }
         match task {
             Task::Read(name) => source::read(&self.index, name).into(),
@@ -91,7 +91,7 @@ impl State {
             Task::Object(name, step) => self.reconcile_object(*step, name, now),
             Task::Report(key) => {
                 self.report_missing_sources(key, now);
-                Decision::Done
+                Reconciled::Done
             }
             Task::WriteEvent => self.next_event(now),
             Task::OptIn(namespace) => {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{decision::Decision, snapshot::UNBIND_DELAY, state::State};
+use super::{reconciled::Reconciled, snapshot::UNBIND_DELAY, state::State};
 use crate::controller::{action::Action, name::Name, queue::ObjectStep};
 
 /// What an object is for the controller now.
@@ -20,13 +20,13 @@ enum Kind {
 
 impl State {
     /// What to do for one object. What the object is now decides, and the step that is due.
-    pub(super) fn reconcile_object(&mut self, step: ObjectStep, name: &Name, now: Timestamp) -> Decision {
+    pub(super) fn reconcile_object(&mut self, step: ObjectStep, name: &Name, now: Timestamp) -> Reconciled {
         match (step, self.kind(name)) {
             (ObjectStep::Bind, Kind::Snapshot | Kind::BoundSnapshot) => self.bind(name, now).into(),
             (ObjectStep::Bind, Kind::Bound) => self.bind_bound(name, false, now).into(),
             // The controller of an owner may still create a revision that refers to the object.
             (ObjectStep::Unbind, _) if self.index.has_unobserved_owner(name) => {
-                Decision::Later(now + UNBIND_DELAY)
+                Reconciled::Later(now + UNBIND_DELAY)
             }
             (ObjectStep::Unbind, Kind::Snapshot | Kind::BoundSnapshot) => self.unbind(name).into(),
             (ObjectStep::Unbind, Kind::Bound) => self.bind_bound(name, true, now).into(),
@@ -34,9 +34,9 @@ impl State {
             (ObjectStep::Sweep, Kind::BoundSnapshot | Kind::Bound) => self.release(name, now),
             (ObjectStep::Restore, Kind::Other) => self.restore(name).into(),
             // The action reads live whether the object is in bind mode again.
-            (ObjectStep::Free, _) => Decision::Act(Action::Free(name.clone())),
+            (ObjectStep::Free, _) => Reconciled::Act(Action::Free(name.clone())),
             (ObjectStep::Bind | ObjectStep::Sweep | ObjectStep::Unbind, Kind::Other)
-            | (ObjectStep::Restore, _) => Decision::Done,
+            | (ObjectStep::Restore, _) => Reconciled::Done,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
         action::Action,
         index::{
             Index,
-            records::{SnapshotRecord, SourceState},
+            records::{KnownSource, SnapshotRecord},
         },
         name::Name,
     },
@@ -22,7 +22,7 @@ pub const MAX_OWNERS: usize = 2048;
 
 /// The owners that a snapshot should have.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum WantedOwners {
     /// These owners.
     Owners(CompactSet<Owner>),
     /// Not known yet: its source has not been read.
@@ -52,16 +52,16 @@ pub(crate) fn verify_removed(
 }
 
 /// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.
-pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wanted {
+pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> WantedOwners {
     // There is always room for the source, which keeps the newest snapshots.
     let by_use = users(index, name);
     let is_capped = by_use.len() >= MAX_OWNERS;
     let mut owners = at_most(MAX_OWNERS - 1, by_use, &record.owners);
     let source = name.sibling(Arc::clone(&record.source));
     match index.source(&source) {
-        None | Some(SourceState::Unknown) => return Wanted::Unknown,
-        Some(SourceState::Missing) => {}
-        Some(SourceState::Exists(known)) => {
+        None | Some(KnownSource::Unknown) => return WantedOwners::Unknown,
+        Some(KnownSource::Missing) => {}
+        Some(KnownSource::Exists(known)) => {
             // A source in bind mode keeps no snapshots: it is bound itself.
             // A snapshot with more users than owners needs its source as an owner, or it could be deleted while in use.
             let is_revoked = known.revokes(&name.object.name, record);
@@ -74,7 +74,7 @@ pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wan
             }
         }
     }
-    Wanted::Owners(owners)
+    WantedOwners::Owners(owners)
 }
 
 /// At most `limit` of these owners, those already present first.

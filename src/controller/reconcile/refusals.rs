@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{decision::Decision, held::standing, messages, state::State};
+use super::{held::standing, messages, reconciled::Reconciled, state::State};
 use crate::{
     cluster::WorkloadKey,
     controller::{
@@ -62,7 +62,7 @@ impl State {
         let target = referrer.as_ref().map(|referrer| Arc::<str>::from(referrer.target_name()));
         self.index.referrers_mut().apply(namespace, rollout, referrer);
         let Some(name) = target else { return };
-        for kind in 0..self.index.settings().kinds.iter().count() {
+        for kind in 0..self.index.config().kinds.iter().count() {
             let (namespace, name) = (Arc::clone(namespace), Arc::clone(&name));
             let key = WorkloadKey { kind, namespace, name };
             self.enqueue_judgement(&key, now);
@@ -71,8 +71,8 @@ impl State {
     }
 
     /// Refuses a content with which the workload failed.
-    pub(super) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Decision {
-        let Some(record) = self.index.workload(key) else { return Decision::Done };
+    pub(super) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Reconciled {
+        let Some(record) = self.index.workload(key) else { return Reconciled::Done };
         let mut again: Option<Timestamp> = None;
         for used in record.uses.iter().filter(|used| !used.on_hold && !used.excluded) {
             let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
@@ -98,11 +98,11 @@ impl State {
                 let own = known.spread.reverts.then(|| (source.clone(), snapshot.clone()));
                 let Some((source, snapshot)) = own.or_else(|| self.reverting(&change)) else { continue };
                 let action = self.refuse(&source, snapshot, &reason, &now.to_string());
-                return action.map_or(Decision::Done, Decision::Act);
+                return action.map_or(Reconciled::Done, Reconciled::Act);
             }
             again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
         }
-        again.map_or(Decision::Done, Decision::Later)
+        again.map_or(Reconciled::Done, Reconciled::Later)
     }
 
     /// The first source of a change that reverts, with the snapshot of its content.

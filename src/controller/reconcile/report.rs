@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{decision::Decision, events::Topic, messages};
+use super::{events::Topic, messages, reconciled::Reconciled};
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
@@ -43,10 +43,10 @@ impl State {
     }
 
     /// The next Event to write.
-    pub(super) fn next_event(&mut self, now: Timestamp) -> Decision {
+    pub(super) fn next_event(&mut self, now: Timestamp) -> Reconciled {
         while let Some(due) = self.events.due() {
             if due > now {
-                return Decision::Later(due);
+                return Reconciled::Later(due);
             }
             let event = match self.events.pop() {
                 Some(Topic::Event(event)) => Some(*event),
@@ -61,10 +61,10 @@ impl State {
             };
             if let Some(event) = event {
                 self.events.start(event.clone(), now);
-                return Decision::Act(Action::WriteEvent(Box::new(event)));
+                return Reconciled::Act(Action::WriteEvent(Box::new(event)));
             }
         }
-        Decision::Done
+        Reconciled::Done
     }
 
     /// The reasons of Events that were dropped for lack of room since the last call.

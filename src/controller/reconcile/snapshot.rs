@@ -7,17 +7,17 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    decision::Decision,
     messages::{self, Loss},
-    missing::Conclusion,
-    owners::{self, Wanted},
+    missing_snapshots::Conclusion,
+    owners::{self, WantedOwners},
+    reconciled::Reconciled,
 };
 use crate::{
     cluster::Owner,
     compact::CompactSet,
     controller::{
         action::Action,
-        index::{Index, findings::Verified, records::SourceState},
+        index::{Index, live_findings::Verified, records::KnownSource},
         name::Name,
         queue::{ObjectStep, Task},
         reconcile::state::State,
@@ -66,7 +66,7 @@ impl State {
     fn awaits_its_source(&self, name: &Name) -> bool {
         self.index.snapshot(name).is_some_and(|record| {
             let source = name.sibling(Arc::clone(&record.source));
-            self.index.source(&source) == Some(&SourceState::Unknown) && self.queue.has(&Task::Read(source))
+            self.index.source(&source) == Some(&KnownSource::Unknown) && self.queue.has(&Task::Read(source))
         })
     }
 
@@ -82,7 +82,7 @@ impl State {
         let wanted = owners::wanted(&self.index, name, record);
         let (version, present, digest) = (record.version(), record.owners.clone(), record.digest);
         let source = name.sibling(Arc::clone(&record.source));
-        let Wanted::Owners(wanted) = wanted else {
+        let WantedOwners::Owners(wanted) = wanted else {
             self.enqueue_source(source, now);
             self.index.snapshots_mut().rank_when_read(name);
             return None;
@@ -111,7 +111,7 @@ impl State {
     /// Removes a snapshot's stale owners.
     pub(super) fn unbind(&mut self, name: &Name) -> Option<Action> {
         let record = self.index.snapshot(name)?;
-        let Wanted::Owners(wanted) = owners::wanted(&self.index, name, record) else {
+        let WantedOwners::Owners(wanted) = owners::wanted(&self.index, name, record) else {
             self.index.snapshots_mut().rank_when_read(name);
             return None;
         };
@@ -234,21 +234,21 @@ impl State {
     }
 
     /// Deletes an unused snapshot.
-    pub(super) fn sweep(&mut self, name: &Name, now: Timestamp) -> Decision {
+    pub(super) fn sweep(&mut self, name: &Name, now: Timestamp) -> Reconciled {
         let since = self.unused_since.get(name).copied();
-        let (Some(record), Some(since)) = (self.index.snapshot(name), since) else { return Decision::Done };
+        let (Some(record), Some(since)) = (self.index.snapshot(name), since) else { return Reconciled::Done };
         let wanted = owners::wanted(&self.index, name, record);
-        if wanted != Wanted::Owners(CompactSet::default()) {
-            if wanted == Wanted::Unknown {
+        if wanted != WantedOwners::Owners(CompactSet::default()) {
+            if wanted == WantedOwners::Unknown {
                 self.index.snapshots_mut().rank_when_read(name);
             }
-            return Decision::Done;
+            return Reconciled::Done;
         }
         let due = self.sweep_due(name, since, !record.owners.is_empty(), now);
         if due > now {
-            return Decision::Later(due);
+            return Reconciled::Later(due);
         }
         let (version, digest) = (record.version(), record.digest);
-        Decision::Act(Action::Sweep { snapshot: name.clone(), version, digest })
+        Reconciled::Act(Action::Sweep { snapshot: name.clone(), version, digest })
     }
 }

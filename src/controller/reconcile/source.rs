@@ -9,7 +9,7 @@ use crate::{
         action::Action,
         index::{
             Index,
-            records::{SourceRecord, SourceState},
+            records::{KnownSource, SourceRecord},
         },
         name::Name,
         queue::{ObjectStep, Task},
@@ -98,26 +98,26 @@ impl State {
             return;
         }
         match self.index.need_source(&name) {
-            SourceState::Unknown => self.queue.schedule(Task::Read(name), now),
+            KnownSource::Unknown => self.queue.schedule(Task::Read(name), now),
             // A source that was known before anything used it may have no snapshot yet.
-            SourceState::Exists(_) => self.queue.schedule(Task::Ensure(name), now),
-            SourceState::Missing => {}
+            KnownSource::Exists(_) => self.queue.schedule(Task::Ensure(name), now),
+            KnownSource::Missing => {}
         }
     }
 
     /// Reads a source again, to compare it with a new snapshot whose digest cannot be computed.
     pub(super) fn enqueue_comparison(&mut self, snapshot: &Name, now: Timestamp) {
         let Some(record) = self.index.snapshot(snapshot) else { return };
-        if !self.index.settings().is_unverifiable(record) {
+        if !self.index.config().is_unverifiable(record) {
             return;
         }
         let source = snapshot.sibling(Arc::clone(&record.source));
         let read = Task::Read(source.clone());
         let is_old = match self.index.source(&source) {
-            Some(SourceState::Exists(known)) => !known.present.digests.contains(&record.digest),
+            Some(KnownSource::Exists(known)) => !known.present.digests.contains(&record.digest),
             // A read in progress began without this snapshot.
-            Some(SourceState::Unknown) => self.queue.is_working(&read),
-            Some(SourceState::Missing) | None => false,
+            Some(KnownSource::Unknown) => self.queue.is_working(&read),
+            Some(KnownSource::Missing) | None => false,
         };
         if is_old {
             self.index.set_source_unknown(&source);

@@ -14,7 +14,7 @@ use super::{
     events::Events,
     gates::postponed,
     held::{HeldWorkloads, objection},
-    missing::Missing,
+    missing_snapshots::MissingSnapshots,
     rolls::Rolls,
 };
 use crate::{
@@ -23,10 +23,10 @@ use crate::{
         config::Config,
         index::{
             Index,
-            change::Change,
+            change::IndexChange,
+            config::{IndexConfig, Reader},
             records::SourceRecord,
             served::Served,
-            settings::{Reader, Settings},
         },
         memory::Memory,
         name::Name,
@@ -48,7 +48,7 @@ pub struct State {
     pub(in crate::controller) rolls: Rolls,
     pub(in crate::controller) held_workloads: HeldWorkloads,
     /// Referenced snapshots that are missing.
-    pub(in crate::controller) missing: Missing,
+    pub(in crate::controller) missing: MissingSnapshots,
     /// Since when a snapshot or bound object is unused.
     pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
     /// Whether the loss of a key was reported.
@@ -56,7 +56,7 @@ pub struct State {
     /// Where important Events go, besides the API server.
     pub(in crate::controller) notices: Notices,
     /// An empty list that keeps its capacity: every event of a watch needs one.
-    pub(in crate::controller) changes: Vec<Change>,
+    pub(in crate::controller) changes: Vec<IndexChange>,
 }
 
 impl State {
@@ -64,13 +64,13 @@ impl State {
     pub fn new(kinds: Arc<Kinds>, config: Config) -> Self {
         Self {
             config,
-            index: Index::new(Settings::new(kinds)),
+            index: Index::new(IndexConfig::new(kinds)),
             queue: Queue::default(),
             memory: Memory::default(),
             events: Events::default(),
             rolls: Rolls::default(),
             held_workloads: HeldWorkloads::default(),
-            missing: Missing::default(),
+            missing: MissingSnapshots::default(),
             unused_since: HashMap::new(),
             notices: Notices::default(),
             key_loss_is_reported: false,
@@ -87,34 +87,34 @@ impl State {
     /// Serves only these namespaces: workloads in others reach no webhook, so a roll would have no effect.
     #[must_use]
     pub fn serving(mut self, namespaces: Served) -> Self {
-        self.index.settings_mut().served = namespaces;
+        self.index.config_mut().served = namespaces;
         self
     }
 
     /// Leaves references to these ConfigMaps as written.
     #[must_use]
     pub fn leaving(mut self, rotated: Rotated) -> Self {
-        self.index.settings_mut().rotated = rotated;
+        self.index.config_mut().rotated = rotated;
         self
     }
 
     /// Compares the digests of Secrets under these keys.
     #[must_use]
     pub fn keyed_by(mut self, keys: DigestKeys) -> Self {
-        self.index.settings_mut().keys = keys;
+        self.index.config_mut().keys = keys;
         self
     }
 
     /// Skips workloads and revisions that refer to more names than this.
     #[must_use]
     pub fn naming_at_most(mut self, names: usize) -> Self {
-        self.index.settings_mut().max_names = names;
+        self.index.config_mut().max_names = names;
         self
     }
 
     /// The settings that decide how an object is read.
     pub(in crate::controller) fn reader(&self) -> Reader {
-        self.index.settings().reader()
+        self.index.config().reader()
     }
 
     /// Records that every watch has listed its objects.

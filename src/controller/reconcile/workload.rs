@@ -8,10 +8,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    decision::Decision,
     gates::{self, Shut},
     held::{Held, Turn},
     messages,
+    reconciled::Reconciled,
     rolls::Rolling,
 };
 use crate::{
@@ -121,20 +121,20 @@ impl State {
     }
 
     /// Rolls a workload, if it is its turn.
-    pub(super) fn reconcile_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Decision {
+    pub(super) fn reconcile_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Reconciled {
         let Some(record) = self.index.workload(key).filter(|_| self.index.is_pending(key)) else {
             // The namespace may have opted in again. The next change counts from its own time.
             self.enqueue_roll(key, now);
-            return Decision::Done;
+            return Reconciled::Done;
         };
         let record = record.clone();
         if self.reads_source(key, &record) {
-            return Decision::Later(now + SNAPSHOT_PATIENCE);
+            return Reconciled::Later(now + SNAPSHOT_PATIENCE);
         }
         if let Some(Shut { until, is_expected, events }) = gates::shut(&self.index, key, &record, now) {
             self.report(events, now);
             self.held_workloads.postpone(key, is_expected);
-            return Decision::Later(until);
+            return Reconciled::Later(until);
         }
         let due = self.roll_due(key, now);
         let was_held = self.held_workloads.is_held(key);
@@ -143,7 +143,7 @@ impl State {
             free = due + SNAPSHOT_PATIENCE;
         }
         if free > now {
-            return Decision::Later(free);
+            return Reconciled::Later(free);
         }
         let waited = !was_held && due < self.rolls.from();
         let since = self.rolls.pending_since(key).unwrap_or(now);
@@ -151,7 +151,7 @@ impl State {
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
         let rolling = Rolling { since, before: record };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
-        Decision::Act(Action::Poke { workload: key.clone(), condition })
+        Reconciled::Act(Action::Poke { workload: key.clone(), condition })
     }
 
     /// When to check the turn of a pending workload again; `None` if the workload is not held.

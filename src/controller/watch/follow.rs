@@ -11,7 +11,7 @@ use super::{object::FromText, subjects::Subject};
 use crate::{
     cluster::{ApiError, KubeApi, Listed, OPEN},
     controller::{
-        index::settings::Reader,
+        index::config::Reader,
         reconcile::state::State,
         shared::{Shared, SyncPoint},
         vitals::Pulse,
@@ -41,7 +41,7 @@ pub(super) async fn follow<S: Subject>(
     listed: SyncPoint,
 ) {
     let pulse = shared.pulse();
-    let mut pause = Pause::default();
+    let mut pause = RetryPause::default();
     loop {
         let following = follow_on(&api, &of, &subject, &shared, &listed, &pulse);
         let Err(_) = AssertUnwindSafe(following).catch_unwind().await;
@@ -63,7 +63,7 @@ async fn follow_on<S: Subject>(
     pulse: &Pulse,
 ) -> Infallible {
     let mut listing = None;
-    let mut pause = Pause::default();
+    let mut pause = RetryPause::default();
     loop {
         match list(api, of, subject, shared, &mut listing, pulse).await {
             Ok(version) => {
@@ -72,7 +72,7 @@ async fn follow_on<S: Subject>(
                 watch(api, of, subject, shared, version, pulse).await;
                 // A watch that repeatedly needs another list after a short time must not become a loop of lists.
                 if begun.elapsed() > LONGEST_PAUSE {
-                    pause = Pause::default();
+                    pause = RetryPause::default();
                 }
                 pause.rest().await;
             }
@@ -130,7 +130,7 @@ async fn watch<S: Subject>(
     pulse: &Pulse,
 ) {
     let mut position =
-        Position { version, pause: Pause::default(), silences: 0, begun: Instant::now(), any: false };
+        Position { version, pause: RetryPause::default(), silences: 0, begun: Instant::now(), any: false };
     loop {
         (position.begun, position.any) = (Instant::now(), false);
         let events = match api.watch(of, &position.version).await {
@@ -147,14 +147,14 @@ async fn watch<S: Subject>(
         };
         let report = |event| report(subject, shared, event, &mut None);
         match position.follow::<S::Object, _>(events, report, &of.collection, pulse).await {
-            Next::Watch => {}
-            Next::List => return,
+            NextRequest::Watch => {}
+            NextRequest::List => return,
         }
     }
 }
 
 /// What follows the end of a request.
-enum Next {
+enum NextRequest {
     /// Watch from the last resourceVersion.
     Watch,
     /// List the objects again.
@@ -166,7 +166,7 @@ struct Position {
     /// The last resourceVersion.
     version: String,
     /// The pause after the next failure.
-    pause: Pause,
+    pause: RetryPause,
     /// How many requests in a row were silent. After a restore of etcd, a watch may wait for a resourceVersion that never
     /// comes, without even a bookmark.
     silences: usize,
@@ -184,7 +184,7 @@ impl Position {
         report: impl Fn(Event<O>),
         path: &str,
         pulse: &Pulse,
-    ) -> Next {
+    ) -> NextRequest {
         let mut events = std::pin::pin!(events);
         loop {
             let event = match tokio::time::timeout(LONGEST_SILENCE, events.try_next()).await {
@@ -196,7 +196,7 @@ impl Position {
                 Ok(Err(error)) => {
                     tracing::debug!(%error, path, "watch interrupted");
                     self.pause.rest().await;
-                    return Next::Watch;
+                    return NextRequest::Watch;
                 }
                 Err(_) => {
                     tracing::warn!(path, "watch is silent and will be restarted");
@@ -219,10 +219,10 @@ impl Position {
                     if status.code != 410 {
                         tracing::warn!(code = status.code, path, "watch failed; objects are listed again");
                     }
-                    return Next::List;
+                    return NextRequest::List;
                 }
             };
-            (self.pause, self.silences) = (Pause::default(), 0);
+            (self.pause, self.silences) = (RetryPause::default(), 0);
             if let Event::Apply(object) | Event::Delete(object) = &event
                 && let Some(at) = object.resource_version()
             {
@@ -234,7 +234,7 @@ impl Position {
     }
 
     /// The API server ended the request, as it does with each watch after a while.
-    async fn answered(&mut self) -> Next {
+    async fn answered(&mut self) -> NextRequest {
         if !self.any && self.begun.elapsed() < SHORTEST_WATCH {
             self.pause.rest().await;
         }
@@ -242,26 +242,26 @@ impl Position {
     }
 
     /// The request was silent.
-    fn silent(&mut self) -> Next {
+    fn silent(&mut self) -> NextRequest {
         self.silences += 1;
         self.known_silences()
     }
 
-    fn known_silences(&self) -> Next {
-        if self.silences > 1 { Next::List } else { Next::Watch }
+    fn known_silences(&self) -> NextRequest {
+        if self.silences > 1 { NextRequest::List } else { NextRequest::Watch }
     }
 }
 
 /// The pauses after failures in a row.
-struct Pause(Duration);
+struct RetryPause(Duration);
 
-impl Default for Pause {
+impl Default for RetryPause {
     fn default() -> Self {
         Self(FIRST_PAUSE)
     }
 }
 
-impl Pause {
+impl RetryPause {
     async fn rest(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(LONGEST_PAUSE);
@@ -269,7 +269,7 @@ impl Pause {
 }
 
 /// An event of a watch, reduced to what the state needs of it.
-enum Update<S: Subject> {
+enum WatchUpdate<S: Subject> {
     /// A list begins.
     Begin,
     /// An object exists.
@@ -280,7 +280,7 @@ enum Update<S: Subject> {
     Complete,
 }
 
-impl<S: Subject> Update<S> {
+impl<S: Subject> WatchUpdate<S> {
     /// Reads an event. This takes as long as the object is large, so it happens before the state is locked: admission needs
     /// the same lock.
     fn read(subject: &S, reader: &Reader, event: Event<S::Object>) -> Self {
@@ -331,7 +331,7 @@ fn report<S: Subject>(
     event: Event<S::Object>,
     listing: &mut Option<HashSet<S::Key>>,
 ) {
-    let update = Update::read(subject, shared.reader(), event);
+    let update = WatchUpdate::read(subject, shared.reader(), event);
     shared.change(|state, now| update.apply(subject, state, listing, now));
 }
 
@@ -344,7 +344,7 @@ pub fn take<S: Subject>(
     listing: &mut Option<HashSet<S::Key>>,
     now: jiff::Timestamp,
 ) {
-    Update::read(subject, &state.reader(), event).apply(subject, state, listing, now);
+    WatchUpdate::read(subject, &state.reader(), event).apply(subject, state, listing, now);
 }
 
 #[cfg(test)]
@@ -366,7 +366,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        controller::{Config, Namespaces, PartialObject},
+        controller::{Config, NamespacesSubject, PartialObject},
         kinds::Kinds,
         names,
         telemetry::{Metrics, Readiness},
@@ -378,30 +378,30 @@ mod tests {
     impl Subject for Panicking {
         type Object = PartialObject;
         type Key = Arc<str>;
-        type Reading = <Namespaces as Subject>::Reading;
+        type Reading = <NamespacesSubject as Subject>::Reading;
 
         fn key(&self, object: &PartialObject) -> Arc<str> {
-            Namespaces.key(object)
+            NamespacesSubject.key(object)
         }
 
         fn read(&self, object: &PartialObject, reader: &Reader) -> Self::Reading {
             assert!(!self.1.is_locked(), "an object is read while admission waits");
-            Namespaces.read(object, reader)
+            NamespacesSubject.read(object, reader)
         }
 
         fn apply(&self, state: &mut State, key: &Arc<str>, record: Self::Reading, now: jiff::Timestamp) {
             assert!(self.1.is_locked());
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             assert!(left.is_err(), "a defect");
-            Namespaces.apply(state, key, record, now);
+            NamespacesSubject.apply(state, key, record, now);
         }
 
         fn remove(&self, state: &mut State, key: &Arc<str>, now: jiff::Timestamp) {
-            Namespaces.remove(state, key, now);
+            NamespacesSubject.remove(state, key, now);
         }
 
         fn known(&self, state: &State) -> Vec<Arc<str>> {
-            Namespaces.known(state)
+            NamespacesSubject.known(state)
         }
     }
 

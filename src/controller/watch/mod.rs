@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use self::{
     follow::follow,
     subjects::{
-        InNamespace, Labelled, Namespaces, Referring, Revisions, Snapshots, Subject, UsedSources, Workloads,
+        InNamespace, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject,
+        SnapshotsSubject, Subject, UsedSourcesSubject, WorkloadsSubject,
     },
 };
 use super::{
@@ -34,11 +35,11 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
     let kinds = Arc::clone(&shared.reader().kinds);
     for (index, kind) in kinds.iter().enumerate() {
         let of = everywhere(&kind.api_version(), &kind.plural, &format!("{}=true", names::ENABLED), false);
-        tasks.spawn(follow(api.clone(), of, Workloads(index), shared.clone(), shared.sync_point()));
+        tasks.spawn(follow(api.clone(), of, WorkloadsSubject(index), shared.clone(), shared.sync_point()));
     }
     for (index, kind) in REVISION_KINDS.iter().enumerate() {
         let of = everywhere(&kind.api_version(), kind.plural, names::REVISION, false);
-        tasks.spawn(follow(api.clone(), of, Revisions(index), shared.clone(), shared.sync_point()));
+        tasks.spawn(follow(api.clone(), of, RevisionsSubject(index), shared.clone(), shared.sync_point()));
     }
     let source_kinds = shared.lock().config.source_kinds();
     for &kind in source_kinds {
@@ -53,21 +54,21 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
                 selector: selector.to_owned(),
                 metadata_only: true,
             };
-            let subject = InNamespace(Snapshots(kind), Arc::clone(namespace));
+            let subject = InNamespace(SnapshotsSubject(kind), Arc::clone(namespace));
             tasks.spawn(follow(api.clone(), of(&snapshots), subject, shared.clone(), shared.sync_point()));
-            let subject = InNamespace(Labelled(kind), Arc::clone(namespace));
+            let subject = InNamespace(LabelledSubject(kind), Arc::clone(namespace));
             tasks.spawn(follow(api.clone(), of(&labelled), subject, shared.clone(), shared.sync_point()));
         }
         if namespaces.is_empty() {
             let of = everywhere("v1", kind.plural(), &snapshots, true);
-            tasks.spawn(follow(api.clone(), of, Snapshots(kind), shared.clone(), shared.sync_point()));
+            tasks.spawn(follow(api.clone(), of, SnapshotsSubject(kind), shared.clone(), shared.sync_point()));
             let of = everywhere("v1", kind.plural(), &labelled, true);
-            tasks.spawn(follow(api.clone(), of, Labelled(kind), shared.clone(), shared.sync_point()));
+            tasks.spawn(follow(api.clone(), of, LabelledSubject(kind), shared.clone(), shared.sync_point()));
         }
     }
     // All of them: a window counts in a namespace that opts nothing in, too, and no selector finds annotations.
     let of = everywhere("v1", "namespaces", "", true);
-    tasks.spawn(follow(api.clone(), of, Namespaces, shared.clone(), shared.sync_point()));
+    tasks.spawn(follow(api.clone(), of, NamespacesSubject, shared.clone(), shared.sync_point()));
     shared.sync_points_are_complete();
     for &kind in source_kinds {
         tasks.spawn(watch_used_sources(kind, api.clone(), shared.clone()));
@@ -99,7 +100,7 @@ async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
         // Snapshots never change.
         let selector = format!("!{}", names::SOURCE);
         let of = Listed { collection, selector, metadata_only: true };
-        Some((of, UsedSources(kind, Arc::clone(namespace))))
+        Some((of, UsedSourcesSubject(kind, Arc::clone(namespace))))
     };
     let wanted =
         |state: &State| state.watched_namespaces().into_iter().map(|namespace| (namespace, 0)).collect();
@@ -111,7 +112,7 @@ async fn watch_referrers(kind: WorkloadKind, api: KubeApi, shared: Shared) {
     let watch = |namespace: &Arc<str>| {
         let collection = path::collection(&kind.api_version(), namespace, &kind.plural).ok()?;
         let of = Listed { collection, selector: String::new(), metadata_only: false };
-        Some((of, Referring(Arc::clone(namespace))))
+        Some((of, ReferringSubject(Arc::clone(namespace))))
     };
     watch_namespaces(api, shared, State::limited_namespaces, watch).await;
 }

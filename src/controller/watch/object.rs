@@ -84,7 +84,7 @@ struct Metadata {
 // The fields that identify an object. The API server guarantees their form, whatever else the object holds.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Identity {
+struct IdentityFields {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
@@ -93,7 +93,7 @@ struct Identity {
 }
 
 fn identity(text: &str) -> ObjectMeta {
-    let Identity { name, namespace, uid, resource_version, deletion_timestamp } =
+    let IdentityFields { name, namespace, uid, resource_version, deletion_timestamp } =
         part(text).unwrap_or_default();
     ObjectMeta { name, namespace, uid, resource_version, deletion_timestamp, ..ObjectMeta::default() }
 }

@@ -12,11 +12,11 @@ use crate::{
     compact::CompactSet,
     controller::{
         index::{
+            config::Reader,
             records::{
-                BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta,
-                SourceState, User,
+                BoundRecord, KnownSource, NamespaceSettings, Revision, RevisionKey, SnapshotRecord,
+                SourceMeta, User,
             },
-            settings::Reader,
             skipped::Unreadable,
         },
         name::Name,
@@ -55,19 +55,19 @@ pub trait Subject: Send + 'static {
 }
 
 /// Opted-in workloads of one kind, by its index.
-pub struct Workloads(pub usize);
+pub struct WorkloadsSubject(pub usize);
 /// Revisions of one kind, by its index.
-pub struct Revisions(pub usize);
+pub struct RevisionsSubject(pub usize);
 /// Snapshots.
-pub struct Snapshots(pub SourceKind);
+pub struct SnapshotsSubject(pub SourceKind);
 /// Sources labelled `enabled: "true"` or `enabled: "bind"`.
-pub struct Labelled(pub SourceKind);
+pub struct LabelledSubject(pub SourceKind);
 /// Sources in use, in one namespace.
-pub struct UsedSources(pub SourceKind, pub Arc<str>);
+pub struct UsedSourcesSubject(pub SourceKind, pub Arc<str>);
 /// Rollouts that use the template of another workload, in one namespace.
-pub struct Referring(pub Arc<str>);
+pub struct ReferringSubject(pub Arc<str>);
 /// Namespaces: which ones opt in, and their settings.
-pub struct Namespaces;
+pub struct NamespacesSubject;
 /// A subject, restricted to one namespace.
 pub(crate) struct InNamespace<S>(pub(crate) S, pub(crate) Arc<str>);
 
@@ -121,7 +121,7 @@ fn object_name(kind: SourceKind, meta: &ObjectMeta) -> Name {
     Name { namespace: namespace_of(meta), object }
 }
 
-impl Subject for Workloads {
+impl Subject for WorkloadsSubject {
     type Object = RawObject;
     type Key = WorkloadKey;
     type Reading = Option<Parsed<Record>>;
@@ -170,7 +170,7 @@ impl Subject for Workloads {
     }
 }
 
-impl Subject for Revisions {
+impl Subject for RevisionsSubject {
     type Object = RawObject;
     type Key = RevisionKey;
     type Reading = Option<Parsed<Revision>>;
@@ -240,7 +240,7 @@ fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
     (used.into_iter().collect(), sources.iter().count())
 }
 
-impl Subject for Snapshots {
+impl Subject for SnapshotsSubject {
     type Object = PartialObject;
     type Key = Name;
     type Reading = Option<SnapshotRecord>;
@@ -308,7 +308,7 @@ fn label<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-impl Subject for Labelled {
+impl Subject for LabelledSubject {
     type Object = PartialObject;
     type Key = Name;
     /// Whether every change is snapshotted, and the record of a source in bind mode.
@@ -367,7 +367,7 @@ impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
     }
 }
 
-impl Subject for UsedSources {
+impl Subject for UsedSourcesSubject {
     type Object = PartialObject;
     type Key = Name;
     /// Whether it has `max-in-flight`, and its metadata.
@@ -394,14 +394,14 @@ impl Subject for UsedSources {
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        let found = state.index.sources().filter(|(_, source)| !matches!(source, SourceState::Missing));
+        let found = state.index.sources().filter(|(_, source)| !matches!(source, KnownSource::Missing));
         let names = found.map(|(name, _)| name).filter(|name| name.namespace == self.1);
         let names: BTreeSet<_> = names.chain(state.index.referrers().limited_in(&self.1)).collect();
         names.into_iter().filter(|name| name.object.kind == self.0).cloned().collect()
     }
 }
 
-impl Subject for Referring {
+impl Subject for ReferringSubject {
     type Object = RawObject;
     type Key = Arc<str>;
     type Reading = Option<Referrer>;
@@ -438,7 +438,7 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
     }
 }
 
-impl Subject for Namespaces {
+impl Subject for NamespacesSubject {
     type Object = PartialObject;
     type Key = Arc<str>;
     /// Whether it opts its workloads in, and its settings.

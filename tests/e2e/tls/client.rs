@@ -86,13 +86,13 @@ impl Server {
     pub(crate) fn start_on(listener: TcpListener, tls: Arc<ServerConfig>, limits: ServerLimits) -> Self {
         let address = listener.local_addr().unwrap();
         let (begun, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (tell, held) = (begun.clone(), release.clone());
+        let (tell, kept) = (begun.clone(), release.clone());
         let router =
             Router::new().route("/", get(async || "ok")).route("/mutate/configmaps", post(allow)).route(
                 "/held",
                 get(async move || {
                     tell.notify_one();
-                    held.notified().await;
+                    kept.notified().await;
                     "held"
                 }),
             );
@@ -160,12 +160,12 @@ pub(crate) async fn presents(address: SocketAddr, pem: &str) -> bool {
 }
 
 /// An open HTTP/2 connection.
-pub(crate) struct Held {
+pub(crate) struct KeptConnection {
     sender: http2::SendRequest<Body>,
     pub(crate) task: JoinHandle<hyper::Result<()>>,
 }
 
-impl Held {
+impl KeptConnection {
     pub(crate) async fn new(address: SocketAddr, pem: &str) -> Self {
         let stream = connect(address, pem.as_bytes(), "localhost", b"h2").await.unwrap();
         let (sender, connection) =

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::client::{Held, Made, Server, connect, get_http1, wide};
+use crate::client::{KeptConnection, Made, Server, connect, get_http1, wide};
 use crate::mounted_secret::Mount;
 use crate::{LIMIT, metric, until};
 
@@ -43,7 +43,7 @@ async fn closed(stream: &mut (impl AsyncReadExt + Unpin)) {
 #[tokio::test]
 async fn garbage_ends_only_its_own_connection() {
     let (pair, server) = start(wide()).await;
-    let held = Held::new(server.address, &pair.certificate).await;
+    let kept = KeptConnection::new(server.address, &pair.certificate).await;
     for bytes in
         [&b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"[..], &[0xff; 4096], &[22, 3, 1, 0, 4, 1, 0, 0, 0]]
     {
@@ -51,7 +51,7 @@ async fn garbage_ends_only_its_own_connection() {
         stream.write_all(bytes).await.unwrap();
         closed(&mut stream).await;
     }
-    assert_eq!(held.get("/").await.unwrap().1, "ok");
+    assert_eq!(kept.get("/").await.unwrap().1, "ok");
     assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
 }
 
@@ -80,8 +80,8 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
     let limits = ServerLimits { idle: Duration::from_millis(200), ..wide() };
     let (pair, server) = start(limits).await;
     let (busy, idle) = (
-        Held::new(server.address, &pair.certificate).await,
-        Held::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
     );
     let (answer, ()) = tokio::join!(busy.get("/held"), async {
         idle.closed().await;
@@ -98,7 +98,7 @@ async fn idle_connections_outlive_the_header_timeout() {
     let (pair, server) = start(ServerLimits { header, ..wide() }).await;
     let certificate = pair.certificate.as_bytes();
     let mut http1 = connect(server.address, certificate, "localhost", b"http/1.1").await.unwrap();
-    let http2 = Held::new(server.address, &pair.certificate).await;
+    let http2 = KeptConnection::new(server.address, &pair.certificate).await;
     for _ in 0..2 {
         tokio::time::sleep(header * 3).await;
         http1.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -128,9 +128,9 @@ async fn slow_head_over_http2_ends_its_connection() {
 #[tokio::test]
 async fn requests_beyond_the_share_are_refused() {
     let (pair, server) = start(ServerLimits { requests: 4, ..wide() }).await;
-    let held = Held::new(server.address, &pair.certificate).await;
+    let kept = KeptConnection::new(server.address, &pair.certificate).await;
     let each = || async {
-        let answer = held.get("/held").await.unwrap();
+        let answer = kept.get("/held").await.unwrap();
         server.release.notify_one();
         answer.0.as_u16()
     };
@@ -142,15 +142,15 @@ async fn requests_beyond_the_share_are_refused() {
     });
     answers.sort_unstable();
     assert_eq!(answers, [200, 200, 200, 503]);
-    assert_eq!(held.get("/").await.unwrap().1, "ok");
+    assert_eq!(kept.get("/").await.unwrap().1, "ok");
 }
 
 #[tokio::test]
 async fn connections_per_address_are_limited() {
     let (pair, server) = start(ServerLimits { connections_per_address: 2, ..wide() }).await;
     let (one, two) = (
-        Held::new(server.address, &pair.certificate).await,
-        Held::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
     );
     assert_eq!(one.get("/").await.unwrap().1, "ok");
     // A new connection replaces an idle one; a connection without requests is first.
@@ -163,18 +163,18 @@ async fn connections_per_address_are_limited() {
 #[tokio::test]
 async fn slow_request_is_answered_with_503() {
     let (pair, server) = start(ServerLimits { request: Duration::from_millis(50), ..wide() }).await;
-    let held = Held::new(server.address, &pair.certificate).await;
-    assert_eq!(held.get("/held").await.unwrap().0.as_u16(), 503);
+    let kept = KeptConnection::new(server.address, &pair.certificate).await;
+    assert_eq!(kept.get("/held").await.unwrap().0.as_u16(), 503);
     counted(&server, "request-timeout").await;
-    assert_eq!(held.get("/").await.unwrap().1, "ok");
+    assert_eq!(kept.get("/").await.unwrap().1, "ok");
 }
 
 #[tokio::test]
 async fn rejects_oversized_head() {
     let (pair, server) = start(wide()).await;
     let path = format!("/{}", "x".repeat(40 * 1024));
-    let held = Held::new(server.address, &pair.certificate).await;
-    assert!(held.get(&path).await.err_or(|(status, _)| status.is_client_error()));
+    let kept = KeptConnection::new(server.address, &pair.certificate).await;
+    assert!(kept.get(&path).await.err_or(|(status, _)| status.is_client_error()));
     let answer = get_http1(server.address, &pair.certificate, &path).await;
     assert!(answer.err_or(|(status, _)| status.is_client_error()));
     assert_eq!(get_http1(server.address, &pair.certificate, "/").await.unwrap().1, "ok");
@@ -195,8 +195,8 @@ impl<T, E> ErrOr<T> for Result<T, E> {
 async fn idle_connections_make_room_but_not_busy_ones() {
     let (pair, server) = start(ServerLimits { connections: 3, ..wide() }).await;
     let (useful, busy) = (
-        Held::new(server.address, &pair.certificate).await,
-        Held::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
     );
     assert_eq!(useful.get("/").await.unwrap().1, "ok");
     let begun = server.begun.clone();
@@ -227,7 +227,7 @@ async fn idle_connections_make_room_but_not_busy_ones() {
 #[tokio::test]
 async fn new_connection_waits_while_all_are_busy() {
     let (pair, server) = start(ServerLimits { connections: 1, ..wide() }).await;
-    let busy = Held::new(server.address, &pair.certificate).await;
+    let busy = KeptConnection::new(server.address, &pair.certificate).await;
     let answered = async {
         let answer = busy.get("/held").await.unwrap();
         // The connection is idle now, and has to make room.
@@ -246,8 +246,8 @@ async fn new_connection_waits_while_all_are_busy() {
         };
         tokio::join!(next, release).0.unwrap()
     };
-    let (held, next) = tokio::join!(answered, next);
-    assert_eq!((held.1.as_str(), next.1.as_str()), ("held", "ok"));
+    let (kept, next) = tokio::join!(answered, next);
+    assert_eq!((kept.1.as_str(), next.1.as_str()), ("held", "ok"));
 }
 
 /// The server accepts no new connections meanwhile.
@@ -255,8 +255,8 @@ async fn new_connection_waits_while_all_are_busy() {
 async fn stop_answers_requests_in_flight() {
     let (pair, mut server) = start(wide()).await;
     let (busy, idle) = (
-        Held::new(server.address, &pair.certificate).await,
-        Held::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
+        KeptConnection::new(server.address, &pair.certificate).await,
     );
     let (begun, release) = (server.begun.clone(), server.release.clone());
     let answer = tokio::spawn(async move {
@@ -277,7 +277,7 @@ async fn stop_answers_requests_in_flight() {
 #[tokio::test]
 async fn stop_cuts_requests_that_do_not_end() {
     let (pair, mut server) = start(ServerLimits { drain: Duration::from_millis(200), ..wide() }).await;
-    let busy = Held::new(server.address, &pair.certificate).await;
+    let busy = KeptConnection::new(server.address, &pair.certificate).await;
     let begun = server.begun.clone();
     let answer = tokio::spawn(async move { busy.get("/held").await });
     begun.notified().await;

@@ -5,7 +5,7 @@ use confrev::telemetry::causes;
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::CertificateSource;
 
-use crate::client::{Held, Made, Server, connect, get_http1, presents, wide};
+use crate::client::{KeptConnection, Made, Server, connect, get_http1, presents, wide};
 use crate::mounted_secret::Mount;
 use crate::{metric, until};
 
@@ -57,14 +57,14 @@ async fn swapped_secret_is_served_and_open_connections_continue() {
     let mut mount = Mount::new(&pairs[0].files());
     let running = Running::start(&mount).await;
     assert!(running.readiness.ready());
-    let held = Held::new(running.server.address, &pairs[0].certificate).await;
+    let kept = KeptConnection::new(running.server.address, &pairs[0].certificate).await;
     let begun = running.server.begun.clone();
-    let (answer, ()) = tokio::join!(held.get("/held"), async {
+    let (answer, ()) = tokio::join!(kept.get("/held"), async {
         begun.notified().await;
         for pair in &pairs[1..] {
             mount.swap(&pair.files());
             running.comes_to_present(pair).await;
-            assert_eq!(held.get("/").await.unwrap().1, "ok", "the connection from before the swap");
+            assert_eq!(kept.get("/").await.unwrap().1, "ok", "the connection from before the swap");
         }
         running.server.release.notify_one();
     });
@@ -145,7 +145,7 @@ async fn all_key_types_work_over_both_protocols() {
         let running = Running::start(&Mount::new(&pair.files())).await;
         let address = running.server.address;
         assert!(presents(address, &pair.certificate).await, "{}", pair.key.lines().next().unwrap());
-        assert_eq!(Held::new(address, &pair.certificate).await.get("/").await.unwrap().1, "ok");
+        assert_eq!(KeptConnection::new(address, &pair.certificate).await.get("/").await.unwrap().1, "ok");
         assert_eq!(get_http1(address, &pair.certificate, "/").await.unwrap().1, "ok");
     }
 }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use confrev::resolve::Observed;
-use confrev::snapshot::{KEY_BYTES, Key, Keying, SourceKind, snapshot_name};
+use confrev::snapshot::{DigestKey, KEY_BYTES, Keying, SourceKind, snapshot_name};
 use serde_json::{Value, json};
 
 /// The collections of the revisions of all kinds.
@@ -100,7 +100,7 @@ impl Source {
     pub(crate) fn snapshot(&self, text: &str) -> String {
         let keying = match self.kind {
             SourceKind::ConfigMap => Keying::default(),
-            SourceKind::Secret => Keying::new(self.namespace.as_str(), [Key::new(&KEY)].into()),
+            SourceKind::Secret => Keying::new(self.namespace.as_str(), [DigestKey::new(&KEY)].into()),
         };
         let object = Observed::read_keyed(self.kind, self.manifest(text).to_string().into_bytes(), keying);
         snapshot_name(&self.name, &object.unwrap().digest(), 10)

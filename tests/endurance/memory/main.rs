@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use confrev::{
     controller::{
-        Action, Config, Outcome, Revisions, Snapshots, State, Subject, UsedSources, Workloads, take,
+        Action, Config, Outcome, RevisionsSubject, SnapshotsSubject, State, Subject, UsedSourcesSubject,
+        WorkloadsSubject, take,
     },
     kinds::{Kinds, REVISION_KINDS},
     names,
@@ -185,16 +186,16 @@ fn workload_memory_stays_within_the_stated_limit() {
     let mut state = State::new(Arc::new(Kinds::default()), config);
     let mut told = Vec::new();
     let mut tell = |what: &'static str| told.push((what, (counter::held() - before) / WORKLOADS));
-    list(&mut state, &Workloads(kind("Deployment")), (0..WORKLOADS).map(workload));
+    list(&mut state, &WorkloadsSubject(kind("Deployment")), (0..WORKLOADS).map(workload));
     tell("workloads");
     let sets = (0..WORKLOADS).flat_map(|number| [replica_set(number, 0), replica_set(number, 1)]);
-    list(&mut state, &Revisions(replica_sets), sets);
+    list(&mut state, &RevisionsSubject(replica_sets), sets);
     tell("and revisions");
-    list(&mut state, &Snapshots(SourceKind::ConfigMap), (0..WORKLOADS).map(snapshot));
+    list(&mut state, &SnapshotsSubject(SourceKind::ConfigMap), (0..WORKLOADS).map(snapshot));
     tell("and snapshots");
     let sources =
         (0..WORKLOADS).map(|number| serde_json::from_slice::<Value>(observed(number).json()).unwrap());
-    list(&mut state, &UsedSources(SourceKind::ConfigMap, "production".into()), sources);
+    list(&mut state, &UsedSourcesSubject(SourceKind::ConfigMap, "production".into()), sources);
     state.set_synced();
     tell("and queued tasks");
     let others = settle(&mut state);

@@ -240,7 +240,7 @@ impl Play<'_> {
         model.rest();
         model.restart(0);
         model.rest();
-        let next = model.settings().leader.map_or(0, |leader| 1 - leader);
+        let next = model.conditions().leader.map_or(0, |leader| 1 - leader);
         model.lead(next);
         model.rest();
         model.restart(1);

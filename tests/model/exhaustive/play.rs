@@ -70,9 +70,9 @@ impl<'p> Play<'p> {
 
     /// Runs all components for this number of seconds.
     pub(crate) fn settle(&self, time: SignedDuration) {
-        let until = self.model.settings().elapsed + time;
+        let until = self.model.conditions().elapsed + time;
         self.model.settle(time);
-        self.model.settings().elapsed = until;
+        self.model.conditions().elapsed = until;
     }
 
     pub(crate) fn seconds(&self, seconds: i64) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::play::Play;
 use crate::{
     manifest::stated_of,
-    store::{Change, Key, Kind, annotation, label},
+    store::{Key, Kind, StoreChange, annotation, label},
 };
 
 /// All objects after a change.
@@ -41,8 +41,8 @@ impl Play<'_> {
 
 impl Cluster {
     /// Why a change exceeds what the waves of a source allow.
-    fn violations(&self, change: &Change) -> Vec<String> {
-        let Change { key, old: Some(old), new: Some(new) } = change else { return Vec::new() };
+    fn violations(&self, change: &StoreChange) -> Vec<String> {
+        let StoreChange { key, old: Some(old), new: Some(new) } = change else { return Vec::new() };
         if !key.kind.is_workload() || image(key, old) != image(key, new) {
             return Vec::new();
         }

@@ -7,7 +7,8 @@ use std::{
 
 use confrev::{
     cluster::{
-        Api, ApiError, Candidate, Created, Event, Live, Owner, Precondition, Usage, Version, WorkloadKey,
+        Api, ApiError, Candidate, Created, Event, LiveWorkload, Owner, Precondition, Usage, Version,
+        WorkloadKey,
     },
     names,
     resolve::{Analysis, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
@@ -197,7 +198,7 @@ impl Api for World {
         panic!("admission writes no Events")
     }
 
-    async fn read_workload(&self, _: &WorkloadKey) -> Result<Live, ApiError> {
+    async fn read_workload(&self, _: &WorkloadKey) -> Result<LiveWorkload, ApiError> {
         panic!("admission reads no stored workload")
     }
 

@@ -7,7 +7,7 @@ use super::{
     by_age::{FEW, Ranking},
 };
 use crate::controller::{
-    index::{change::Change, records::SourceRecord},
+    index::{change::IndexChange, records::SourceRecord},
     name::Name,
 };
 
@@ -17,7 +17,7 @@ impl Snapshots {
         &mut self,
         source: &Name,
         known: Option<&SourceRecord>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
         let known = known.map(Ranking::of);
         let Some(by_age) = self.by_source.get_mut(source) else { return };
@@ -35,14 +35,14 @@ impl Snapshots {
     }
 
     /// Reports the snapshots around the last rank that the source owns, and `beyond` more on both sides.
-    fn report_ranks(&self, source: &Name, beyond: usize, changes: &mut Vec<Change>) {
+    fn report_ranks(&self, source: &Name, beyond: usize, changes: &mut Vec<IndexChange>) {
         let Some(by_age) = self.by_source.get(source) else { return };
         let Some(ranking) = &by_age.ranking else { return };
         let present = self.ages_with(source, &ranking.digests);
         let reach = present.len() + beyond + 1;
         let ranks = ranking.keep.saturating_sub(reach)..ranking.keep.saturating_add(reach).min(by_age.len());
         let names = ranks.filter_map(|rank| by_age.at_rank(&present, rank));
-        changes.extend(names.map(|name| Change::Owners(source.sibling(Arc::clone(name)))));
+        changes.extend(names.map(|name| IndexChange::Owners(source.sibling(Arc::clone(name)))));
     }
 
     /// Reports the snapshots of a source that was read. If there are many, only those that the change may affect are
@@ -51,7 +51,7 @@ impl Snapshots {
         &mut self,
         source: &Name,
         known: Option<&SourceRecord>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
         let new = known.map(Ranking::of);
         let Some(by_age) = self.by_source.get_mut(source) else { return };
@@ -72,9 +72,9 @@ impl Snapshots {
             return self.report_all_of(source, changes);
         }
         let Ranking { digests: old_digests, again, .. } = *old;
-        changes.extend(again.into_iter().map(|name| Change::Owners(source.sibling(name))));
+        changes.extend(again.into_iter().map(|name| IndexChange::Owners(source.sibling(name))));
         for digests in [&old_digests, &digests] {
-            changes.extend(self.with(source, digests).map(|(name, _)| Change::Owners(name)));
+            changes.extend(self.with(source, digests).map(|(name, _)| IndexChange::Owners(name)));
         }
         let was_present = self.with(source, &old_digests).count();
         self.report_ranks(source, beyond + was_present, changes);
@@ -98,8 +98,8 @@ impl Snapshots {
     }
 
     /// Reports all snapshots of a source.
-    fn report_all_of(&self, source: &Name, changes: &mut Vec<Change>) {
-        changes.extend(self.of(source).map(Change::Owners));
+    fn report_all_of(&self, source: &Name, changes: &mut Vec<IndexChange>) {
+        changes.extend(self.of(source).map(IndexChange::Owners));
     }
 
     /// How many sources have a ranking.

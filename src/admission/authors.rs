@@ -18,7 +18,7 @@ use crate::{
     controller::Name,
     names,
     resolve::Observed,
-    snapshot::{Change, DIGITS, Digest, snapshot_name},
+    snapshot::{Authorship, DIGITS, Digest, snapshot_name},
 };
 
 /// The most writes that are remembered.
@@ -32,7 +32,7 @@ const READS: u32 = 6;
 
 /// The users of writes that were reviewed lately.
 #[derive(Clone, Default)]
-pub struct Users(Arc<Inner>);
+pub struct Authors(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -45,7 +45,7 @@ struct Inner {
 struct Hint {
     /// The source's uid; empty if it is created.
     uid: String,
-    change: Change,
+    change: Authorship,
     user: String,
     due: Instant,
     reads: u32,
@@ -59,10 +59,10 @@ enum Recording {
     Done,
 }
 
-impl Users {
+impl Authors {
     /// Remembers the user of a reviewed write.
     pub(super) fn remember(&self, source: &Name, observed: &Observed, user: &str) {
-        let Some(change) = Change::of(observed.json()).filter(|_| !user.is_empty()) else { return };
+        let Some(change) = Authorship::of(observed.json()).filter(|_| !user.is_empty()) else { return };
         let key = (source.clone(), observed.digest());
         let due = Instant::now() + FIRST_READ;
         let hint = Hint { uid: observed.uid.clone(), change, user: user.to_owned(), due, reads: 0 };

@@ -6,7 +6,7 @@ use crate::controller::action::Action;
 
 /// What to do for a task now.
 #[derive(Debug)]
-pub(crate) enum Decision {
+pub(crate) enum Reconciled {
     /// Execute this action.
     Act(Action),
     /// Nothing.
@@ -15,7 +15,7 @@ pub(crate) enum Decision {
     Later(Timestamp),
 }
 
-impl From<Option<Action>> for Decision {
+impl From<Option<Action>> for Reconciled {
     fn from(action: Option<Action>) -> Self {
         action.map_or(Self::Done, Self::Act)
     }

@@ -12,7 +12,7 @@ const OTHERS_RESTORE: SignedDuration = SignedDuration::from_secs(5);
 
 /// The missing snapshots.
 #[derive(Debug, Default)]
-pub(crate) struct Missing(HashMap<Name, Stage>);
+pub(crate) struct MissingSnapshots(HashMap<Name, Stage>);
 
 /// How long a snapshot is missing.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) enum Conclusion {
     KnownLost,
 }
 
-impl Missing {
+impl MissingSnapshots {
     /// Records a restore for which this replica found no content.
     ///
     /// Another replica may still have that content in memory, and restore the snapshot. The content is therefore lost only
@@ -53,7 +53,7 @@ impl Missing {
         }
     }
 
-    /// Records a change of the snapshot, or the end of a restore. A loss counts until the next [`Missing::retain`].
+    /// Records a change of the snapshot, or the end of a restore. A loss counts until the next [`MissingSnapshots::retain`].
     pub(crate) fn changed(&mut self, name: &Name) {
         if let Some(Stage::Since(_)) = self.0.get(name) {
             self.0.remove(name);

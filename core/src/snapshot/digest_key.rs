@@ -13,12 +13,12 @@ pub struct KeyId(pub(super) NonZeroU32);
 
 /// A key of the digests of Secrets. It is never printed.
 #[derive(Clone)]
-pub struct Key {
+pub struct DigestKey {
     id: KeyId,
     hmac: hmac::Key,
 }
 
-impl Key {
+impl DigestKey {
     /// The key of these bytes.
     pub fn new(bytes: &[u8; KEY_BYTES]) -> Self {
         let hmac = hmac::Key::new(hmac::HMAC_SHA256, bytes);
@@ -38,7 +38,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for DigestKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.id)
     }
@@ -48,12 +48,12 @@ impl fmt::Debug for Key {
 #[derive(Clone, Debug, Default)]
 pub struct Keying {
     namespace: Arc<str>,
-    keys: Arc<[Key]>,
+    keys: Arc<[DigestKey]>,
 }
 
 impl Keying {
     /// Uses these keys: digests are written under the first one, and recognised under all of them.
-    pub fn new(namespace: impl Into<Arc<str>>, keys: Arc<[Key]>) -> Self {
+    pub fn new(namespace: impl Into<Arc<str>>, keys: Arc<[DigestKey]>) -> Self {
         Self { namespace: namespace.into(), keys }
     }
 
@@ -63,7 +63,7 @@ impl Keying {
     }
 
     /// The keys, the current one first.
-    pub(super) fn keys(&self) -> &[Key] {
+    pub(super) fn keys(&self) -> &[DigestKey] {
         &self.keys
     }
 }

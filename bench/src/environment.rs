@@ -35,7 +35,7 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(30);
 pub(crate) const AT_ONCE: usize = 16;
 
 /// The measured programs. All stop on drop.
-pub(crate) struct Site {
+pub(crate) struct Environment {
     pub(crate) cluster: &'static ControlPlane,
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
@@ -98,7 +98,7 @@ impl Client {
     }
 }
 
-impl Site {
+impl Environment {
     /// A new control plane, with both webhooks active in their namespaces.
     pub(crate) fn start(binary: &Path, options: &[&str]) -> Self {
         // `Program` needs a control plane that lives as long as this process. This one is stopped before that.
@@ -193,7 +193,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Environment {
     fn drop(&mut self) {
         self.confrev.kill();
         self.cluster.stop();

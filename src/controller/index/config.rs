@@ -9,9 +9,9 @@ use crate::{
     snapshot::Rotated,
 };
 
-/// The settings of the index.
+/// The configuration of the index.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct IndexConfig {
     /// The kinds of workloads.
     pub kinds: Arc<Kinds>,
     /// The namespaces for which the webhooks are called.
@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     pub max_names: usize,
 }
 
-impl Settings {
+impl IndexConfig {
     /// The default settings for these kinds.
     pub(crate) fn new(kinds: Arc<Kinds>) -> Self {
         Self {

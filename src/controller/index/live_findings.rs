@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::change::Change;
+use super::change::IndexChange;
 use crate::{cluster::Owner, compact::CompactSet, controller::name::Name, uid::Uid};
 
 /// What live reads found, by snapshot or bound object, until a watch reports a change of these owners.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(HashMap<Name, Finding>);
+pub(crate) struct LiveFindings(HashMap<Name, LiveFinding>);
 
 /// What live reads found about the owners of one object.
 #[derive(Debug, Default)]
-struct Finding {
+struct LiveFinding {
     /// Owners that use the snapshot.
     used: BTreeSet<Owner>,
     /// Owners that refer to something else.
@@ -27,7 +27,7 @@ struct Finding {
     removed: BTreeSet<Owner>,
 }
 
-impl Finding {
+impl LiveFinding {
     fn sets(&mut self) -> [&mut BTreeSet<Owner>; 4] {
         [&mut self.used, &mut self.unused, &mut self.deleted, &mut self.removed]
     }
@@ -48,7 +48,7 @@ pub struct Verified {
     pub deleted: Vec<Owner>,
 }
 
-impl Findings {
+impl LiveFindings {
     /// The owners of an object that a live read has proven to use it.
     pub(crate) fn used(&self, name: &Name) -> impl Iterator<Item = &Owner> {
         self.0.get(name).into_iter().flat_map(|finding| &finding.used)
@@ -89,7 +89,7 @@ impl Findings {
         &mut self,
         namespace: &str,
         uids: impl Iterator<Item = &'u Uid>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<IndexChange>,
     ) {
         // There are nearly always no findings, and every event of a watch calls this.
         if self.0.is_empty() {
@@ -106,7 +106,7 @@ impl Findings {
             }
             let after = finding.len();
             if after < before {
-                changes.push(Change::Unproven(name.clone()));
+                changes.push(IndexChange::Unproven(name.clone()));
             }
             after > 0
         });
@@ -164,8 +164,8 @@ mod tests {
     }
 
     /// Findings of one live read: an owner in use, one that is not, and one that is deleted.
-    fn found() -> Findings {
-        let mut findings = Findings::default();
+    fn found() -> LiveFindings {
+        let mut findings = LiveFindings::default();
         let read = Verified {
             used: vec![owner("used")],
             unused: vec![owner("unused")],
@@ -175,7 +175,7 @@ mod tests {
         findings
     }
 
-    fn doubtful(findings: &Findings) -> Vec<String> {
+    fn doubtful(findings: &LiveFindings) -> Vec<String> {
         let owners = owners(&["used", "unused", "deleted", "new"]);
         findings.doubtful(&name("ns"), owners.iter()).iter().map(|owner| owner.uid.to_string()).collect()
     }
@@ -194,10 +194,10 @@ mod tests {
     /// An owner that another client removed is read before it is added again.
     #[test]
     fn removed_user_is_remembered_until_it_is_read() {
-        let mut findings = Findings::default();
+        let mut findings = LiveFindings::default();
         let (old, new) = (owners(&["user", "other", "stays"]), owners(&["stays"]));
         findings.owners_changed(&name("ns"), Some(&old), Some(&new), || owners(&["user", "stays"]));
-        let removed = |findings: &Findings, uid: &str| findings.was_removed(&name("ns"), &owner(uid));
+        let removed = |findings: &LiveFindings, uid: &str| findings.was_removed(&name("ns"), &owner(uid));
         assert!(removed(&findings, "user"));
         assert!(!removed(&findings, "other") && !removed(&findings, "stays"));
         assert!(!findings.was_removed(&name("other"), &owner("user")));
@@ -206,7 +206,7 @@ mod tests {
             Verified { unused: vec![owner("user")], ..Verified::default() },
             Verified { deleted: vec![owner("user")], ..Verified::default() },
         ] {
-            let mut findings = Findings(HashMap::new());
+            let mut findings = LiveFindings(HashMap::new());
             findings.owners_changed(&name("ns"), Some(&old), Some(&new), || owners(&["user"]));
             findings.add(&name("ns"), Verified { used: vec![owner("another")], ..Verified::default() });
             assert!(removed(&findings, "user"), "another owner was read");
@@ -254,7 +254,7 @@ mod tests {
     /// An owner that comes back is no longer one that was removed.
     #[test]
     fn returned_owner_was_not_removed() {
-        let mut findings = Findings::default();
+        let mut findings = LiveFindings::default();
         let (with, without) = (owners(&["user"]), owners(&[]));
         findings.owners_changed(&name("ns"), Some(&with), Some(&without), || owners(&["user"]));
         findings.owners_changed(&name("ns"), Some(&without), Some(&with), || owners(&["user"]));
@@ -276,7 +276,8 @@ mod tests {
         ] {
             let (mut findings, mut changes) = (found(), Vec::new());
             findings.forget_owners(namespace, [uid(text)].iter(), &mut changes);
-            let unproven = |change: &Change| matches!(change, Change::Unproven(of) if *of == name("ns"));
+            let unproven =
+                |change: &IndexChange| matches!(change, IndexChange::Unproven(of) if *of == name("ns"));
             assert_eq!(changes.len(), usize::from(reported), "{namespace} {text}");
             assert!(changes.iter().all(unproven), "{namespace} {text}");
             let left = findings.0.get_mut(&name("ns")).unwrap().len();

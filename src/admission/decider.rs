@@ -13,7 +13,7 @@ use super::{limits::ReviewLimits, reads::ReadShare};
 use crate::{
     cluster::{
         Api, ApiError, Created, Owner, Usage, ensure_snapshot,
-        facts::{Fact, FactReader, decide},
+        facts::{Fact, FactReader, decide_with_reads},
     },
     controller::{MAX_OWNERS, Name, Shared},
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Request},
@@ -30,14 +30,14 @@ const MAX_ROUNDS: usize = 12;
 const MAX_CONCURRENT_READS: usize = 32;
 
 /// Why a decision ends before its last pass.
-enum Stop {
+enum Interrupted {
     /// It would read more than one decision may.
     Denied(String),
     /// A call failed.
     Failed(ApiError),
 }
 
-impl From<ApiError> for Stop {
+impl From<ApiError> for Interrupted {
     fn from(error: ApiError) -> Self {
         Self::Failed(error)
     }
@@ -82,9 +82,9 @@ impl<A> Rounds<'_, A> {
 }
 
 impl<A: Api> FactReader for Rounds<'_, A> {
-    type Error = Stop;
+    type Error = Interrupted;
 
-    async fn read(&mut self, needs: BTreeSet<Need>, facts: &mut Facts) -> Result<(), Stop> {
+    async fn read(&mut self, needs: BTreeSet<Need>, facts: &mut Facts) -> Result<(), Interrupted> {
         self.decider.read_round(self.request, needs, &mut self.guessed, facts).await?;
         Ok(self.count()?)
     }
@@ -93,7 +93,7 @@ impl<A: Api> FactReader for Rounds<'_, A> {
 impl<A: Api> Decider<'_, A> {
     /// Decides, and leaves what was read in `facts`. Unless this is a dry run, the snapshots that the decision needs exist
     /// when this returns. Adopted snapshots are then bound to `owner`, the workload, if it is already stored.
-    pub async fn decide(
+    pub async fn admit(
         &self,
         request: &Request<'_>,
         owner: Option<&Owner>,
@@ -101,12 +101,12 @@ impl<A: Api> Decider<'_, A> {
     ) -> Result<Decision, ApiError> {
         let mut rounds = Rounds { decider: self, request, guessed: BTreeMap::new(), done: 0 };
         loop {
-            let decision = match decide(request, facts, &mut rounds).await {
+            let decision = match decide_with_reads(request, facts, &mut rounds).await {
                 Ok(decision) => decision,
-                Err(Stop::Denied(denial)) => {
+                Err(Interrupted::Denied(denial)) => {
                     return Ok(Decision { denial: Some(denial), ..Decision::default() });
                 }
-                Err(Stop::Failed(error)) => return Err(error),
+                Err(Interrupted::Failed(error)) => return Err(error),
             };
             if self.dry_run || decision.denial.is_some() {
                 return Ok(decision);
@@ -128,7 +128,7 @@ impl<A: Api> Decider<'_, A> {
         mut needs: BTreeSet<Need>,
         guessed: &mut BTreeMap<ObjectName, Option<Observed>>,
         facts: &mut Facts,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Interrupted> {
         let count =
             |needs: &BTreeSet<Need>| needs.iter().filter(|need| !matches!(need, Need::Newest { .. })).count();
         // If the namespace does not opt the workload in, the decision needs nothing else. Until the namespace is read, neither the
@@ -138,7 +138,7 @@ impl<A: Api> Decider<'_, A> {
             needs.retain(|need| *need == Need::Namespace);
         }
         if let Some(denial) = self.too_much(request, facts, count(&needs)) {
-            return Err(Stop::Denied(denial));
+            return Err(Interrupted::Denied(denial));
         }
         let needs = without_guessed(needs, guessed, facts);
         let guesses = self.guesses(request.namespace, &needs, facts);
@@ -194,10 +194,10 @@ impl<A: Api> Decider<'_, A> {
     ) -> BTreeMap<ObjectName, ObjectName> {
         let state = self.shared.lock();
         let guess = |need: &Need| {
-            let Need::Newest { source, held } = need else { return None };
+            let Need::Newest { source, kept } = need else { return None };
             let newest = state.newest_snapshot(&Name::new(namespace, source.clone()))?;
             let snapshot = ObjectName::new(source.kind, newest);
-            let is_news = held.as_deref() != Some(&*snapshot.name)
+            let is_news = kept.as_deref() != Some(&*snapshot.name)
                 && facts.object(&snapshot).is_none()
                 && !needs.contains(&Need::Object(snapshot.clone()));
             is_news.then(|| (snapshot, source.clone()))
