@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_of_the_set_has_a_new_number() {
+    fn every_change_has_a_new_number() {
         let (a, b) = (Arc::from("a"), Arc::from("b"));
         let mut watched = WatchedNamespaces::default();
         let mut numbers = vec![watched.generation()];
