@@ -43,6 +43,51 @@ fn failing_content_is_refused_when_written() {
     world.apply(&source("5")).ok();
 }
 
+/// Each is tried on a new source and on a stored one. Nothing is written, and a correct annotation is accepted afterwards.
+#[test]
+fn unsound_schema_is_refused_with_annotation_name() {
+    let _confrev = running();
+    let world = World::new("schema-unsound");
+    let mut invalid = schemas(5);
+    let data = json!({"list": "[]", "text": "{", "type": json!({"type": "nonsense"}).to_string(),
+                      "pattern": json!({"pattern": "("}).to_string(),
+                      "far": json!({"$ref": "https://127.0.0.1:1/x"}).to_string()});
+    invalid["data"].as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
+    world.apply(&invalid).ok();
+    let other = World::new("schema-private");
+    other.apply(&schemas(5)).ok();
+    let private = format!("{}/schemas/number", other.name());
+    world.apply(&config_map("stored", "1")).ok();
+    let before = world.cluster.get("configmap", world.name(), "stored");
+    for (key, value, expected) in [
+        ("schema", "", "names no schema"),
+        ("schema", "schemas", "names no schema"),
+        ("schema", "Schemas/number", "names no schema"),
+        ("schema", "none/number", "ConfigMap \"none\" does not exist"),
+        ("schema", "schemas/none", "ConfigMap \"schemas\" has no key \"none\""),
+        ("schema", "schemas/text", "is no schema: it is not JSON"),
+        ("schema", "schemas/list", "is no schema: it is neither an object"),
+        ("schema", "schemas/type", "it is no valid JSON Schema"),
+        ("schema", "schemas/pattern", "is no schema"),
+        ("schema", "schemas/far", "and nothing is fetched"),
+        ("schema", &private, "whose annotation confrev.dev/schema-for"),
+        ("schema-keys", "te*,,", "confrev.dev/schema-keys"),
+        ("schema-keys", "other", "no key matches \"other\""),
+    ] {
+        for name in ["stored", "new"] {
+            let mut object = source("1");
+            object["metadata"]["name"] = json!(name);
+            object["metadata"]["annotations"][format!("confrev.dev/{key}")] = json!(value);
+            let refused = world.apply(&object).refused();
+            assert!(refused.contains("confrev.dev/schema"), "{key}={value}: {refused}");
+            assert!(refused.contains(expected), "{key}={value}: {refused}");
+        }
+    }
+    assert_eq!(world.cluster.get("configmap", world.name(), "stored"), before);
+    assert!(world.cluster.get("configmap", world.name(), "new").is_none());
+    world.apply(&source("1")).ok();
+}
+
 /// The content is stored without a check, as while the webhook is down: the schema becomes stricter later.
 #[test]
 fn roll_to_failing_content_is_refused() {

@@ -7,7 +7,7 @@ use super::Commands as _;
 use super::effects::{reference, rolled};
 use crate::manifests::{Kind, Workload};
 use crate::shared::{exclusive, running};
-use crate::world::{LIMIT, World, each_kind};
+use crate::world::{LIMIT, World, each_kind, name_of};
 
 #[test]
 fn undo_and_pin_move_mounted_source() {
@@ -214,7 +214,18 @@ fn hold_of_no_snapshot_is_refused_when_written() {
     each_kind(|kind| {
         let (world, web) = rolled(kind);
         let before = world.live(&web)["metadata"]["annotations"].clone();
-        for name in ["demo", "demo-0123456789", "secret/demo-0123456789", "Bad_Name", ""] {
+        let both = world.snapshots().iter().map(name_of).collect::<Vec<_>>().join(",");
+        for name in [
+            "demo",
+            "demo-0123456789",
+            "secret/demo-0123456789",
+            "pod/web",
+            "kube-system/demo-0123456789",
+            "Bad_Name",
+            ",",
+            "",
+            &both,
+        ] {
             let annotate =
                 world.kubectl(&["annotate", &web.reference(), &format!("confrev.dev/hold={name}")]);
             let said = annotate.refused();
