@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
-use super::{Index, groups::ChangedSources, records::SourceRecord};
+use super::records::SourceRecord;
 use crate::{
     controller::name::Name,
     resolve::{AnalysisRun, EndedWave, RunState, is_run_of},
@@ -46,37 +46,6 @@ impl Analyses {
     /// Forgets all runs: another replica may have led since.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
-    }
-}
-
-impl ChangedSources<'_> {
-    /// The source in whose namespace the waves of the change are analysed: the first one, by namespace, with the annotation.
-    pub(crate) fn analysed(&self) -> Option<(&Name, &SourceRecord)> {
-        let analysed = self.sources.iter().filter(|(_, known)| known.spread.analysis.is_some());
-        analysed.min_by_key(|(name, _)| &name.namespace).map(|(name, known)| (name, *known))
-    }
-}
-
-impl Index {
-    /// What is known about the AnalysisRuns of waves.
-    pub(crate) fn analyses(&self) -> &Analyses {
-        &self.analyses
-    }
-
-    /// The same, to record what was read.
-    pub(crate) fn analyses_mut(&mut self) -> &mut Analyses {
-        &mut self.analyses
-    }
-
-    /// The AnalysisRun that judges a wave of a change, as far as it is known.
-    pub(crate) fn analysis_run(&self, change: &ChangedSources<'_>, ended: EndedWave) -> AnalysisRun {
-        let Some((source, known)) = change.analysed() else { return AnalysisRun::default() };
-        let name = run_name(source, known, ended);
-        let found = self.analyses.get(source).filter(|found| *found.run.name == *name);
-        found.map_or_else(
-            || AnalysisRun { name: name.into(), state: RunState::Unknown },
-            |found| found.run.clone(),
-        )
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod analyses;
 mod bound;
 pub(crate) mod change;
+pub(crate) mod changed_sources;
 pub(crate) mod config;
 #[cfg(test)]
 pub(super) mod fixture;

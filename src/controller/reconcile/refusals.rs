@@ -12,7 +12,7 @@ use crate::{
     cluster::WorkloadKey,
     controller::{
         action::{Action, RefusedSet},
-        index::{groups::ChangedSources, records::SnapshotRecord},
+        index::{changed_sources::ChangedSources, records::SnapshotRecord},
         name::Name,
         queue::Task,
     },

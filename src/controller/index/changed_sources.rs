@@ -1,0 +1,242 @@
+//! Changes of sources: sources of the same name and content in all namespaces of a group are one change.
+//!
+//! A change has the strictest settings of its sources: the source of one namespace may hold the workloads of others, and never
+//! moves them.
+
+use std::sync::Arc;
+
+use super::{
+    Index,
+    analyses::{Analyses, run_name},
+    change::IndexChange,
+    groups::Groups,
+    records::{NamespaceSettings, SourceRecord},
+};
+use crate::{
+    controller::name::Name,
+    resolve::{AnalysisRun, EndedWave, Refusal, RunState, SpreadPolicy, Verdict},
+};
+
+/// A change: the sources of a group that have the same name and content.
+pub(crate) struct ChangedSources<'i> {
+    /// The source that was asked about, then those of other namespaces.
+    pub sources: Vec<(Name, &'i SourceRecord)>,
+}
+
+impl ChangedSources<'_> {
+    /// The strictest settings of the sources.
+    pub(crate) fn policy(&self) -> Arc<SpreadPolicy> {
+        let Some(((_, first), others)) = self.sources.split_first() else { return Arc::default() };
+        let mut policy = Arc::clone(&first.spread);
+        for (_, other) in others {
+            if !policy.has_settings_of(&other.spread) {
+                policy = Arc::new(policy.strictest(&other.spread));
+            }
+        }
+        policy
+    }
+
+    /// What was decided about the change.
+    pub(crate) fn verdict(&self, index: &Index) -> Verdict {
+        let of = |(name, known): &(Name, &SourceRecord)| {
+            let verdict = known.spread.verdict(&name.object, &known.present.digests);
+            Verdict { refused: index.refused_of(name, known).is_some(), ..verdict }
+        };
+        self.sources.iter().map(of).reduce(Verdict::strictest).unwrap_or_default()
+    }
+
+    /// The source in whose namespace the waves of the change are analysed: the first one, by namespace, with the annotation.
+    pub(crate) fn analysed(&self) -> Option<(&Name, &SourceRecord)> {
+        let analysed = self.sources.iter().filter(|(_, known)| known.spread.analysis.is_some());
+        analysed.min_by_key(|(name, _)| &name.namespace).map(|(name, known)| (name, *known))
+    }
+}
+
+impl Index {
+    /// Applies the settings of a namespace.
+    pub(crate) fn apply_namespace_settings(
+        &mut self,
+        namespace: &Arc<str>,
+        settings: NamespaceSettings,
+        changes: &mut Vec<IndexChange>,
+    ) {
+        let is_served = self.config.served.contains(namespace);
+        let settings = if is_served { settings } else { NamespaceSettings::default() };
+        let old = self.groups.set(namespace, settings);
+        if self.groups.settings(namespace).is_some_and(|new| *new == old)
+            || (old == NamespaceSettings::default() && self.groups.settings(namespace).is_none())
+        {
+            return;
+        }
+        let in_it = self.workloads.keys().filter(|key| key.namespace == *namespace);
+        changes.extend(in_it.map(|key| IndexChange::Workload(key.clone())));
+        // A content may be refused in another namespace of the group.
+        let of_it = self.sources.keys().filter(|source| source.namespace == *namespace);
+        changes.extend(of_it.map(|source| IndexChange::SourceRegrouped(source.clone())));
+    }
+
+    /// The settings of namespaces, and their groups.
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The name under which the change of a source is known: one for all sources of a group that have its name.
+    pub(crate) fn scope(&self, source: &Name) -> Name {
+        match self.groups.group(&source.namespace) {
+            // No namespace has such a name.
+            Some(group) => Name::new(format!("group/{group}"), source.object.clone()),
+            None => source.clone(),
+        }
+    }
+
+    /// Whether the namespace of a source is in a group with others.
+    pub(crate) fn is_grouped(&self, source: &Name) -> bool {
+        self.groups.others(&source.namespace).next().is_some()
+    }
+
+    /// The sources of the same name in the other namespaces of the group.
+    pub(crate) fn siblings<'i>(
+        &'i self,
+        source: &'i Name,
+    ) -> impl Iterator<Item = (Name, &'i SourceRecord)> + 'i {
+        self.groups.others(&source.namespace).filter_map(|namespace| {
+            let name = Name::new(Arc::clone(namespace), source.object.clone());
+            let known = self.existing_source(&name)?;
+            Some((name, known))
+        })
+    }
+
+    /// The sources that are one change with this content of a source.
+    pub(crate) fn change<'i>(&'i self, source: &'i Name, content: &'i SourceRecord) -> ChangedSources<'i> {
+        let is_same =
+            |(_, known): &(Name, &SourceRecord)| known.present.digests.same_content(&content.present.digests);
+        let others = self.siblings(source).filter(is_same);
+        ChangedSources { sources: std::iter::once((source.clone(), content)).chain(others).collect() }
+    }
+
+    /// The refusal of the present content of a source in another namespace of its group. `None` if the source does not revert,
+    /// or a person asked to try the content again, which `snapshot` of this namespace holds.
+    pub(crate) fn refused_elsewhere(&self, source: &Name, snapshot: &str) -> Option<&Refusal> {
+        let known = self.existing_source(source).filter(|known| known.spread.reverts)?;
+        self.siblings(source)
+            .filter(|(_, other)| other.present.digests.same_content(&known.present.digests))
+            .find_map(|(name, _)| {
+                let (_, refusal) = self.refused(&name)?;
+                known.spread.heeds(snapshot, refusal).then_some(refusal)
+            })
+    }
+}
+
+impl Index {
+    /// What is known about the AnalysisRuns of waves.
+    pub(crate) fn analyses(&self) -> &Analyses {
+        &self.analyses
+    }
+
+    /// The same, to record what was read.
+    pub(crate) fn analyses_mut(&mut self) -> &mut Analyses {
+        &mut self.analyses
+    }
+
+    /// The AnalysisRun that judges a wave of a change, as far as it is known.
+    pub(crate) fn analysis_run(&self, change: &ChangedSources<'_>, ended: EndedWave) -> AnalysisRun {
+        let Some((source, known)) = change.analysed() else { return AnalysisRun::default() };
+        let name = run_name(source, known, ended);
+        let found = self.analyses.get(source).filter(|found| *found.run.name == *name);
+        found.map_or_else(
+            || AnalysisRun { name: name.into(), state: RunState::Unknown },
+            |found| found.run.clone(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::WorkloadKey,
+        controller::index::fixture::{
+            index, key, record, refusal, reverting, snapshot, snapshot_record, source, used,
+        },
+        controller::index::records::SnapshotRecord,
+    };
+
+    fn group(name: &str) -> NamespaceSettings {
+        NamespaceSettings { group: Some(name.into()), ..NamespaceSettings::default() }
+    }
+
+    /// The index with a workload in this namespace and in another one, each with its source.
+    fn two_namespaces() -> Index {
+        let record = record("web", &[used("a", Some(2))]);
+        let mut index = index(&[("web", &record)]);
+        let key = WorkloadKey { namespace: "other".into(), ..key("web") };
+        index.apply_workload(&key, Some(record), &mut Vec::new());
+        index.set_read(&other("a"), Some(reverting("a", 2)), &mut Vec::new());
+        index
+    }
+
+    fn other(name: &str) -> Name {
+        Name::new("other", source(name).object)
+    }
+
+    #[test]
+    fn changed_settings_concern_their_namespace_only() {
+        let mut index = two_namespaces();
+        let mut apply = |settings: NamespaceSettings| {
+            let mut changes = Vec::new();
+            index.apply_namespace_settings(&"ns".into(), settings, &mut changes);
+            let line = |change: &IndexChange| match change {
+                IndexChange::Workload(key) => format!("workload {}/{}", key.namespace, key.name),
+                IndexChange::SourceRegrouped(source) => source.to_string(),
+                change => format!("{change:?}"),
+            };
+            let mut lines: Vec<_> = changes.iter().map(line).collect();
+            lines.sort();
+            lines
+        };
+        let all = ["ConfigMap ns/a", "ConfigMap ns/b", "workload ns/web"];
+        assert_eq!(apply(NamespaceSettings::default()), Vec::<String>::new(), "nothing was set");
+        assert_eq!(apply(group("x")), all);
+        assert_eq!(apply(group("x")), Vec::<String>::new(), "it is the same group");
+        assert_eq!(apply(group("y")), all);
+        assert_eq!(apply(NamespaceSettings::default()), all);
+        assert_eq!(apply(NamespaceSettings::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn namespaces_leave_their_former_group() {
+        let mut index = two_namespaces();
+        let mut apply = |namespace: &str, settings| {
+            index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
+            [index.is_grouped(&source("a")), index.is_grouped(&other("a"))]
+        };
+        assert_eq!(apply("ns", group("x")), [false, false], "it is alone");
+        assert_eq!(apply("other", group("x")), [true, true]);
+        let windowed = NamespaceSettings { window: Some("w".into()), ..group("x") };
+        assert_eq!(apply("other", windowed), [true, true], "it stays");
+        assert_eq!(apply("other", group("y")), [false, false]);
+        assert_eq!(apply("other", group("x")), [true, true]);
+        assert_eq!(apply("ns", NamespaceSettings::default()), [false, false]);
+        assert_eq!(index.groups.len(), 1, "{:?}", index.groups);
+    }
+
+    /// One namespace refuses a content for all of its group.
+    #[test]
+    fn refusal_counts_for_the_change() {
+        let mut index = two_namespaces();
+        let changes = &mut Vec::new();
+        for namespace in ["ns", "other"] {
+            index.apply_namespace_settings(&namespace.into(), group("x"), changes);
+        }
+        let verdict = |index: &Index| {
+            let source = source("a");
+            let known = index.existing_source(&source).unwrap();
+            let change = index.change(&source, known);
+            (change.sources.len(), change.verdict(index).refused)
+        };
+        assert_eq!(verdict(&index), (2, false));
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        index.apply_snapshot(&other("a").sibling(snapshot("a", 2)), Some(refused), changes);
+        assert_eq!(verdict(&index), (2, true));
+    }
+}
