@@ -79,8 +79,12 @@ fn mask(world: &World, said: &str) -> String {
 
 fn by_age(world: &World, kind: &str) -> Vec<serde_json::Value> {
     let mut all = world.cluster.list(kind, world.name(), "");
-    // Several may be created in one second, so sort by the number that the Rollout gives to each ReplicaSet.
-    all.sort_by_key(|object| text(&object["metadata"]["annotations"]["rollout.argoproj.io/revision"]));
+    // Several may be created in one second, so sort by the number that the workload gives to each ReplicaSet.
+    all.sort_by_key(|object| {
+        let annotations = &object["metadata"]["annotations"];
+        ["rollout.argoproj.io/revision", "deployment.kubernetes.io/revision"]
+            .map(|key| text(&annotations[key]))
+    });
     all
 }
 
@@ -206,6 +210,59 @@ fn output_of_render_digest_check_matches_golden_files() {
     let leader = golden.text.lines().find(|line| leads(line)).expect("one leads").to_owned();
     golden.text = golden.text.replace(&leader, "ok   leader   LEADER");
     golden.held_as("check.txt");
+}
+
+/// Holds, the check of a schema without a cluster, and the revocation of a content.
+#[test]
+fn output_of_holds_lint_revoke_matches_golden_files() {
+    let _confrev = running();
+    let world = World::new("commands-goldens");
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]).replicas(1);
+    world.set_config("demo", "A");
+    world.apply(&web.manifest()).ok();
+    world.wait_reads(&web, "demo", &["A"]);
+    world.set_config("demo", "B");
+    world.wait_reads(&web, "demo", &["B"]);
+    world.wait_at_rest();
+    let mut golden = Golden::new(&world);
+    golden.says("undo web --hold --dry-run").says("undo web --hold");
+    world.wait_reads(&web, "demo", &["A"]);
+    world.wait_at_rest();
+    golden
+        .says("status")
+        .says("status web -o json")
+        .says("wait deployment/web --timeout=5s")
+        .says("unpin web");
+    world.wait_reads(&web, "demo", &["B"]);
+    golden
+        .says("pin web demo ~1 --hold --dry-run")
+        .says("pin web demo ~1 --hold")
+        .says("unpin web --dry-run");
+    golden.says("unpin web").held_as("holds.txt");
+    world.wait_reads(&web, "demo", &["B"]);
+    world.wait_at_rest();
+
+    let mut source = config_map("demo", "C");
+    source["data"] = json!({"app.json": json!({"port": "http"}).to_string()});
+    source["metadata"]["annotations"] = json!({"confrev.dev/schema": "schemas/app"});
+    let mut schemas = config_map("schemas", "");
+    schemas["data"] =
+        json!({"app": json!({"type": "object", "properties": {"port": {"type": "integer"}}}).to_string()});
+    golden.file("config.yaml", &list(&[schemas.clone(), source]));
+    golden.file("schemas.yaml", &list(&[schemas, web.manifest()]));
+    for line in ["lint -f config.yaml", "lint -f config.yaml -o sarif", "lint -f config.yaml -o junit"] {
+        golden.says(line);
+    }
+    golden.says("lint -f schemas.yaml").held_as("lint.txt");
+
+    golden.says("revoke demo ~1 --dry-run").says("revoke demo ~1");
+    let before: Vec<_> = by_age(&world, "replicaset").iter().map(name_of).collect();
+    golden.says("revoke demo ~1 --yes");
+    // The deleted ReplicaSet has its name still: only present ones are masked.
+    for name in before {
+        golden.text = golden.text.replace(&name, "web-deleted");
+    }
+    golden.says("history demo").held_as("revoke.txt");
 }
 
 /// A finished Job, and a workload with `missing: deny` whose source loses a key.
