@@ -64,10 +64,17 @@ fn expand(prefix: &[String], tree: &str, found: &mut Vec<ModulePath>) {
     expand(&prefix, &group[start..], found);
 }
 
+/// Where the unit tests begin that are in the file itself, at its end. A module of tests in another file ends nothing.
+fn end_of_product(text: &str) -> usize {
+    let is_in_file = |at: usize| text[at..].lines().nth(1).is_some_and(|line| line.ends_with('{'));
+    let mut modules = text.match_indices("#[cfg(test)]\nmod ").map(|(at, _)| at);
+    modules.find(|at| is_in_file(*at)).unwrap_or(text.len())
+}
+
 impl Imports {
     /// Reads a file, without its unit tests and its comments.
     fn read(text: &str) -> Self {
-        let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let product = &text[..end_of_product(text)];
         let lines = product.lines().map(|line| line.split("//").next().unwrap_or_default());
         let (mut uses, mut code, mut open) = (Vec::new(), String::new(), None::<(String, bool)>);
         for line in lines {
@@ -223,4 +230,11 @@ fn files_of_each_crate_have_no_import_cycle() {
         assert_eq!(files.cycles(), [""; 0], "{folder}");
     }
     assert!(imports > 800, "the reader finds only {imports} imports");
+}
+
+#[test]
+fn module_of_tests_in_another_file_ends_nothing() {
+    let text = "#[cfg(test)]\nmod tests;\nuse crate::a;\n#[cfg(test)]\nmod more {\nuse crate::b;\n}\n";
+    assert!(text[..end_of_product(text)].ends_with("use crate::a;\n"));
+    assert_eq!(end_of_product("use crate::a;\n"), 14);
 }
