@@ -130,6 +130,26 @@ fn health_of_workloads_shows_their_rollouts() {
 }
 
 #[test]
+fn health_of_snapshots_shows_refusals() {
+    let snapshot = json!({"metadata": {
+        "name": HELD,
+        "labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "demo"},
+        "annotations": {"confrev.dev/source-name": "demo"},
+    }});
+    let refused =
+        with(&snapshot, "/metadata/annotations/confrev.dev~1refused", json!("Deployment/web failed"));
+    let foreign = with(&refused, "/metadata/labels/app.kubernetes.io~1managed-by", json!("helm"));
+    let healthy = ("Healthy".to_owned(), String::new());
+    for kind in ["ConfigMap", "Secret"] {
+        assert_eq!(health(kind, &snapshot), healthy, "{kind}");
+        assert_eq!(health(kind, &foreign), healthy, "{kind}: anyone may write this annotation");
+        assert_eq!(health(kind, &json!({"metadata": {"name": "plain"}})), healthy, "{kind}");
+        let expected = ("Degraded".to_owned(), "refused: Deployment/web failed".to_owned());
+        assert_eq!(health(kind, &refused), expected, "{kind}");
+    }
+}
+
+#[test]
 fn actions_are_offered_to_opted_in_workloads() {
     for (kind, object) in [("apps_Deployment", deployment()), ("argoproj.io_Rollout", rollout())] {
         let (discovery, scripts) = actions(kind);
