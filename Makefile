@@ -61,7 +61,8 @@ test: controlplane ## Run all tests, two suites at a time, each on a real contro
 	GOGC=200 RUST_TEST_THREADS=4 $(CONTROLPLANE) suites -- $(CARGO) test --locked --workspace
 
 test-unit: ## Run the tests that need no control plane
-	$(CARGO) test --locked --lib --test unit --test repository --test model --test tls
+	$(CARGO) test --locked --package confrev-core
+	$(CARGO) test --locked --lib --test unit --test repository --test model
 
 test-oldest: export CONFREV_KUBERNETES = $(OLDEST)
 test-oldest: controlplane ## Run the tests of the promises and of the chart on the oldest Kubernetes that is tested

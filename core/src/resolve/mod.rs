@@ -1,8 +1,8 @@
 //! The one decision: the snapshot to which each reference of a workload's template resolves. Pure: no I/O, no client.
 //!
 //! A decision takes several passes. [`resolve`] is one pass over the facts that are known so far. If they do not suffice, it
-//! returns the missing ones ([`Pass::Needs`]). [`decide()`] repeats the pass until the decision is complete; its caller reads the
-//! facts. Admission and `kubectl confrev impact` read them from the API server, `render` from manifests.
+//! returns the missing ones ([`Pass::Needs`]). Its caller reads the facts and repeats the pass until the decision is complete:
+//! admission and `kubectl confrev impact` from the API server, `render` from manifests, with [`decide()`].
 
 mod analysis;
 mod bare;

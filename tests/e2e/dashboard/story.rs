@@ -54,6 +54,15 @@ fn pages_follow_the_canary_story() {
     page.sees("0 shown");
     page.choose("State", "current");
     page.sees("1 shown");
+    page.browser.open(&format!("{}/", dashboard.origin()));
+    page.sees("2 shown");
+    page.choose("Source", "ConfigMap/other");
+    page.sees("1 shown");
+    page.sees("Deployment/api");
+    page.sees_no("Rollout/web");
+    page.choose("Source", "ConfigMap/demo");
+    page.sees("Rollout/web");
+    page.sees_no("Deployment/api");
 
     page.press("Rollout/web");
     for shown in
